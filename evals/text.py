@@ -53,3 +53,8 @@ def clock_text(seconds: float) -> str:
     minutes, rest = divmod(round(max(0.0, seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def words_of(text: str) -> frozenset[str]:
+    """The words of ``text``, for a set that is written in the code."""
+    return frozenset(text.split())

@@ -96,13 +96,6 @@ TRAINING_METRICS = (
         "reward of the list",
     ),
     Metric(
-        "reward/math_verify_disagreement",
-        "with `reward: math`: share of the compared pairs of answer and reference for which math-verify "
-        "and the reward disagree, and the number of these pairs (different ones, at most 64 per iteration, "
-        "chosen by the seed). If the share grows, the policy may be learning to please a grader",
-        also=("reward/math_verify_pairs",),
-    ),
-    Metric(
         "accuracy/mean",
         "share of correct rollouts, among those of which the reward says whether they are correct; null if "
         "it never does. Your own function says it by `correct`",

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -26,7 +26,6 @@ MAX_STARTS = 2  # of a process that ends before it is ready
 _READ_BYTES = 1 << 16
 
 Message = dict[str, Any]
-Respond = Callable[[Message], None]
 
 
 def usable_cores() -> int:
@@ -67,10 +66,9 @@ class CannotStartError(Exception):
 class WorkerPool:
     """Up to ``num_workers`` processes of `python COMMAND`, each of which runs `serve`. Safe to use from threads.
 
-    A process is sent ``chunk_size`` requests at a time. It is replaced if it ends, or is killed because it was silent
-    for ``timeout_s`` seconds. If it is killed before it is ready, or is not ready after ``start_timeout_s``, it is
-    started once more. ``is_quiet`` drops what the processes print; otherwise it goes to stderr. A process that is
-    closed has ``grace_s`` seconds to end by itself.
+    A process is replaced if it ends, or is killed because it was silent for ``timeout_s`` seconds. If it is killed
+    before it is ready, or is not ready after ``start_timeout_s``, it is started once more. What processes print goes to
+    stderr. A process that is closed has ``grace_s`` seconds to end by itself.
     """
 
     def __init__(
@@ -80,15 +78,11 @@ class WorkerPool:
         num_workers: int,
         timeout_s: float,
         start_timeout_s: float,
-        chunk_size: int = 1,
-        is_quiet: bool = False,
         grace_s: float = 0.0,
-        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.num_workers = num_workers
         self.timeout_s = timeout_s
-        self._launch = _Launch(command, start_timeout_s, is_quiet, grace_s, environment or {})
-        self._chunk_size = chunk_size
+        self._launch = _Launch(command, start_timeout_s, grace_s)
         self._workers: list[_Worker] = []
         self._why_none = ""
         self._lock = threading.Lock()
@@ -108,42 +102,29 @@ class WorkerPool:
             if not self._workers:
                 raise CannotStartError(self._why_none)
 
-    def ask(
-        self,
-        requests: Sequence[object],
-        on_answer: Callable[[Message | Failure], None] | None = None,
-        *,
-        jobs: int | None = None,
-    ) -> list[Message | Failure]:
-        """Answers in the order of the requests; ``on_answer`` is told each as it comes.
-
-        ``jobs`` starts no more processes than that.
-        If a process fails, the first request that it had not answered fails; its other requests go to the next process.
+    def ask(self, requests: Sequence[object]) -> list[Message | Failure]:
+        """Answers in the order of the requests; that of a process that fails is the failure.
 
         Raises:
             CannotStartError: a process says that it cannot work on this machine.
         """
         answers: dict[int, Message | Failure] = {}
-        indices = range(len(requests))
-        waiting = deque(list(indices[i : i + self._chunk_size]) for i in indices[:: self._chunk_size])
+        waiting = deque(range(len(requests)))
         with self._closed_after_errors():
-            self._grow(min(len(waiting), jobs or self.num_workers))
-            while self._workers and (waiting or any(worker.open for worker in self._workers)):
+            self._grow(len(waiting))
+            while self._workers and (waiting or any(worker.is_busy for worker in self._workers)):
                 for worker in self._workers:
-                    if waiting and worker.is_ready and not worker.open:
-                        chunk = waiting.popleft()
-                        worker.send(chunk, [requests[index] for index in chunk], self.timeout_s)
+                    if waiting and worker.is_ready and not worker.is_busy:
+                        index = waiting.popleft()
+                        worker.send(index, requests[index], self.timeout_s)
                 for worker, message in self._messages():
-                    if worker.open:
-                        answers[worker.open.popleft()] = message
-                        if on_answer:
-                            on_answer(message)
+                    if worker.asked is not None:
+                        answers[worker.asked] = message
+                        worker.asked = None
                     if isinstance(message, Failure):
-                        if worker.open:
-                            waiting.append(list(worker.open))
                         self._replace(worker, message)
         not_started = Failure("not started", self._why_none)
-        return [answers.get(index, not_started) for index in indices]
+        return [answers.get(index, not_started) for index in range(len(requests))]
 
     def close(self) -> None:
         """Ends the processes; asking again starts new ones."""
@@ -153,12 +134,6 @@ class WorkerPool:
     def _close(self) -> None:
         for worker in self._workers:
             worker.end()
-        self._workers = []
-
-    def abandon(self) -> None:
-        """For the child of a fork: closes its copies of the pipes and leaves the processes to the parent."""
-        for worker in self._workers:
-            worker.close_pipes()
         self._workers = []
 
     @contextlib.contextmanager
@@ -185,7 +160,7 @@ class WorkerPool:
 
     def _messages(self) -> Iterator[tuple[_Worker, Message | Failure]]:
         """The messages of processes, once the first of them speaks, ends or is overdue; a failure comes last."""
-        expected = [worker for worker in self._workers if worker.open or not worker.is_ready]
+        expected = [worker for worker in self._workers if worker.is_busy or not worker.is_ready]
         poll = select.poll()
         for worker in expected:
             poll.register(worker.responses, select.POLLIN)
@@ -206,16 +181,14 @@ class WorkerPool:
 class _Launch(NamedTuple):
     command: Sequence[str]
     timeout_s: float
-    is_quiet: bool
     grace_s: float
-    environment: Mapping[str, str]
 
 
 class _Worker:
     def __init__(self, launch: _Launch, num_starts: int = 1) -> None:
         self.num_starts = num_starts
         self._launch = launch
-        self.open: deque[int] = deque()  # indices of the requests that it was sent and has not answered
+        self.asked: int | None = None  # the index of the request that it was sent and has not answered
         self.unsent = memoryview(b"")
         self.is_ready = False
         self.deadline = time.monotonic() + launch.timeout_s
@@ -229,10 +202,9 @@ class _Worker:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", *launch.command, str(theirs_in), str(theirs_out)],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL if launch.is_quiet else 2,  # stdout is for data, and this is none
-                stderr=subprocess.DEVNULL if launch.is_quiet else None,
+                stdout=2,  # stdout is for data, and this is none
                 pass_fds=(theirs_in, theirs_out),
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path), **launch.environment},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
                 start_new_session=True,  # Ctrl-C is ours to handle, and a kill takes grandchildren along
             )
         except OSError as error:
@@ -242,11 +214,15 @@ class _Worker:
             os.close(theirs_in)
             os.close(theirs_out)
 
-    def send(self, chunk: list[int], requests: Sequence[object], timeout_s: float) -> None:
-        """Ask for answers to ``requests``, which are those of the indices ``chunk``."""
-        self.open = deque(chunk)
+    @property
+    def is_busy(self) -> bool:
+        return self.asked is not None
+
+    def send(self, index: int, request: object, timeout_s: float) -> None:
+        """Asks for the answer to ``request``, which is that of this ``index``."""
+        self.asked = index
         self.deadline = time.monotonic() + timeout_s
-        self.unsent = memoryview(json.dumps(requests).encode("ascii") + b"\n")
+        self.unsent = memoryview(json.dumps(request).encode("ascii") + b"\n")
         self.write()
 
     def write(self) -> None:
@@ -272,7 +248,7 @@ class _Worker:
                 message = json.loads(line)
             except ValueError:
                 message = None
-            if not isinstance(message, dict) or (self.is_ready and not self.open):
+            if not isinstance(message, dict) or (self.is_ready and not self.is_busy):
                 self.kill()
                 yield Failure("ended", f"sent {line!r:.200}, which is no answer")
                 return
@@ -322,13 +298,13 @@ class _Worker:
 
 
 def serve(
-    prepare: Callable[[], Callable[[list[Any], Respond], None]],
+    prepare: Callable[[], Callable[[Any], Message]],
     describe: Callable[[Exception], str] = lambda error: f"{type(error).__name__}: {error}",
 ) -> None:
     """The loop of a worker process, which runs until the pool closes its pipes (the command's last two arguments).
 
-    ``prepare`` makes the function that gets each chunk of requests and must respond once to each, in their order. If
-    ``prepare`` raises, the pool is told what ``describe`` says about the error.
+    ``prepare`` makes the function that answers a request. If it raises, the pool is told what ``describe`` says of the
+    error.
     """
     request_fd, response_fd = (int(argument) for argument in sys.argv[-2:])
     for descriptor in (request_fd, response_fd):
@@ -348,4 +324,4 @@ def serve(
             return
         respond({"ready": True})
         for line in requests:
-            answer(json.loads(line), respond)
+            respond(answer(json.loads(line)))

@@ -103,7 +103,6 @@ def iteration(position: Position, parts: Parts, evaluation: Evaluation, run: Run
         learnt, drawn = draw(step, parts)
         position.iteration = Iteration(step, learnt, drawn, policy.lr)
     it = position.iteration
-    opinion = it.second_opinion(parts)
 
     phase("dual")  # lam*, mu*, A_i
     advantages = method.advantages(*it.rewards(method.needs, parts.sampling.max_new_tokens))
@@ -127,7 +126,7 @@ def iteration(position: Position, parts: Parts, evaluation: Evaluation, run: Run
     with parts.stopwatch.holding("eval"):
         metrics |= evaluation.maybe(step)
     phase("reward")
-    metrics |= {**opinion(), **(position.base if step == 1 else {})}
+    metrics |= position.base if step == 1 else {}
     phase("log")
     if config.save_rollouts:
         run.write_rollouts(step, rollout_records(it.learnt, advantages.value_B))

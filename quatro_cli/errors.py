@@ -31,6 +31,7 @@ EXTRAS = {
     "datasets": "hub",
     "huggingface_hub": "hub",
     "matplotlib": "plot",
+    "math_verify": "math-verify",
     "reasoning_gym": "gym",
 }
 OURS = ("evals", "quatro", "quatro_cli")

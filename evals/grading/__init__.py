@@ -1,39 +1,39 @@
 """Grading of mathematical answers: is the answer in this completion the reference answer?
 
-Stages: extraction of the boxed answer, equality of normal forms, exact rational numbers and structures of them, and for
-what is left, behind a guard, computer algebra in worker processes with hard limits. No floating point decides anything,
-nothing is evaluated as code, and the cost is bounded whatever the text.
+The way of a text: `extraction` finds the answer, `tokens` and `parse` make a tree of it, `read` gives its readings, and
+`decide` compares them with those of the reference. Nothing is evaluated as code, no process is started, and the time
+grows linearly with the text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import lru_cache
 from typing import Literal
 
-from evals.grading.cache import GRADER_VERSION, close_workers, shared_cache
-from evals.grading.compare import Equality, Policy, compare
+from evals.grading.decide import Decision, Policy, Rules, decide
 from evals.grading.extraction import EXTRACTION_POLICIES, ExtractionPolicy, extract
-from evals.grading.pool import Pair
+from evals.grading.read import read, why_words
+from evals.grading.tree import written
 
-__all__ = ["GRADER_VERSION", "OUTCOMES", "Grade", "Outcome", "close_workers", "grade", "grade_many"]
-
+# Part of every result: raise it whenever a grade may come out differently.
+GRADER_VERSION = "7"
 Outcome = Literal["correct", "incorrect", "no_answer", "timeout", "error", "infra_error"]
 OUTCOMES: tuple[Outcome, ...] = ("correct", "incorrect", "no_answer", "timeout", "error", "infra_error")
 POLICIES: tuple[Policy, ...] = ("strict", "simko")
+MAX_SHOWN_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """``stage`` is where the outcome was decided: reference, extraction, string, exact, symbolic, unparsed or guard.
+    """``stage`` is where the outcome was decided, ``detail`` the rule that decided or what went wrong.
 
-    `unparsed` and `guard` are answers that no stage could compare, because one side is no formula or because it was not
-    sent to the symbolic stage; they count as incorrect. Outcomes: `timeout` ran out of CPU time, `error` broke the
-    symbolic stage (or there is no reference), `infra_error` says that this machine failed twice. ``detail`` says why;
-    it begins with `undecided` for an answer that was neither proved to be equal nor found to differ, and is incorrect.
-    Of code the stage is `sandbox`, and ``verdicts`` has the sandbox's status of each set of tests that was run; there
-    `error` means tests that cannot be run. A function of the user's own has the stage `own`.
+    Mathematics has the stages reference (there is none), extraction, text and tree, and the outcomes correct,
+    incorrect, no_answer and error (there is no reference). Of code the stage is `sandbox`, and ``verdicts`` has the
+    sandbox's status of each set of tests that was run; there `timeout` ran out of CPU time, `error` means tests that
+    cannot be run, and `infra_error` that this machine failed twice. A function of the user's own has the stage `own`.
     """
 
     correct: bool
@@ -58,12 +58,8 @@ def grade(
     also after a factor of 100 either way, and lists agree if the shorter begins the longer. ``relative_tolerance``
     applies, under `strict`, to references that are not integers. An empty reference gives the outcome `error`.
 
-    The first pair that needs computer algebra starts a worker process, which ends with the interpreter; any thread may
-    call this.
-
     Raises:
         ValueError: ``policy`` or ``extraction`` is unknown. No completion and no answer raises.
-        MissingError: the worker process cannot be started.
     """
     pair = [(completion, answer)]
     return grade_many(pair, policy=policy, extraction=extraction, relative_tolerance=relative_tolerance)[0]
@@ -75,44 +71,45 @@ def grade_many(
     policy: Policy = "strict",
     extraction: ExtractionPolicy = "boxed",
     relative_tolerance: float = 0.0,
-    jobs: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[Grade]:
     """`grade` of every (completion, answer), each different pair of extracted answer and reference graded once.
 
-    Up to ``jobs`` processes do computer algebra (None: one a usable core); ``on_progress(done, total)`` is called as
-    pairs of this stage are graded, which takes most of the time.
+    ``on_progress(done, total)`` is called as pairs are graded.
     """
     if policy not in POLICIES:
         raise ValueError(f"unknown grading policy {policy!r}; expected one of {', '.join(POLICIES)}")
     if extraction not in EXTRACTION_POLICIES:
         raise ValueError(f"unknown extraction {extraction!r}; expected one of {', '.join(EXTRACTION_POLICIES)}")
-    grades: list[Grade | None] = []
-    waiting: dict[Pair, list[int]] = {}
+    rules = Rules(policy, Fraction(relative_tolerance))
     known: dict[tuple[str, str], Grade] = {}
-    for index, (completion, answer) in enumerate(pairs):
+    grades: list[Grade] = []
+    all_pairs = list(pairs)
+    for completion, answer in all_pairs:
         reference = "" if answer is None else str(answer).strip()
-        settled = _without_comparison(completion, reference, extraction)
-        if isinstance(settled, Grade):
-            grades.append(settled)
-            continue
-        key = (settled, reference)
-        if key not in known:
-            equality = _compared(settled, reference, policy, relative_tolerance)
-            if equality.is_equal is None:
-                waiting.setdefault(Pair(settled, reference, policy, relative_tolerance), []).append(index)
-                grades.append(None)
-                continue
-            outcome: Outcome = "correct" if equality.is_equal else "incorrect"
-            known[key] = Grade(equality.is_equal, outcome, settled, equality.stage)
-        grades.append(known[key])
-    if waiting:
-        found = shared_cache().grade(list(waiting), on_progress, jobs=jobs)
-        for (pair, indices), one in zip(waiting.items(), found, strict=True):
-            symbolic = Grade(one.outcome == "correct", one.outcome, pair.answer, one.stage, one.detail)
-            for index in indices:
-                grades[index] = symbolic
-    return [one for one in grades if one is not None]
+        found = _without_comparison(completion, reference, extraction)
+        if isinstance(found, str):
+            if (found, reference) not in known:
+                known[found, reference] = _compared(found, reference, rules)
+                if on_progress is not None:
+                    on_progress(len(grades) + 1, len(all_pairs))
+            found = known[found, reference]
+        grades.append(found)
+    return grades
+
+
+def same_answer(found: str, reference: str, *, policy: Policy = "strict") -> Decision:
+    """Whether two answers, as they stand in their boxes, say the same, with the rule that decided and what was read."""
+    return decide(found, reference, Rules(policy))
+
+
+def readings(text: str) -> str:
+    """The trees of an answer as they are compared, the most literal first, or why it is none, for a person."""
+    trees = read(text)
+    found = " or ".join(dict.fromkeys(map(written, trees)))
+    if trees[0].node.op == "words":
+        found += f" (as words only: {why_words(text)})"
+    return found if len(found) <= MAX_SHOWN_CHARS else f"{found[: MAX_SHOWN_CHARS - 3]}..."
 
 
 def _without_comparison(completion: str, reference: str, extraction: ExtractionPolicy) -> Grade | str:
@@ -128,5 +125,21 @@ def _without_comparison(completion: str, reference: str, extraction: ExtractionP
 
 # Thousands of completions of one problem hold a handful of different answers.
 @lru_cache(maxsize=20_000)
-def _compared(extracted: str, reference: str, policy: Policy, relative_tolerance: float) -> Equality:
-    return compare(extracted, reference, policy, relative_tolerance)
+def _compared(extracted: str, reference: str, rules: Rules) -> Grade:
+    decision = decide(extracted, reference, rules)
+    outcome: Outcome = "correct" if decision else "incorrect"
+    stage = "text" if decision and decision.said is None else "tree"
+    return Grade(decision.is_equal, outcome, extracted, stage, decision.rule)
+
+
+__all__ = [
+    "GRADER_VERSION",
+    "OUTCOMES",
+    "Grade",
+    "Outcome",
+    "Policy",
+    "grade",
+    "grade_many",
+    "readings",
+    "same_answer",
+]

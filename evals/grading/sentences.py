@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from evals.grading.words import is_unit
+from evals.grading.units import is_unit
 
 _WRAPPER = r"\\(?:text|textbf|textit|textrm|textnormal|mbox|mathrm|mathbf)\s*\{"
 _TOKEN = re.compile(rf"(?P<opening>{_WRAPPER})|(?P<closing>\}})|(?P<said>[A-Za-z]+(?:'s)?|[,:]|\.(?=[\s}}]))|\s+")
@@ -39,6 +39,13 @@ _LEAD = re.compile(
     rf"|(?:{_DETERMINER} )?(?:{_QUALITY} )?{_ASKED}|ans \.|{_PRONOUN} {_COPULA}|it's|that's"
     rf"|(?:there (?:is|are)|{_FINDING})(?: {_JUST})?|{_COPULA}|{_JUST}|(?:there (?:is|are) )?a total of)?(?: :)?"
 )
+# The same in other languages: only what announces an answer, before a formula.
+_FOREIGN_LEAD = re.compile(
+    rf"(?P<wrapper>{_WRAPPER}\s*)?(?:(?:所以|因此|故)[，,]?\s*)?(?:(?:最终|最後|最后)?(?:的)?答案?(?:是|为|為|:)|答えは|答え\s*:|정답은|답은|정답\s*:"
+    r"|antwort\s*:|die antwort ist|respuesta\s*:|la respuesta es|réponse\s*:|la réponse est|ответ\s*:|risposta\s*:"
+    r"|la risposta è|resposta\s*:|a resposta é):?\s*(?:(?P<closing>\})\s*)?",
+    re.IGNORECASE,
+)
 # A sign of consequence, or of equality with what was asked for.
 _SIGN = re.compile(r"\s*(?:=|\\(?:therefore|implies|Rightarrow|Longrightarrow)(?![A-Za-z]))\s*(?=[^\s=])")
 _TRAIL = re.compile(
@@ -50,6 +57,9 @@ def without_sentence(text: str) -> str:
     """``text`` (cleaned) without the words that only say that it is the answer; `x=5` for `The value of x is 5`."""
     if (sign := _SIGN.match(text)) is not None:
         text = text[sign.end() :]
+    if (lead := _FOREIGN_LEAD.match(text)) is not None and lead.end() < len(text):
+        wrapper = lead["wrapper"] if not lead["closing"] else ""
+        text = (wrapper or "") + text[lead.end() :]
     trail = _TRAIL.search(text)
     if trail and trail.start() and bool(trail[1]) <= bool(trail[2]):
         text = text[: trail.start()].rstrip(" ,") + ("}" if trail[2] and not trail[1] else "")

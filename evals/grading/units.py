@@ -1,60 +1,57 @@
-r"""Units behind a value: which tail of an answer is one, and one name for all the ways to write it.
+r"""What is a unit, and one name for all the ways to write it.
 
-`12\text{ meters}`, `12 m/s`, `5\frac{\text{m}}{\text{s}}` and `5\text{ km/h}` are values with units; an answer without
-its unit is still right (the question names it), one with another unit is not. Which words are a unit, `words` says;
-words that are plain arithmetic (`3\text{ dozen}`) become a formula, and all others stay where they are.
+A word is a unit only if a list holds it: the symbols and names below, or the English nouns of `nouns.txt`. An answer
+without its unit is right (the question names it), one with another unit is not, and words that no list holds
+(`5\text{ or six}`, `5 grand`) stay a part of the answer.
 """
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from functools import lru_cache
+from pathlib import Path
 
-from evals.grading.words import UNMISTAKABLE, is_closed, is_unit, reckoned
+from evals.text import words_of
 
-_WRAPPED = (
-    r"(?:\\mu\s*)?\\(?:text|mathrm|mbox|textrm|textbf|textit|textnormal|operatorname)\s*\{((?:[^{}]|\{[^{}]*\})*)\}"
+# Symbols that no product of variables would be written as: bare letters behind a number, without a space.
+UNMISTAKABLE = words_of("cm mm km kg ft lb lbs oz yd mi hr hrs mph kph mL am pm kW kN kPa kHz MHz kJ °C °F")
+_LETTERS = frozenset("mgshlNJKWVLCFA")
+_PREFIXES = ("", "k", "M", "G", "m", "c", "d", "n", "p", "µ", "μ")
+_BASES = words_of("m g s N J W V A L l Pa Hz mol eV Wb T F C H K B")
+_SYMBOLS = (
+    UNMISTAKABLE | _LETTERS | {prefix + base for prefix in _PREFIXES for base in _BASES if len(prefix + base) > 1}
 )
-_POWER = r"(?:\s*\^\s*(?:\{\s*)?(-?\d)(?:\s*\})?)?"
-_ATOM = re.compile(rf"(?:([*/])\s*)?(?P<wrapped>{_WRAPPED}{_POWER})")
-_QUOTIENT = re.compile(rf"\\frac\s*\{{\s*({_WRAPPED}{_POWER})\s*\}}\s*\{{\s*({_WRAPPED}{_POWER})\s*\}}\s*$")
-_SYMBOL = (
-    r"(?:[cmk]?m|[mk]?g|m?s|min|hr?|[mk]?L|k?N|[kM]?J|[kM]?W|[mk]?V|m?A|k?Pa|[kM]?Hz|mol|K|ft|in|yd|mi|lb|oz|[kM]?eV)"
+_SYMBOLS |= words_of(
+    "min sec mins secs yr yrs wk wks in gal qt pt pts pcs cc cd sr lx lm Bq Gy Sv dB au AU ly pc hp rpm fps mpg psi atm"
+    " amu ppm ppb kcal cal Btu BTU Wh kWh USD EUR GBP CNY RMB JPY INR PM AM MPH tsp tbsp deg rad rads kgs sq"
 )
-# Without a wrapper, letters are a unit where they are a quotient behind a space, or an unmistakable symbol.
-_PLAIN = re.compile(
-    rf"(?<=[\d}})])(?:\s+(?P<quotient>{_SYMBOL}{_POWER}(?:\s*[*/]\s*{_SYMBOL}{_POWER})+)"
-    rf"|(?P<symbol>(?:cm|mm|kg|mL|lbs|[mk]ph){_POWER}))$"
+# Of other languages.
+_SYMBOLS |= words_of(
+    "米 厘米 毫米 千米 公里 平方米 平方厘米 平方千米 立方米 立方厘米 克 千克 公斤 吨 升 毫升 秒 分钟 小时"
+    " 天 周 月 年 岁 元 美元 度 个 個 人 只 头"
+    " 本 张 支 块 件 辆 棵 朵 条 种 次 名 位 页 题 分 円 つ メートル キロ グラム リットル 時間 日 枚 匹 台"
+    " 개 명 미터 원 시간 평 м см мм км г кг л с ч"
+    " руб рублей рубля метров метра часов часа минут секунд человек штук euro euros Euro Euros personnes heures mètres"
+    " minutes kilomètres grammes jours élèves ans Meter Zentimeter Kilometer Stunden Minuten Sekunden Tage Äpfel Stück"
+    " Personen Jahre Jahren metros horas minutos segundos días manzanas litros años año persona personas metri ore"
+    " minuti giorni"
 )
-_WORDS = re.compile(r"(?<=[\d})])\s+([a-z]{2,}\.?(?:[\s/][a-z]{2,}\.?)*)" + _POWER + "$")
-_TIME = re.compile(r"(?:(?<=:\d\d)\s*|(?<=\d)\s+)([ap])\.?m\.?$", re.IGNORECASE)
-# A noun of another alphabet needs no space: 20米.
-_FOREIGN = re.compile(r"(?<=[\d})])\s*((?=[^\W\d_]*[^\W\d_A-Za-z])[^\W\d_]+)$")
-_CURRENCY = re.compile(r"\\(usd|eur|gbp|jpy|cent)(?![A-Za-z])\s*")
-_CURRENCIES = {"usd": "dollar", "eur": "euro", "gbp": "lb", "jpy": "yen", "cent": "cent"}
-_SYMBOL_BEHIND = re.compile(r"(?<=[\d})])\s+([A-Za-z]{1,4})\.?" + _POWER + "$")
-_PERCENT = re.compile(
-    r"(?<!\s)\s*(?:\\text\s*\{\s*\\?%\s*\}|\\%|%|(?:\\\s*)?(?:percent|per cent|percentage|pct)\.?)\s*$"
+# They may stand before a noun and say nothing of its number.
+_ADJECTIVES = words_of(
+    "small large big long short tall wide high deep different distinct unique"
+    " new old young good possible ordered unordered real rational integral even odd prime positive"
+    " consecutive regular green red blue white black yellow brown orange purple pink grey gray"
+    " nautical solar lunar metric imperial cubic square linear astronomical light fluid troy calendar"
+    " leap full-time"
 )
-# 100\%-80\%: every term of a sum, but for the last, whose sign has been read.
-_PERCENT_SUM = re.compile(r"-?[\d.]+\s*\\?%(?:\s*[-+]\s*[\d.]+\s*\\?%)*\s*[-+]\s*[\d.]+", re.ASCII)
-_DEGREES = re.compile(r"(?<!\s)\s*\^\s*(?:\\circ|\{\s*\\circ\s*\})\s*$|(?<=\d)\^\{?o\}?$")
-# cos 60 degrees is not cos 60.
-_ANGLE_FUNCTION = re.compile(r"(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
-# A number that plain arithmetic in words can follow.
-_PLAIN_NUMBER = re.compile(r"(?:^|(?<==))\s*(-?(?:\d+(?:\.\d+|/\d+)?|\.\d+|\\frac\{\d+\}\{\d+\}))$", re.ASCII)
-# Words that the answer is not without: what stands in its text, but for indices and short products of letters.
-_MARKED_WORDS = re.compile(r"\\(?:text|textbf|textit|textrm|textnormal|mbox)\s*\{(?=[^{}]*[^\W\d_]{2})[^{}]*\}")
-_ROMAN_WORDS = re.compile(r"\\(?:mathrm|mathbf|mathit|mathsf|texttt|emph|operatorname)\s*\{([A-Za-z\s]{2,})\}")
-_PLAIN_WORDS = re.compile(r"(?<![A-Za-z\\])[A-Za-z]{2,}(?:\s+[A-Za-z]{2,})*(?![A-Za-z])")
-_INDEX = re.compile(r"_\s*(?:\{(?:[^{}]|\{[^{}]*\})*\}|\\[A-Za-z]+\s*\{[^{}]*\})")
-_BESIDE_NUMBER = re.compile(r"(?:^|\s)([A-Za-z]{2})\s+[-\d]|\d\s+([A-Za-z]{2})$")
-# One letter, however it is marked.
-_LETTER = re.compile(r"[\s({]*(?:\\[a-z]+\s*\{[\s(]*)?[A-Za-z][\s)}.:]*")
+
+# Plurals of nouns that are something else behind a number.
+_NEVER = frozenset(["times", "means", "pros", "cons"])
+_QUALIFIERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
+_SUFFIXES = {"squared": 2, "cubed": 3}
+_ARTICLES = frozenset(["the", "a", "an"])
 _NEUTRAL = frozenset(["unit", "units"])
-_DEGREE_WORDS = frozenset(["degree", "degrees", "deg"])
-_PERCENT_WORDS = frozenset(["percent", "percentage", "pct"])
-
+_PER_HOUR = {"kmh": "km/h", "kph": "km/h", "mph": "mi/h", "MPH": "mi/h"}
 _NAMES = {
     name: symbol
     for symbol, names in {
@@ -65,8 +62,8 @@ _NAMES = {
         "s": "second sec",
         "min": "minute mins",
         "h": "hour hr hrs",
-        "g": "gram",
-        "kg": "kilogram kgs",
+        "g": "gram gramme",
+        "kg": "kilogram kgs kilo",
         "L": "liter litre l",
         "mL": "milliliter millilitre ml",
         "ft": "foot feet",
@@ -79,7 +76,7 @@ _NAMES = {
         "J": "joule",
         "W": "watt",
         "V": "volt",
-        "A": "ampere",
+        "A": "ampere amp",
         "K": "kelvin",
         "Hz": "hertz",
         "C": "celsius",
@@ -91,172 +88,117 @@ _NAMES = {
     }.items()
     for name in names.split()
 }
-_PER_HOUR = {"kmh": "km/h", "kph": "km/h", "mph": "mi/h"}
-_TOKEN = re.compile(r"[^\W\d_]+(?:\.[^\W\d_]+\.)?|-?\d+|/")
-_QUALIFIERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
-_SUFFIXES = {"squared": 2, "cubed": 3}
+_TOKEN = re.compile(r"[ap]\.m\.?(?![^\W\d_])|[^\W\d_]+(?:[-'’][^\W\d_]+)*(?:\(s\))?|-?\d+|[^\w\s]", re.IGNORECASE)
+_MAX_CHARS = 200
 
 
-class Measured(NamedTuple):
-    """A value's text without its unit. ``unit`` is empty for degrees and percent, which have their own marks."""
-
-    text: str
-    unit: str = ""
-    is_percent: bool = False
-    is_degrees: bool = False
-
-
-class _Tail(NamedTuple):
-    start: int
-    unit: str
-    formula: str = ""
-
-
-def strip_unit(text: str) -> Measured:
-    """``text`` without the unit it ends in. A text that is nothing but words has no unit."""
-    units: list[str] = []
-    is_percent = is_degrees = False
-    for _ in range(4):
-        percent = _PERCENT.search(text)
-        if percent and percent.start() > 0 and not (is_percent or is_degrees):
-            text, is_percent = text[: percent.start()].rstrip(), True
-            if _PERCENT_SUM.fullmatch(text):
-                text = text.replace("\\%", "").replace("%", "")
-            continue
-        degrees = _DEGREES.search(text)
-        if degrees and degrees.start() > 0 and not (is_percent or is_degrees) and not _ANGLE_FUNCTION.search(text):
-            text, is_degrees = text[: degrees.start()].rstrip(), True
-            continue
-        tail = _tail(text)
-        if tail is None:
-            break
-        text = text[: tail.start].rstrip()
-        word = "".join(tail.unit.split()).strip(".").lower()
-        is_percent = is_percent or word in _PERCENT_WORDS
-        is_degrees = is_degrees or word in _DEGREE_WORDS
-        if word and word not in _PERCENT_WORDS | _DEGREE_WORDS:
-            units.append(tail.unit)
-        if tail.formula:
-            plain = _PLAIN_NUMBER.search(text)
-            assert plain is not None  # `_reckoned_tail` has looked
-            text = f"{text[: plain.start(1)]}({plain[1]}){tail.formula}"
-            break
-    return Measured(text, unit_name(" ".join(reversed(units))), is_percent, is_degrees)
+@lru_cache(maxsize=20_000)
+def is_unit(phrase: str) -> bool:
+    """Whether words behind a value name a unit: nouns, joined by `per`, a slash, `of`, or `square` and `cubed`."""
+    phrase = phrase.strip().removesuffix(",")
+    if len(phrase) > _MAX_CHARS:
+        return False
+    if phrase[:1] == "(" and phrase[-1:] == ")":
+        phrase = phrase[1:-1]
+    tokens = [token for token in _TOKEN.findall(phrase) if token not in "{}^*.-"]
+    if tokens[:2] and tokens[0].casefold() == "of" and len(tokens) > 1 and tokens[1].casefold() in _ARTICLES:
+        tokens = tokens[2:]  # 3/4 of a cup
+    before = "start"
+    for token in tokens:
+        before = _next(before, token)
+        if not before:
+            return False
+    return before in ("noun", "measure", "inch", "power")
 
 
-def strip_currency(text: str) -> tuple[str, str]:
-    """``text`` without the sign of a currency, and the unit that the sign is; empty where there is none."""
-    sign = _CURRENCY.search(text)
-    return (_CURRENCY.sub("", text), _CURRENCIES[sign[1]]) if sign else (text, "")
+def _next(before: str, token: str) -> str:
+    """What ``token`` is behind a token of the kind ``before``; empty where it must not stand there."""
+    word = token.casefold().removesuffix("(s)")
+    if word in ("per", "/"):
+        kind, allowed = "joint", "start noun measure inch power"
+    elif word == "of":
+        kind, allowed = "joint", "noun measure"
+    elif word in _ARTICLES:
+        kind, allowed = "joint", "joint"
+    elif word == "in":  # inches; in another place it is a preposition
+        kind, allowed = "inch", "start joint qualifier"
+    elif word in _QUALIFIERS:
+        kind, allowed = "qualifier", "start joint noun measure qualifier"
+    elif word in _SUFFIXES or re.fullmatch(r"-?\d", word):
+        kind, allowed = "power", "measure inch"
+    elif is_noun(token):
+        kind, allowed = "measure" if _is_measure(token) else "noun", "start joint qualifier noun measure power inch"
+    elif word in _ADJECTIVES:
+        kind, allowed = "qualifier", "start joint noun measure qualifier"
+    else:
+        return ""
+    return kind if before in allowed.split() else ""
 
 
-def holds_words(text: str) -> bool:
-    """Whether ``text``, without its unit, still says something in words, which is no product of their letters."""
-    text = _INDEX.sub("", text)
-    if _MARKED_WORDS.search(text):
+def _is_measure(token: str) -> bool:
+    """Whether a word may be raised to a power: `m^2`, `units squared`, but not `apples squared`."""
+    return token in _SYMBOLS or any(form in _NAMES or form in _NEUTRAL for form in _singular(token.casefold()))
+
+
+def is_noun(token: str) -> bool:
+    """Whether one word, maybe with hyphens, is a known unit or an English noun."""
+    word = token.casefold().removesuffix("(s)")
+    if token in _SYMBOLS or word in _NAMES or word in UNMISTAKABLE:
         return True
-    if any(is_closed(word) for run in _ROMAN_WORDS.findall(text) for word in run.split()):
-        return True
-    for run in _PLAIN_WORDS.finditer(text):
-        words = run[0].split()
-        if any(is_closed(word) and (len(word) > 2 or len(words) > 1) for word in words):
-            return True
-    return any(is_closed(first or last) for first, last in _BESIDE_NUMBER.findall(text))
+    *first, last = token.split("-")
+    if first:  # man-hours, x-intercepts; but not or-six
+        return is_noun(last) and all(len(part) == 1 or is_noun(part) for part in first)
+    return word not in _NEVER and any(
+        form in _NAMES or (len(form) > 2 and form in _nouns()) for form in _singular(word)
+    )
 
 
-def strip_symbol(text: str, unit: str) -> str | None:
-    """``text`` without the bare letters behind it, if they are the symbol of ``unit``: `3 h` where hours are meant."""
-    symbol = _SYMBOL_BEHIND.search(text)
-    if symbol is None or unit_name(f"{symbol[1]} {symbol[2] or ''}") != unit:
-        return None
-    return text[: symbol.start()].rstrip()
+def _singular(word: str) -> list[str]:
+    found = [word]
+    if word.endswith("s") and not word.endswith("ss"):
+        found.append(word[:-1])
+    for plural, singular in (("ies", "y"), ("es", ""), ("ves", "f"), ("ves", "fe"), ("men", "man")):
+        if word.endswith(plural) and len(word) > len(plural) + 1:
+            found.append(word.removesuffix(plural) + singular)
+    return found
 
 
-def unit_name(unit: str) -> str:
+@lru_cache(maxsize=1)
+def _nouns() -> frozenset[str]:
+    lines = Path(__file__).with_name("nouns.txt").read_text(encoding="utf-8").split("\n")
+    return frozenset(word for line in lines if not line.startswith("#") for word in line.split())
+
+
+@lru_cache(maxsize=20_000)
+def unit_name(phrase: str) -> str:
     """One name for a unit: `square meters` and `m^2` are `m2`, `kilometers per hour` and `km/h` are `h-1 km`."""
+    bare = phrase.strip(" .,()")
+    if bare.casefold() in ("degree", "degrees", "deg", "度"):
+        return "deg"
     powers: dict[str, int] = {}
-    sign, qualifier, last = 1, 1, ""
-    for token in _TOKEN.findall(_PER_HOUR.get(unit.strip(), unit)):
-        lower = token.lower()
-        if token == "/" or lower == "per":
+    sign, power, last = 1, 1, ""
+    for token in _TOKEN.findall(_PER_HOUR.get(bare, bare)):
+        lower = token.casefold().removesuffix("(s)")
+        if lower in ("/", "per"):
             sign = -1
         elif lower in _QUALIFIERS:
-            qualifier = _QUALIFIERS[lower]
-        elif lower in _SUFFIXES or token.lstrip("-").isdigit():
+            power = _QUALIFIERS[lower]
+        elif lower in _SUFFIXES or re.fullmatch(r"-?\d+", lower):
             if last:
-                powers[last] += sign * ((_SUFFIXES.get(lower) or int(token)) - 1)
-        elif lower not in _NEUTRAL:
-            last = _symbol(token)
-            powers[last] = powers.get(last, 0) + sign * qualifier
-            qualifier = 1
+                powers[last] += sign * ((_SUFFIXES.get(lower) or int(lower)) - 1)
+        elif lower not in _NEUTRAL | _ARTICLES and lower not in _ADJECTIVES and token[0].isalpha() and lower != "of":
+            last = _symbol(token.removesuffix("(s)"))
+            powers[last] = powers.get(last, 0) + sign * power
+            power = 1
     return " ".join(f"{name}{power if power != 1 else ''}" for name, power in sorted(powers.items()) if power)
 
 
 def _symbol(word: str) -> str:
     """Symbols keep their case (mW is not MW); words lose it and their plural."""
-    lower = word.lower()
-    singular = lower.removesuffix("s") if len(lower) > 3 else lower
-    return _NAMES.get(lower) or _NAMES.get(singular) or (word if len(word) <= 3 else singular)
-
-
-def _tail(text: str) -> _Tail | None:
-    """The unit at the end of ``text``, or the arithmetic in words."""
-    quotient = _QUOTIENT.search(text)
-    if quotient and _stands_behind_value(text[: quotient.start()]):
-        unit = f"{_inside(quotient[1])} / {_inside(quotient[4])}"
-        return _Tail(quotient.start(), unit) if is_unit(unit) else None
-    product = _product(text)
-    if product and _stands_behind_value(before := text[: product[0].start("wrapped")]):
-        unit = " ".join([_named(product[0]), *(f"{atom[1] or ''} {_named(atom)}".strip() for atom in product[1:])])
-        if is_unit(unit) and not (len(unit) == 1 and _LETTER.fullmatch(before)):  # A with the unit C is no answer
-            return _Tail(len(before), unit)
-        return _reckoned_tail(before, unit)
-    plain = _PLAIN.search(text)
-    if plain:
-        return _Tail(plain.start(), plain["quotient"] or plain["symbol"])
-    time = _TIME.search(text)
-    if time:
-        return _Tail(time.start(), f"{time[1].lower()}m")
-    foreign = _FOREIGN.search(text)
-    if foreign and is_unit(foreign[1]):
-        return _Tail(foreign.start(), foreign[1])
-    words = _WORDS.search(text)
-    if words and _stands_behind_value(before := text[: words.start()]):
-        unit = f"{words[1]} {words[2] or ''}".strip()
-        if is_unit(unit) and (len(words[1]) > 2 or words[1] in UNMISTAKABLE):
-            return _Tail(words.start(), unit)
-        return _reckoned_tail(before, unit)
-    return None
-
-
-def _reckoned_tail(before: str, phrase: str) -> _Tail | None:
-    arithmetic = reckoned(phrase)
-    if arithmetic is None or not _PLAIN_NUMBER.search(before.rstrip()):
-        return None
-    formula, unit = arithmetic
-    return _Tail(len(before), unit, formula) if not unit or is_unit(unit) else None
-
-
-def _inside(wrapped: str) -> str:
-    return " ".join(map(_named, _ATOM.finditer(wrapped)))
-
-
-def _named(atom: re.Match[str]) -> str:
-    return f"{atom[3]} {atom[4] or ''}".strip()
-
-
-def _product(text: str) -> list[re.Match[str]]:
-    """The words and powers that ``text`` ends in, with nothing but signs and spaces between them."""
-    atoms: list[re.Match[str]] = []
-    end = 0
-    for atom in _ATOM.finditer(text):
-        if text[end : atom.start()].strip():
-            atoms = []
-        atoms.append(atom)
-        end = atom.end()
-    return [] if text[end:].strip() else atoms
-
-
-def _stands_behind_value(before: str) -> bool:
-    before = before.rstrip()
-    return bool(before) and before[-1] not in "+-*/^_=(,<>{" and not before.endswith(("\\cdot", "\\frac"))
+    lower = word.casefold()
+    if word in ("AM", "PM"):
+        return lower
+    if len(word) <= 3 and word not in _NAMES and lower not in _NAMES:
+        return word
+    *plural, singular = [lower, *_singular(lower)[1:]][::-1]
+    return next((_NAMES.get(form, form) for form in [*plural, singular] if form in _NAMES or form in _nouns()), lower)

@@ -93,7 +93,6 @@ class Counted:
                     list(zip(self._samples.problems(), self._problems, strict=True)),
                     policy="simko" if self.grader.policy == "simko" else "strict",
                     extraction=told.get("extraction") or "boxed",
-                    jobs=self._jobs,
                 )
                 self._keep(votes, "votes")
             pairs = zip(self.problems, votes, strict=True)

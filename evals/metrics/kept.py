@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 # Reading and clustering less than this takes about as long as starting Python.
 LEAST_BYTES = 1 << 20
 # What decides about grades, similarities and clusters besides our own code.
-_PACKAGES = ("numpy", "scipy", "rapidfuzz", "sympy", "math-verify", "latex2sympy2-extended")
+_PACKAGES = ("numpy", "scipy", "rapidfuzz", "mpmath")
 
 
 class Shelf(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from evals.errors import DataError
 from evals.files.strict_json import shown
-from evals.grading.compare import compare
+from evals.grading import same_answer
 from evals.metrics.counted import Counted
 from evals.samples.about import Sampled
 from evals.samples.types import GradedProblem
@@ -97,7 +97,7 @@ def namesakes(a: Counted, b: Counted) -> list[tuple[GradedProblem, GradedProblem
 def _is_unequal(one: GradedProblem, other: GradedProblem) -> bool:
     if one.kind.grader != "math":
         return str(one.answer) != str(other.answer)
-    return compare(str(one.answer), str(other.answer)).is_equal is False
+    return not same_answer(str(one.answer), str(other.answer))
 
 
 def _told(one: GradedProblem, other: GradedProblem, names: tuple[str, str]) -> str:

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from evals.code.grading import isolation
 from evals.errors import DataError, UsageError
 from evals.files.own_code import is_own
-from evals.grading import GRADER_VERSION, Grade
-from evals.grading.compare import Policy
+from evals.grading import GRADER_VERSION, Grade, Policy
 from evals.grading.extraction import ExtractionPolicy
 from evals.results.document import GraderInfo
 from evals.samples.graded_copies import Note, graded_copy, note_of

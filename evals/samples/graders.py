@@ -13,12 +13,12 @@ from evals.benchmarks.catalogue import GRADERS, JUDGED_AS, Kind, is_grader, kind
 from evals.errors import DataError, UsageError
 from evals.files.own_code import is_own
 from evals.files.strict_json import shown
-from evals.grading import Grade, Outcome, grade_many
-from evals.grading.compare import Policy
+from evals.grading import Grade, Outcome, Policy, grade_many
 from evals.grading.extraction import ExtractionPolicy
 from evals.grading.thinking import THOUGHT, split_thought
 from evals.samples.code import answer_of, code_grade, tested_problems
 from evals.samples.gym import grade_tasks
+from evals.samples.math_verify import MATH_VERIFY, math_verify_grades
 from evals.samples.own_grader import OWN, own_grader, sources_of
 from evals.samples.types import Sample
 
@@ -74,15 +74,16 @@ def grade_rows(
 
     A row whose thought is unfinished has no answer. ``policy`` and ``extraction`` concern maths; ``files`` are those
     that the rows come from, beside which tests of code may lie. ``jobs`` processes share the work (None: one a usable
-    core), and ``on_progress(done, total)`` counts what takes time: computer algebra, programs, and isolated checkers.
+    core), and ``on_progress(done, total)`` counts what takes time: different answers, programs, and isolated checkers.
 
     Raises:
         UsageError: there is no such grader, or it is math and a row has no answer.
-        MissingError: a row is code, and programs cannot be isolated on this machine; or reasoning-gym is missing.
+        MissingError: a row is code, and programs cannot be isolated on this machine; or reasoning-gym or math-verify is
+            missing.
         DataError: a row is not the countdown problem that its benchmark says, or is code and its tests are not there,
             or does not say which item of reasoning-gym it answers.
     """
-    if grader is not None and not is_grader(grader):
+    if grader is not None and not (is_grader(grader) or grader == MATH_VERIFY):
         raise UsageError(f"unknown grader {grader!r}; choose {', '.join(GRADERS)}, or your own as module:function")
     kinds = graders_of(rows, grader)
     own = {kind: own_grader(kind) for kind in kinds.values() if is_own(kind)}
@@ -122,7 +123,10 @@ def grade_rows(
         if grader is None:
             _warn_of_tests([rows[index] for index in maths])
         pairs = ((rows[index].completion, rows[index].answer) for index in maths)
-        found = grade_many(pairs, policy=policy, extraction=extraction, jobs=jobs, on_progress=on_progress)
+        if grader == MATH_VERIFY:
+            found = math_verify_grades(pairs, extraction)
+        else:
+            found = grade_many(pairs, policy=policy, extraction=extraction, on_progress=on_progress)
         grades.update(zip(maths, found, strict=True))
     return [grades[index] for index in range(len(rows))]
 

@@ -8,7 +8,7 @@ padding and reference log-probabilities follow from the rollouts; after a stop t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -51,18 +51,6 @@ class Iteration:
         rewards = shaped_rewards(self.learnt, needs, max_new_tokens)
         reward_B = torch.tensor([value for group in rewards for value in group], dtype=torch.float64)
         return reward_B, torch.arange(len(rewards)).repeat_interleave(torch.tensor([len(group) for group in rewards]))
-
-    def second_opinion(self, parts: Parts) -> Callable[[], dict[str, float]]:
-        """Starts to grade some rollouts in a second way; the returned function waits for that and gives its metrics.
-
-        Only the first rank asks: every rank has all rollouts.
-        """
-        if not parts.policy.world.is_first:
-            return dict
-        drawn = self.drawn
-        return parts.reward.second_opinion(
-            drawn.prompts, drawn.groups, drawn.scored, f"{parts.config.seed}/{self.step}"
-        )
 
     # --- saving -----------------------------------------------------------------------------------------------------
 

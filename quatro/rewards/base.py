@@ -70,15 +70,6 @@ class Reward(Protocol):
             QuatroError: a user's function raised (policy `fail`); sample and traceback are in the message.
         """
 
-    def second_opinion(
-        self, prompts: Sequence[Prompt], completions: Groups, scored: Scored, seed: str
-    ) -> Callable[[], dict[str, float]]:
-        """Starts to grade some rollouts in a second way; the returned function waits for that and gives its metrics.
-
-        The metrics depend on the arguments alone. A reward without a second way gives none.
-        """
-        return dict
-
     def environment(self) -> Mapping[str, str]:
         """What of this machine the grades depend on, for environment.json."""
         return {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_serializer
@@ -63,11 +63,6 @@ class SumOptions(Block):
         return [{key: value for key, value in dump.items() if value != {}} for dump in dumps]
 
 
-def _of_part(grade: Grade, name: str) -> Grade:
-    """The part ``name`` of a sum's grade; only a verdict of 0 or 1 is ever asked for a second opinion."""
-    return Grade(grade.logged[name], None if grade.correct is None else grade.logged[name] > 0)
-
-
 class SumReward(RegisteredReward):
     """The weighted sum; ``correct`` is that of the first reward that knows it.
 
@@ -121,16 +116,6 @@ class SumReward(RegisteredReward):
                 if grade.error
             ),
         )
-
-    def second_opinion(
-        self, prompts: Sequence[Prompt], completions: Groups, scored: Scored, seed: str
-    ) -> Callable[[], dict[str, float]]:
-        """Those of all its rewards, each about its own grades."""
-        asked = []
-        for part, reward in zip(self._parts, self._rewards, strict=True):
-            own = [[_of_part(grade, part.shown) for grade in grades] for grades in scored.grades]
-            asked.append(reward.second_opinion(prompts, completions, Scored(own), seed))
-        return lambda: {name: value for metrics in asked for name, value in metrics().items()}
 
     def environment(self) -> Mapping[str, str]:
         return {name: value for reward in self._rewards for name, value in reward.environment().items()}

@@ -15,7 +15,7 @@ from typing import Any
 
 from evals import worker_pool
 from evals.files.own_code import imported_anew, place_of, recorded
-from evals.worker_pool import Message, Respond
+from evals.worker_pool import Message
 from quatro.rewards import calls
 from quatro.rewards.calls import Wanted, call, wanted
 
@@ -77,8 +77,8 @@ def exit_with_parent(parent: int) -> None:
     os._exit(1)
 
 
-def prepare() -> Callable[[list[Any], Respond], None]:
-    """What answers a chunk of calls, each a list of rows; the command names the function and its options.
+def prepare() -> Callable[[list[list[Any]]], Message]:
+    """What answers a call, which is a list of rows; the command names the function and its options.
 
     The request without rows asks for what the function asks for, where it is, and for the digest of its file.
     """
@@ -86,12 +86,7 @@ def prepare() -> Callable[[list[Any], Respond], None]:
     function, wants = load_function(sys.argv[1], json.loads(sys.argv[2]))
     place = place_of(getattr(function, "func", None))
     about = {"wanted": wants, "place": place, "recorded": recorded(sys.argv[1].partition(":")[0])}
-
-    def answer(requests: list[Any], respond: Respond) -> None:
-        for rows in requests:
-            respond(answer_request(function, wants, rows) if rows else about)
-
-    return answer
+    return lambda rows: answer_request(function, wants, rows) if rows else about
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ class Guard(NamedTuple):
 def tests_by_fault(tests: Path) -> dict[int, list[str]]:
     """The tests of each fault below the folder ``tests``, as pytest names them.
 
-    `test_fault_07_a_flipped_bit` is of fault 7, `test_fault_15_and_48_a_killed_grader` of 15 and 48.
+    `test_fault_07_a_flipped_bit` is of fault 7, one that begins with `test_fault_15_and_48` of both.
     """
     found: dict[int, list[str]] = {}
     for path in sorted(tests.rglob("test_*.py")):
@@ -59,8 +59,9 @@ GUARDS = [
     Guard(12, "equal rewards are told apart", "quatro/dual.py", "mixed_Q = range_Q > 0", "mixed_Q = range_Q >= 0"),
     Guard(13, "errors never end a run", FUNCTION, 'if outcome.kind == "error" and self.on_error == "fail":', "if False:"),
     Guard(14, "a hang is an error", POOL, 'Failure("overdue", f"gave no', 'Failure("ended", f"gave no'),
-    Guard(15, "one try for a pair", "evals/grading/pool.py", "MAX_ATTEMPTS = 2", "MAX_ATTEMPTS = 1"),
-    Guard(15, "a lost pair is wrong", "evals/grading/pool.py", 'return SymbolicGrade("infra_error", detail', 'return SymbolicGrade("incorrect", detail'),
+    Guard(15, "one try for a program", "evals/sandbox/pool.py", "_MOST_TRIES = 2", "_MOST_TRIES = 1"),
+    Guard(15, "a lost program is wrong", "evals/sandbox/pool.py", 'return _without_run(job, "infra_error", detail', 'return _without_run(job, "fail", detail'),
+    Guard(15, "a lost process is a score", FUNCTION, 'return [Outcome("error", detail=f"the process', 'return [Outcome("reward", {"reward": 0.0}, detail=f"the process'),
     Guard(16, "the first signal ends it", "quatro/processes/stop.py", "        if self.requested:\n            if cause", "        if True:\n            if cause"),
     Guard(17, "all samples are drawn anew", "quatro/sample/benchmark.py", "(prompt.id, index) not in writer.present", "True"),
     Guard(18, "a failed run is never run again", "quatro/sweep/run.py", 'evaluation).status != "done"]', 'evaluation).status not in ("done", "failed")]'),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -13,9 +12,7 @@ from typing import Any
 
 import pytest
 
-from evals import worker_pool
 from evals.errors import UsageError
-from evals.grading.pool import Pair, SymbolicGrader
 from evals.sandbox import Asserts, Job, Sandbox, pool, tiers
 
 MODULE = """
@@ -33,6 +30,11 @@ def fine(prompt, completion, answer):
 def raises(prompt, completion, answer):
     if completion == "bad":
         raise KeyError("no such key")
+    return 1.0
+
+def killed(prompt, completion, answer):
+    if completion == "bad":
+        os.kill(os.getpid(), signal.SIGKILL)
     return 1.0
 
 def hangs(prompt, completion, answer):
@@ -97,37 +99,12 @@ def test_fault_14_a_reward_that_hangs_is_killed_after_its_limit_and_counted(rewa
     assert [grade.reward for grade in found.grades[0]] == [1.0] * 5 + [0.0]
 
 
-@pytest.mark.parametrize(("kills", "outcome"), [(1, "correct"), (2, "infra_error")])
-@pytest.mark.parametrize("moment", ["start", "work"])
-def test_fault_15_and_48_a_killed_grader_has_one_more_try(monkeypatch, moment, kills, outcome):
-    """SIGKILL of the process with computer algebra, as soon as it is there or as soon as it has its pair."""
-    left = [kills]
-
-    def kill(process: subprocess.Popen[bytes]) -> None:
-        if left[0]:
-            left[0] -= 1
-            process.kill()
-
-    if moment == "start":
-        real = subprocess.Popen
-
-        def start(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
-            kill(process := real(*args, **options))
-            return process
-
-        monkeypatch.setattr(worker_pool.subprocess, "Popen", start)
-    else:
-        send = worker_pool._Worker.send
-
-        def send_and_kill(worker: Any, *args: Any) -> None:
-            send(worker, *args)
-            kill(worker.process)
-
-        monkeypatch.setattr(worker_pool._Worker, "send", send_and_kill)
-    with contextlib.closing(SymbolicGrader(num_workers=1)) as grader:
-        (found,) = grader.grade([Pair("(x+1)^2", "x^2+2x+1", "strict", 0.0)])
-    assert found.outcome == outcome
-    assert left == [0]
+def test_fault_15_a_reward_that_ends_its_process_is_an_error_and_no_score(rewards):
+    found = scored(rewards("killed", on_error="drop"), *GOOD, "bad")
+    *others, failed = found.grades[0]
+    assert (found.num_errors, failed.is_dropped) == (1, True)
+    assert [grade.reward for grade in others] == [1.0] * 5
+    assert "status -9" in failed.error
 
 
 def test_fault_48_a_reward_that_is_killed_while_it_starts_has_one_more_try(rewards, monkeypatch):
@@ -158,6 +135,23 @@ def killing_popen(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 
 RIGHT = Job(id="one", program="def f(): return 1", tests=Asserts(code=["assert f() == 1"]))
 needs_isolation = pytest.mark.skipif(tiers.probe().name == "none", reason="no isolation on this machine")
+
+
+@needs_isolation
+@pytest.mark.parametrize(("kills", "status"), [(1, "pass"), (2, "infra_error")])
+def test_fault_15_a_program_whose_worker_is_killed_is_run_once_more_and_never_wrong(monkeypatch, kills, status):
+    send, left = pool._Worker.send, [kills]
+
+    def send_and_kill(worker: Any, *args: Any) -> None:
+        send(worker, *args)
+        if left[0]:
+            left[0] -= 1
+            worker.process.kill()
+
+    monkeypatch.setattr(pool._Worker, "send", send_and_kill)
+    with Sandbox(workers=1) as sandbox:
+        assert [verdict.status for verdict in sandbox.run([RIGHT])] == [status]
+    assert left == [0]
 
 
 @needs_isolation

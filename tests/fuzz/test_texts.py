@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from evals.benchmarks.prompts import TEMPLATES, find_template, render
 from evals.errors import QuatroError
 from evals.files.csv_cells import csv_text
-from evals.grading.compare import compare
+from evals.grading import same_answer
 from evals.grading.extraction import extract
 from evals.tables.formats import markdown_text
 from evals.tables.latex_text import latex_text
@@ -41,8 +41,10 @@ def test_an_extracted_answer_is_a_part_of_the_completion(policy, completion):
 @example(answer="9" * 5000, reference="1")
 @example(answer="10^{10^{10}}", reference="1")
 @example(answer="(" * 5000, reference="(1)")
-def test_a_comparison_says_yes_no_or_unknown(policy, answer, reference):
-    assert compare(answer, reference, policy).is_equal in (True, False, None)
+def test_a_comparison_says_yes_or_no_and_names_its_rule(policy, answer, reference):
+    found = same_answer(answer, reference, policy=policy)
+    assert found.is_equal in (True, False)
+    assert found.rule
 
 
 @given(cells=st.lists(TEXTS, min_size=1, max_size=4))

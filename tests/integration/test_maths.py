@@ -6,7 +6,6 @@ import json
 import math
 import os
 import random
-import signal
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -261,39 +260,6 @@ def test_recorded_completions_move_the_weights_as_computed(tmp_path, byte_model,
     assert max(by_hand.log_ratios) < 20  # where the ratio would be capped
     assert min(by_hand.grad_norms) < settings["max_grad_norm"] < max(by_hand.grad_norms)
     assert metrics["grad/norm"] == pytest.approx(sum(by_hand.grad_norms) / 4, rel=1e-4)
-
-
-@pytest.mark.slow
-def test_math_verify_is_asked_beside_the_reward_and_a_stop_changes_nothing(tmp_path, byte_model):
-    """math-verify takes the last value of a false chain: one of the three answers to each problem."""
-    problems, samples = made_up(tmp_path)
-    rows = [json.loads(line) for line in samples.open(encoding="utf-8")]
-    for group in (rows[start : start + NUM_ROLLOUTS] for start in range(0, len(rows), NUM_ROLLOUTS)):
-        group[1]["completion"] = f"So \\boxed{{x=1={group[1]['answer']}}}."
-    write(samples, rows)
-    options = [
-        f"model={byte_model}",
-        *("dtype=float32", "steps=1", "threads=1", f"data.prompts={problems}", "rollout.engine=replay"),
-        *(f"rollout.replay_file={samples}", "rollout.max_new_tokens=100", "inner_updates=2", "prompts_per_step=6"),
-        "minibatch_prompts=3",
-    ]
-
-    def run(*arguments: str) -> list[dict[str, Any]]:
-        CliRunner().invoke(app, ["train", *arguments])
-        lines = (tmp_path / "run/metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        return [{k: v for k, v in json.loads(line).items() if not k.startswith("perf/")} for line in lines]
-
-    fresh = ["math-1.5b", "-o", str(tmp_path / "run"), *(f"-s{option}" for option in options)]
-    whole = run(*fresh)
-    assert (whole[0]["reward/math_verify_disagreement"], whole[0]["reward/math_verify_pairs"]) == (1 / 3, 18.0)
-
-    (tmp_path / "run").rename(tmp_path / "whole")
-    hook = register_optimizer_step_post_hook(lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-    try:
-        assert run(*fresh) == []
-    finally:
-        hook.remove()
-    assert run(str(tmp_path / "run"), "--resume") == whole
 
 
 def binary_advantage(num_correct: int, is_correct: bool, delta: float) -> float:

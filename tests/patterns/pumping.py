@@ -25,7 +25,6 @@ CPU_LIMIT_S = 60
 SIZES = (1000, 4000, 20_000)
 # The longest text that the patterns of a file meet.
 LONGEST = {
-    "evals/grading/guard.py": 600,
     "evals/grading/extraction.py": SIZES[-1],
     "evals/grading/sentences.py": 4000,
     "evals/grading/": 4000,

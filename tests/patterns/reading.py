@@ -21,12 +21,11 @@ from evals.code.programs import extract_program, normal_solution
 from evals.errors import QuatroError
 from evals.files.csv_cells import csv_cell
 from evals.files.strict_json import parse_row
-from evals.grading.compare import compare
+from evals.grading import same_answer
 from evals.grading.extraction import EXTRACTION_POLICIES, extract
-from evals.grading.guard import refusal
 from evals.grading.sentences import without_sentence
 from evals.grading.thinking import split_thought
-from evals.grading.typography import clean
+from evals.grading.tokens import clean
 from evals.similarity.tokens import TOKENISERS
 from evals.text import visible
 from quatro.config.yaml_reader import parse_value
@@ -46,9 +45,9 @@ MORE_BODIES = (
 
 def _graded(text: str) -> None:
     for form in ("{}", "5 {}", "x={}", "5\\text{{{}@}}"):
-        compare(form.format(text), "123456")
-    compare("5", text)
-    compare(text, "3\\text{ hours}")
+        same_answer(form.format(text), "123456")
+    same_answer("5", text)
+    same_answer(text, "3\\text{ hours}")
 
 
 def _read_row(text: str) -> None:
@@ -58,7 +57,6 @@ def _read_row(text: str) -> None:
 
 FUNCTIONS: dict[str, Callable[[str], object]] = {
     "the comparison of an answer": _graded,
-    "guard": refusal,
     "clean": clean,
     "sentences": without_sentence,
     "thinking": lambda text: split_thought(text, "<think> </think>"),

@@ -7,11 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quatro_cli.commands.eval.options import Grader, Jobs, Thinking, asked_for
+from quatro_cli.commands.eval.options import Jobs, Thinking, asked_for
 from quatro_cli.options import AllowUnsafe, DryRun, Json, usage_error
 from quatro_cli.output import output, visible
 
 MOST_SHOWN_CHARS = 500  # of the end of a response
+STAGES = {
+    "reference": "there is no reference answer",
+    "extraction": "no complete answer was found",
+    "countdown": "checked step by step",
+    "sandbox": "run with its tests",
+    "reasoning-gym": "judged by the task's own checker",
+    "own": "decided by a function of your own",
+    "math-verify": "judged by math-verify",
+}
 USUAL = ("correct", "incorrect", "no_answer")  # outcomes that the table always has
 
 if TYPE_CHECKING:
@@ -41,7 +50,14 @@ def grade(
             "--extraction", metavar="NAME", help="boxed (default); answer-is or last-number, if there is no box."
         ),
     ] = None,
-    grader: Grader = None,
+    grader: Annotated[
+        str | None,
+        typer.Option(
+            "--grader",
+            metavar="NAME",
+            help="math, countdown, code, reasoning-gym or your own; math-verify, to see where it differs.",
+        ),
+    ] = None,
     thinking: Thinking = None,
     jobs: Jobs = None,
     allow_unsafe_code: AllowUnsafe = False,
@@ -69,7 +85,7 @@ def grade(
       quatro eval grade samples/math500.jsonl -o graded
       quatro eval grade runs/math --explain --id 17
     """
-    asked = asked_for(grader, policy=policy, extraction=extraction, thinking=thinking)
+    asked = asked_for(grader, policy=policy, extraction=extraction, thinking=thinking, compares=True)
     if id is not None and not (explain or disagree):
         raise usage_error("--id goes with --explain: grading writes whole files")
     if explain or disagree:
@@ -226,23 +242,23 @@ def _end_of(text: str, room: int) -> str:
 
 
 def _entry(row: Sample, found: Grade) -> dict[str, Any]:
-    from evals.grading.explain import STAGES, normal_forms
+    from evals.grading import readings
     from evals.samples.agreement import stored_scores
 
     is_maths = found.stage not in ("countdown", "sandbox", "reasoning-gym", "own") and row.answer is not None
     reference = "" if row.answer is None else str(row.answer)
-    why = STAGES.get(found.stage, found.stage)
+    why = STAGES.get(found.stage, "")
     return {
         "benchmark": row.benchmark,
         "id": row.id,
         "sample_index": row.sample_index,
         "outcome": found.outcome,
         "stage": found.stage,
-        "why": f"{why} ({found.detail})" if found.detail else why,
+        "why": f"{why} ({found.detail})" if found.detail and why else why or found.detail,
         "extracted": found.extracted,
-        "form": normal_forms(found.extracted) if is_maths and found.extracted else None,
+        "form": readings(found.extracted) if is_maths and found.extracted else None,
         "reference": reference,
-        "reference_form": normal_forms(reference) if is_maths and reference else None,
+        "reference_form": readings(reference) if is_maths and reference else None,
         "completion_end": row.completion[-MOST_SHOWN_CHARS:],
         "stored": ", ".join(f"{name} {int(value)}" for name, value in stored_scores(row)) or None,
     }

@@ -147,17 +147,23 @@ def asked_for(
     extraction: str | None = None,
     thinking: str | None = None,
     first: int | None = None,
+    compares: bool = False,
 ) -> Asked:
-    """How to grade, as the options say; raises UsageError for an unknown name."""
+    """How to grade, as the options say; raises UsageError for an unknown name.
+
+    ``compares`` lets math-verify grade, with which our grader is compared.
+    """
     from evals.benchmarks.catalogue import GRADERS, is_grader
     from evals.grading.thinking import check_markers
     from evals.samples.graded import Asked
+    from evals.samples.math_verify import MATH_VERIFY
 
     own = "a function of your own as module:function"
+    graders = (*GRADERS, MATH_VERIFY) if compares else GRADERS
     for option, value, known, is_known in (
         ("--policy", policy, POLICIES, policy in POLICIES),
         ("--extraction", extraction, EXTRACTIONS, extraction in EXTRACTIONS),
-        ("--grader", grader, (*GRADERS, own), is_grader(grader)),
+        ("--grader", grader, (*graders, own), grader in graders or is_grader(grader)),
     ):
         if value is not None and not is_known:
             raise usage_error(f"{option} {value!r}: expected {', '.join(known[:-1])} or {known[-1]}")

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-from evals.grading import close_workers, grade_many
+from evals.grading import grade_many
 
 
 class Case(NamedTuple):
@@ -295,7 +295,6 @@ def main() -> None:
     options = parser.parse_args()
     found = cases(options.seed, options.per_word)
     accepted = grades(found)
-    close_workers()
     lines = [f"{'family':16s} {'hacks accepted':>18s} {'honest refused':>18s}"]
     for family, (bad, hacks, lost, honest) in rates(found, accepted).items():
         lines.append(f"{family:16s} {bad:10d} of {hacks:4d} {lost:10d} of {honest:4d}")

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from evals.grading import close_workers, grade, grade_many
+from evals.grading import grade, grade_many
 
 LETTERS = "ABC"
 
@@ -23,12 +23,6 @@ def attacks() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_worker_outlives_this_file():
-    yield
-    close_workers()
 
 
 def is_right(box: str, gold: str) -> bool:

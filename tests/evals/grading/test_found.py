@@ -4,36 +4,19 @@ import json
 import re
 from pathlib import Path
 
-import pytest
-
 from evals import grading
-from evals.grading import close_workers, grade_many
+from evals.grading import grade_many
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "found.jsonl").read_text(encoding="utf-8").splitlines()]
 NOUNS = Path(grading.__file__).parent / "nouns.txt"
 NO_NOUNS = ("multiplier words", "words that are no nouns", "multipliers of other languages")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_worker_outlives_this_file():
-    yield
-    close_workers()
-
-
 def check(rows: list[dict]) -> None:
-    """As labelled, but for known failures; one that is mended must lose its flag."""
     grades = grade_many((f"The answer is $\\boxed{{{row['answer']}}}$.", row["reference"]) for row in rows)
-    is_as_labelled = [grade.correct == row["right"] for row, grade in zip(rows, grades, strict=True)]
-    results = list(zip(rows, is_as_labelled, strict=True))
-    assert [row for row, is_good in results if not is_good and not row["known_failure"]] == []
-    assert [row for row, is_good in results if is_good and row["known_failure"]] == [], "set known_failure to false"
+    assert [row for row, grade in zip(rows, grades, strict=True) if grade.correct != row["right"]] == []
 
 
-def test_units_shares_and_aligned_equations_are_graded_as_labelled() -> None:
-    check([row for row in ROWS if row["kind"] in (*NO_NOUNS, "per cent of one", "aligned equations")])
-
-
-@pytest.mark.slow
 def test_everything_that_was_found_is_graded_as_labelled() -> None:
     check(ROWS)
 

@@ -107,7 +107,7 @@ EQUAL = [
 @pytest.mark.parametrize(("answer", "gold"), EQUAL)
 def test_other_ways_to_write_the_reference_are_right(answer: str, gold: str) -> None:
     assert boxed(answer, gold).correct, boxed(answer, gold)
-    assert boxed(gold, gold).stage == "string"
+    assert boxed(gold, gold).stage == "text"
 
 
 @pytest.mark.parametrize(

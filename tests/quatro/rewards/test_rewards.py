@@ -13,8 +13,7 @@ import pytest
 from evals.benchmarks.gym.library import Reference
 from evals.benchmarks.gym.scoring import Score
 from evals.errors import DataError, DivergedError, QuatroError, UsageError
-from quatro.rewards import Grade, Reward, make_reward
-from quatro.rewards import math as math_reward
+from quatro.rewards import Reward, make_reward
 from quatro.types import FinishReason, Prompt, Rollout
 
 
@@ -38,32 +37,6 @@ def test_math_rewards_are_the_graders_verdicts() -> None:
 def test_math_judges_the_completion_without_its_prompt() -> None:
     scored = make_reward("math").score([prompt("As \\boxed{2}, what is 1+1?", "2")], [[rollout("I do not know")]])
     assert scored.reward == [[0.0]]
-
-
-@pytest.mark.slow
-def test_math_verify_is_asked_about_64_different_pairs_and_may_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(math_reward, "CPU_LIMIT_S", 0.3)
-    reward = make_reward("math")
-    prompts = [prompt("?", str(number), f"p{number}") for number in range(70)]
-    boxes = [f"\\boxed{{{number + number % 2}}}" for number in range(70)]
-    groups = [[rollout(box), rollout(f"So {box}"), rollout("?")] for box in boxes]
-    scored = reward.score(prompts, groups)
-    # A verdict of ours turned round makes a disagreement.
-    for group in scored.grades[::7]:
-        group[:] = [Grade(grade.reward, not grade.correct) for grade in group]
-    try:
-        asked = [reward.second_opinion(prompts, groups, scored, seed) for seed in ("3/1", "3/1", "4/1")]
-        first, again, other = (opinion() for opinion in asked)
-        prompts, groups = [prompt("?", "2")], [[rollout("\\boxed{9^{9^{9^{9}}}}"), rollout("\\boxed{2}")]]
-        hanging = reward.second_opinion(prompts, groups, reward.score(prompts, groups), "1/1")()
-    finally:
-        reward.close()
-    assert first == again
-    assert hanging == {"reward/math_verify_disagreement": 0.0, "reward/math_verify_pairs": 2.0}
-    for metrics in (first, other):
-        assert metrics["reward/math_verify_pairs"] == 64
-        assert 4 <= metrics["reward/math_verify_disagreement"] * 64 <= 10
-    assert make_reward("countdown").second_opinion([], [], scored, "3/1")() == {}
 
 
 @pytest.mark.parametrize("answer", [None, ""])
@@ -273,45 +246,11 @@ def is_gone(process_id: int) -> bool:
     return status.rpartition(")")[2].split()[0] == "Z"  # dead, and only waiting for init to look
 
 
-def test_math_asks_computer_algebra_for_what_text_and_numbers_leave_open() -> None:
-    reward = make_reward("math")
-    try:
-        group = [rollout(f"\\boxed{{{text}}}") for text in ("1+x", "x+2", "\\frac{2x+2}{2}", "9^{9^9}x")]
-        scored = reward.score([prompt("?", "x+1"), prompt("?", "1", id="p2")], [group, []])
-    finally:
-        reward.close()
+def test_math_compares_formulas_and_counts_no_answer_as_a_failure() -> None:
+    group = [rollout(f"\\boxed{{{text}}}") for text in ("1+x", "x+2", "\\frac{2x+2}{2}", "9^{9^9}x")]
+    scored = make_reward("math").score([prompt("?", "x+1"), prompt("?", "1", id="p2")], [group, []])
     assert scored.correct == [[True, False, True, False], []]
     assert (scored.num_errors, scored.num_timeouts) == (0, 0)
-
-
-@pytest.fixture
-def outcomes(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Makes the grader answer with the given outcomes."""
-    from evals.grading import Grade
-
-    def answer(*names: str) -> None:
-        grades = [Grade(name == "correct", name, "x", "symbolic") for name in names]  # type: ignore[arg-type]
-        monkeypatch.setattr("quatro.rewards.math.grade_many", lambda pairs: grades[: len(list(pairs))])
-
-    return answer
-
-
-def test_math_counts_errors_and_timeouts_apart_from_wrong_answers(
-    outcomes: Callable[..., None], caplog: pytest.LogCaptureFixture
-) -> None:
-    outcomes("correct", "timeout", "incorrect", "error", "infra_error", "no_answer")
-    scored = make_reward("math").score([prompt("?", "x")], [[rollout("")] * 6])
-    assert scored.reward == [[1.0, 0.0, 0.0, 0.0, 0.0, 0.0]]
-    assert (scored.num_errors, scored.num_timeouts) == (2, 1)
-    kinds = [grade.error.partition(":")[0] for grade in scored.grades[0]]
-    assert kinds == ["", "timeout", "", "error", "infra_error", ""]
-    assert "1 of 6 rollouts could not be graded" in caplog.text
-
-
-def test_math_stops_when_its_grader_mostly_fails(outcomes: Callable[..., None]) -> None:
-    outcomes(*["infra_error"] * 10, *["timeout"] * 6, *["correct"] * 4)
-    with pytest.raises(QuatroError, match=r"failed on 16 of 20 rollouts .*infra_error 10"):
-        make_reward("math").score([prompt("?", "x")], [[rollout("")] * 20])
 
 
 def test_reasoning_gym_stops_when_its_checkers_mostly_cannot_be_run(monkeypatch: pytest.MonkeyPatch) -> None:

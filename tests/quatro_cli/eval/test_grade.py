@@ -2,14 +2,14 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from evals.grading import GRADER_VERSION, cache
-from evals.grading.cache import GradeCache
-from evals.grading.pool import SymbolicGrader
+from evals.errors import how_to_install
+from evals.grading import GRADER_VERSION, same_answer
 from quatro_cli.app import app
 
 runner = CliRunner()
@@ -92,7 +92,7 @@ def test_failures_of_the_machine_are_tried_again_next_time(samples, tmp_path, mo
     from evals.grading import Grade
 
     with monkeypatch.context() as patch:
-        failed = [Grade(False, "infra_error", "x", "symbolic")] * 4
+        failed = [Grade(False, "infra_error", "x", "sandbox")] * 4
         patch.setattr("evals.samples.graded_copies.grade_rows", lambda rows, **options: failed)
         result = grade(samples, "-o", tmp_path / "out")
     assert "infra_error" in result.stderr
@@ -133,20 +133,25 @@ def test_options_reach_the_grader(tmp_path):
 def test_explain_shows_what_was_compared_and_writes_nothing(samples, tmp_path):
     before = sorted(tmp_path.rglob("*"))
     entries = json.loads(grade(samples, "--explain", "--json").stdout)["samples"]
-    assert [entry["stage"] for entry in entries] == ["symbolic", "symbolic", "extraction", "symbolic"]
+    assert [entry["stage"] for entry in entries] == ["tree", "tree", "extraction", "tree"]
     assert entries[0]["extracted"] == "x+1"
-    assert entries[0]["reference_form"] == "1+x"
+    assert (entries[0]["form"], entries[0]["reference_form"]) == ("x + 1", "1 + x")
     assert entries[2]["extracted"] is None
     only = grade(samples, "--explain", "--id", "b")
-    assert "computer algebra" in only.stdout
+    assert "((2 * x) + 2) / 2" in only.stdout
+    assert same_answer("\\frac{2x+2}{2}", "1+x").rule in only.stdout
     assert "no_answer" not in only.stdout
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_explain_shows_numbers_lists_and_units_as_they_were_read(tmp_path):
-    file = write_rows(tmp_path / "toy.jsonl", {"a": ["\\boxed{x=\\{2,\\frac12\\}}", "\\boxed{50\\% }"]}, answer="1,234")
+    boxes = ["x=\\{2,\\frac12\\}", "50\\% ", "[2,5)", "1,234\\text{ cm}", "2<x\\le 5", "-\\sqrt{3}-x", "three grand"]
+    file = write_rows(tmp_path / "toy.jsonl", {"a": [f"\\boxed{{{box}}}" for box in boxes]}, answer="1,234")
     forms = [entry["form"] for entry in json.loads(grade(file, "--explain", "--json").stdout)["samples"]]
-    assert forms == ["x = list: number 2, number 1/2", "number 50 %"]
+    assert forms == [
+        *("x = list(2, 1 / 2)", "50%", "[2, 5)", "list(1, 234 [cm]) or 1234 [cm]", "2 < x <= 5", "-sqrt(3) - x"),
+        "threegrand (as words only: 'grand' does not fit)",
+    ]
 
 
 def test_hostile_answers_are_escaped(tmp_path):
@@ -165,7 +170,11 @@ def test_hostile_answers_are_escaped(tmp_path):
         ([], 2, "-o DIR"),
         (["--policy", "lenient"], 2, "strict or simko"),
         (["--extraction", "box"], 2, "last-number"),
-        (["--grader", "llm", "-o", "out"], 2, "math, countdown, code, reasoning-gym or a function of your own"),
+        (
+            ["--grader", "llm", "-o", "out"],
+            2,
+            "reasoning-gym, math-verify or a function of your own",
+        ),
         (["--id", "a", "-o", "out"], 2, "--explain"),
         (["--explain", "-o", "out"], 2, "-o"),
         (["--explain", "--id", "z"], 2, "'z'"),
@@ -237,53 +246,6 @@ def test_bad_sample_files_end_as_they_should(tmp_path):
             assert f"{Path(case['file']).name}:{case['line']}" in result.stderr
 
 
-@pytest.fixture
-def starting_workers(tmp_path, monkeypatch):
-    """Replaces the workers' program; ``{count}`` in it says how often one was started."""
-    pools = []
-
-    def use(program: str) -> None:
-        script = tmp_path / "worker.py"
-        counter = f"from pathlib import Path\ncount = Path({str(tmp_path / 'starts')!r})\n"
-        counter += "count.write_text(str(int(count.read_text()) + 1) if count.exists() else '1')\n"
-        script.write_text(counter + "import os, runpy, signal\n" + program, encoding="utf-8")
-        pools.append(GradeCache(SymbolicGrader(num_workers=1, command=[str(script)])))
-        monkeypatch.setattr(cache, "_shared", pools[-1])
-
-    yield use
-    for pool in pools:
-        pool.close()
-
-
-KILLED = "os.kill(os.getpid(), signal.SIGKILL)\n"
-WORKER = "runpy.run_module('evals.grading.worker', run_name='__main__')\n"
-
-
-def test_a_worker_that_is_killed_while_it_starts_is_started_again(samples, tmp_path, starting_workers):
-    starting_workers(f"if count.read_text() == '1':\n    {KILLED}{WORKER}")
-    result = grade(samples, "-o", tmp_path / "out")
-    assert result.exit_code == 0, result.output
-    assert [row["correct"] for row in read_rows(tmp_path / "out" / "toy.jsonl")] == [True, False, False, True]
-
-
-def test_workers_that_never_start_leave_infra_errors_and_the_command_goes_on(samples, tmp_path, starting_workers):
-    starting_workers(KILLED)
-    result = grade(samples, "-o", tmp_path / "out")
-    assert result.exit_code == 0, result.output
-    assert "infra_error" in result.stderr
-    outcomes = [row["outcome"] for row in read_rows(tmp_path / "out" / "toy.jsonl")]
-    assert outcomes == ["infra_error", "infra_error", "no_answer", "infra_error"]
-    assert (tmp_path / "starts").read_text() == "2"
-
-
-def test_a_worker_that_misses_something_is_named_at_once(samples, tmp_path, starting_workers):
-    starting_workers("import no_such_module\n")
-    result = grade(samples, "-o", tmp_path / "out")
-    assert result.exit_code == 3, result.output
-    assert "worker process cannot start" in result.stderr
-    assert (tmp_path / "starts").read_text() == "1"
-
-
 def test_grades_are_compared_with_scores_that_the_samples_hold(tmp_path):
     texts = {"a": ["\\boxed{x+1}", "\\boxed{x+2}", "x+1"], "b": ["\\boxed{\\frac{2x+2}{2}}"]}
     scores = {"exact_match": 1.0, "judge": 0.5}  # only what is 0 or 1 says right or wrong
@@ -348,3 +310,24 @@ def test_an_unfinished_thought_has_no_answer_whoever_grades(tmp_path, grader):
     file = write_rows(tmp_path / "toy.jsonl", {"a": ["def f(): return 1"]}, answer="1 2 3 4 5 6 -> 21")
     explained = grade(file, "--explain", "--grader", grader, "--thinking", "</think>", "--json")
     assert json.loads(explained.stdout)["samples"][0]["outcome"] == "no_answer"
+
+
+def test_math_verify_grades_to_be_compared_and_only_here(tmp_path):
+    pytest.importorskip("math_verify")
+    texts = ["\\boxed{x+1}", "\\boxed{x=5=1+x}", "\\boxed{2}", "x+1", f"\\boxed{{{'x+' * 600}1}}"]
+    file = write_rows(tmp_path / "toy.jsonl", {"a": texts})
+    assert grade(file, "-o", tmp_path / "theirs", "--grader", "math-verify").exit_code == 0
+    theirs = read_rows(tmp_path / "theirs" / "toy.jsonl")
+    assert [row["outcome"] for row in theirs] == ["correct", "correct", "incorrect", "no_answer", "incorrect"]
+    differs = json.loads(grade(tmp_path / "theirs", "--disagree", "--grader", "math", "--json").stdout)["samples"]
+    assert [(row["sample_index"], row["outcome"]) for row in differs] == [(1, "incorrect")]
+    for command in ("passk", "ucc"):
+        result = runner.invoke(app, ["eval", command, str(file), "--regrade", "--grader", "math-verify"])
+        assert (result.exit_code, "--grader 'math-verify'" in result.stderr) == (2, True), result.output
+
+
+def test_math_verify_is_asked_for_where_it_is_missing(samples, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "math_verify", None)
+    result = grade(samples, "-o", tmp_path / "out", "--grader", "math-verify")
+    assert result.exit_code == 3, result.output
+    assert how_to_install("math-verify") in result.stderr

@@ -1,0 +1,601 @@
+r"""Whether two answers say the same, and the rule that decided.
+
+The reference says how it is meant: a per cent sign, a unit, a name, a date. Trees are compared from outside to inside,
+and what is left are two formulas (see `values`) or two sets of real numbers.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import pairwise, product
+from typing import Any, Literal, NamedTuple
+
+import mpmath
+
+from evals.grading.read import choice, range_or_time, read, same_kind, squeezed
+from evals.grading.tree import MINUS_OO, OO, REALS, Answer, Node, neg, num
+from evals.grading.values import DIGITS, close, same_ratio, same_value, value_of
+
+Policy = Literal["strict", "simko"]
+SIMKO_TOLERANCE = Fraction(1, 10_000)
+# Matching two unordered lists takes their product in comparisons.
+MAX_ITEMS = 100
+_LISTS = ("list", "set")
+_TURNED = {
+    "<": ">",
+    ">": "<",
+    "<=": ">=",
+    ">=": "<=",
+    "=": "=",
+    "!=": "!=",
+    "~": "~",
+    "sim": "sim",
+    "perp": "perp",
+    "parallel": "parallel",
+}
+
+
+class Decision(NamedTuple):
+    """Whether two answers are equal, by which rule, and the readings that it compared."""
+
+    is_equal: bool
+    rule: str
+    said: Answer | None = None
+    reference: Answer | None = None
+
+    def __bool__(self) -> bool:
+        return self.is_equal
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How numbers are compared: exactly, or as a lenient grader does (see `grade`)."""
+
+    policy: Policy = "strict"
+    relative_tolerance: Fraction = Fraction(0)
+
+    def near(self, value: Fraction, reference: Fraction) -> bool:
+        """Whether a number is near enough to a reference that it does not equal."""
+        if self.policy == "simko":
+            scaled = (reference * factor for factor in (1, 100, Fraction(1, 100)))
+            return any(abs(value - one) <= SIMKO_TOLERANCE * abs(one) for one in scaled)
+        return reference.denominator != 1 and abs(value - reference) <= self.relative_tolerance * abs(reference)
+
+
+# mpmath has one precision for all threads.
+_one_at_a_time = threading.RLock()
+
+
+def _after_fork_in_child() -> None:
+    global _one_at_a_time
+    _one_at_a_time = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def decide(extracted: str, reference: str, rules: Rules) -> Decision:
+    """Whether an extracted answer says what the raw reference says, under any pair of their readings."""
+    with _one_at_a_time:
+        return _decide(extracted, reference, rules)
+
+
+def _decide(extracted: str, reference: str, rules: Rules) -> Decision:
+    if extracted.strip() == reference.strip():
+        return Decision(True, "the same text")
+    found, expected = squeezed(extracted), squeezed(reference)
+    if found and found == expected:
+        return Decision(True, "the same text but for how it is set")
+    if kind := range_or_time(reference):
+        other = range_or_time(extracted)
+        rule = f"a {kind.op} equals the same {kind.op} only"
+        return Decision(
+            other is not None and same_kind(other, kind), rule, Answer(other) if other else None, Answer(kind)
+        )
+    said, golds = read(extracted), read(reference)
+    choices, gold_choices = choice(extracted), choice(reference)
+    if bool(choices) != bool(gold_choices):  # (C) 12 is C and 12, but (C) 12 is not (C) 13
+        said, golds = said + choices, golds + gold_choices
+    has_words = any(one.node.op == "words" for one in (*said, *golds))
+    if has_words and found and found.casefold() == expected.casefold():
+        return Decision(True, "the same words")
+    refused = Decision(False, "no reading of the answer")
+    for one, gold in product(said, golds):
+        decision = Comparison(rules).same(one, gold)._replace(said=one, reference=gold)
+        if decision:
+            return decision
+        refused = decision
+    return refused
+
+
+class Comparison:
+    """The rules for each pair of nodes."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+
+    def same(self, item: Answer, gold: Answer) -> Decision:
+        """Whether two answers with their names, units and marks say the same."""
+        item, gold = _merged(item), _merged(gold)
+        if item.links:
+            unnamed = Answer(gold.node, mark=gold.mark)
+            links = [Answer(link, mark=item.mark if link.op == "pct" else "") for link in item.links]
+            if not all(self.same(_unmarked(link), unnamed) for link in links):
+                return Decision(False, "a link of the chain differs")
+            return self.same(replace(item, links=()), gold)
+        if "words" in (item.node.op, gold.node.op):
+            is_equal = item.node == gold.node and not (item.unit or item.mark)
+            return Decision(is_equal, "words equal only the same words")
+        if (refusal := _conflict(item, gold)) is not None:
+            return refusal
+        if item.mark == "deg" or gold.mark == "deg":
+            item, gold = _without_degrees(item, gold)
+        if item.name and gold.name and (decision := self._same_names(item, gold)) is not None:
+            return decision
+        return self._same_values(item, gold)
+
+    def _same_names(self, item: Answer, gold: Answer) -> Decision | None:
+        """A decision where both answers have a name and the names differ."""
+        assert item.name is not None
+        assert gold.name is not None
+        if item.name == gold.name or _same_label(item.name, gold.name):
+            return None
+        if item.name == gold.node and gold.name == item.node:
+            return Decision(True, "the same equation turned round")
+        if item.equation and gold.equation and not _is_label(item.name) and same_equation(item.equation, gold.equation):
+            return Decision(True, "equations that are multiples of each other")
+        if (
+            gold.name.op == "sym"
+            and item.equation
+            and not _is_label(item.name)
+            and solves(item.equation, gold.name, gold.node)
+        ):
+            return Decision(True, "the equation solved for the name of the reference")
+        return Decision(False, "another name")
+
+    def _same_values(self, item: Answer, gold: Answer) -> Decision:
+        one, other = item.node, gold.node
+        if _is_choice(other) and not gold.name and (item.unit or item.name or one.op != "sym"):
+            return Decision(False, "more than one letter")
+        if one == other and item.mark == gold.mark:
+            return Decision(True, "the same tree")
+        kinds = {one.op, other.op}
+        if kinds & {"date", "capitals"}:
+            return Decision(False, "a date or a word of capitals equals only the same")
+        if one.op == "rel" and one.args[0] == ("=",) and other.op != "rel" and not gold.name:
+            return self._same_identity(item, gold)
+        if "set" in kinds or "cases" in kinds:
+            is_equal = (
+                one.op == other.op
+                and len(one.args) == len(other.args)
+                and self._matched(_answers(one), _answers(other))
+            )
+            return Decision(is_equal, "the same members in some order")
+        if "vector" in kinds:
+            return self._same_vectors(one, other)
+        if kinds & {"rel", "cup", "cap", "setminus"} or REALS in (one, other):
+            return self._same_relations(item, gold)
+        if one.op == "mod" or other.op == "mod":
+            return self._same_residues(one, other)
+        if one.op in _LISTS and other.op in _LISTS:
+            return self._same_lists(one, other)
+        if one.op in _LISTS or other.op in _LISTS:
+            return self._list_and_single(item, gold)
+        if one.op in ("tuple", "matrix") and other.op in ("tuple", "matrix"):
+            return self._same_shapes(one, other)
+        if one.op == other.op == "ratio":
+            return self._same_ratios(one.args, other.args)
+        if other.op == "ratio" and len(other.args) == 2:
+            return self._same_scalars(item, replace(gold, node=Node("/", other.args)))
+        if kinds & {"tuple", "matrix", "based", "ratio", "oo"} or MINUS_OO in (one, other):
+            return Decision(False, "different kinds of answer")
+        return self._same_scalars(item, gold)
+
+    def _same_identity(self, item: Answer, gold: Answer) -> Decision:
+        _, left, right = item.node.args
+        if left == right or not same_value(left, right):
+            return Decision(False, "an equation whose sides differ")
+        return self.same(replace(item, node=right), gold)
+
+    def _same_relations(self, item: Answer, gold: Answer) -> Decision:
+        one, other = item.node, gold.node
+        equations = [answer.node if answer.node.op == "rel" else answer.equation for answer in (item, gold)]
+        if all(equation is not None and equation.args[0] == ("=",) for equation in equations):
+            return Decision(same_equation(*equations), "equations that are multiples of each other")  # type: ignore[arg-type]
+        if one.op == other.op == "rel" and len(one.args) == len(other.args):
+            (signs, *sides), (gold_signs, *gold_sides) = one.args, other.args
+            turned = tuple(_TURNED.get(sign, "") for sign in signs[::-1])
+            for order, relation in ((sides, signs), (sides[::-1], turned)):
+                if relation == gold_signs and all(
+                    self.same(Answer(side), Answer(gold_side))
+                    for side, gold_side in zip(order, gold_sides, strict=True)
+                ):
+                    return Decision(True, "the same relation between the same sides")
+            if (ranked := _ranked(one)) is not None and ranked == _ranked(other):
+                return Decision(True, "the same order")
+        if (multiples := _same_inequality(one, other)) is not None:
+            return multiples
+        return Decision(same_set(item, gold), "sets of real numbers, by their members")
+
+    def _same_residues(self, one: Node, other: Node) -> Decision:
+        if one.op == other.op == "mod":
+            (first, modulus), (second, other_modulus) = one.args, other.args
+            is_equal = modulus.exact is not None and modulus.exact == other_modulus.exact
+            if is_equal and first.node.exact is not None and second.node.exact is not None and modulus.exact:
+                is_equal = (first.node.exact - second.node.exact) % modulus.exact == 0
+            else:
+                is_equal = is_equal and bool(self.same(first, second))
+            return Decision(is_equal, "residues of one modulus")
+        return Decision(False, "a residue and no residue")
+
+    def _same_lists(self, one: Node, other: Node) -> Decision:
+        if self.rules.policy == "simko":
+            return Decision(all(map(self.same, one.args, other.args)), "lists of which one begins the other")
+        if len(one.args) == len(other.args) <= MAX_ITEMS and self._matched(one.args, other.args):
+            return Decision(True, "the same values in some order")
+        has_parts = any(_is_interval(part) or part.node.op == "rel" for part in (*one.args, *other.args))
+        return Decision(has_parts and same_set(one, other), "values of two lists, in any order")
+
+    def _list_and_single(self, item: Answer, gold: Answer) -> Decision:
+        is_list = item.node.op in _LISTS
+        group, single = (item.node, gold) if is_list else (gold.node, item)
+        if single.node.op == "tuple" and single.node.args[0] == "()" and all(part.name for part in group.args):
+            ordered = sorted(group.args, key=lambda part: repr(part.name))  # x=1, y=2 is (1, 2)
+            if len(ordered) == len(single.node.args) - 1 == len({repr(part.name) for part in ordered}):
+                pairs = zip(ordered, single.node.args[1:], strict=True)
+                return Decision(all(self.same(Answer(part.node), value) for part, value in pairs), "named coordinates")
+        if len(group.args) == 1:
+            inner = group.args[0]
+            return self.same(inner, gold) if is_list else self.same(item, inner)
+        has_parts = any(part.node.op == "rel" for part in group.args)
+        return Decision(has_parts and same_set(item, gold), "a list and a single value")
+
+    def _same_shapes(self, one: Node, other: Node) -> Decision:
+        (shape, *values), (gold_shape, *golds) = one.args, other.args
+        if one.op != other.op:
+            column, brackets = (shape, gold_shape) if one.op == "matrix" else (gold_shape, shape)
+            if set(column) != {1} or brackets != "()":
+                return Decision(False, "a matrix and a tuple")
+        elif shape != gold_shape:
+            return Decision(False, "another shape or other brackets")
+        is_equal = len(values) == len(golds) and all(map(self.same, values, golds))
+        return Decision(is_equal, "value by value, in order")
+
+    def _same_vectors(self, one: Node, other: Node) -> Decision:
+        first, second = (_coordinates(node) for node in (one, other))
+        rule = "vectors, by their coordinates"
+        if first is None or second is None:
+            return Decision(False, rule)
+        length = max(len(first), len(second))
+        padded = [[*found, *[num(0)] * (length - len(found))] for found in (first, second)]
+        is_equal = all(self.same(Answer(a), Answer(b)) for a, b in zip(*padded, strict=True))
+        return Decision(is_equal, rule)
+
+    def _same_ratios(self, parts: Sequence[Node], golds: Sequence[Node]) -> Decision:
+        rule = "ratios, part by part"
+        if len(parts) != len(golds):
+            return Decision(False, rule)
+        first, second = parts[0], golds[0]
+        pairs = list(zip(parts, golds, strict=True))
+        if all(part.exact is not None for part in (*parts, *golds)):
+            is_equal = all(a.exact * second.exact == b.exact * first.exact for a, b in pairs)  # type: ignore[operator]
+            return Decision(is_equal and any(part.exact for part in parts), rule)
+        crossed = ((Node("*", (a, second)), Node("*", (b, first))) for a, b in pairs)
+        has_same_names = frozenset().union(*(p.names for p in parts)) <= frozenset().union(*(g.names for g in golds))
+        return Decision(has_same_names and all(same_value(a, b) for a, b in crossed), rule)
+
+    def _same_scalars(self, item: Answer, gold: Answer) -> Decision:
+        one, other = item.node, gold.node
+        known = other.names | (gold.name.names if gold.name else frozenset())
+        if not one.names <= known:
+            return Decision(False, "a letter that the reference does not have")
+        if (item.mark == "%") != (gold.mark == "%"):
+            return self._same_share(item, gold)
+        if one.op == other.op == "sym":
+            return Decision(one == other, "names")
+        if (
+            one.exact is not None
+            and other.exact is not None
+            and one.exact != other.exact
+            and self.rules.near(one.exact, other.exact)
+        ):
+            return Decision(True, "numbers within the tolerance")
+        return Decision(
+            same_value(one, other),
+            "formulas, by their values" if one.names or other.names else "numbers, by their values",
+        )
+
+    def _same_share(self, item: Answer, gold: Answer) -> Decision:
+        """50% and 50 or 0.5: the reference says which is meant."""
+        found, expected = item.node.exact, gold.node.exact
+        rule = "a share and a number of per cent"
+        if found is None or expected is None:
+            return Decision(False, rule)
+        if gold.mark == "%":
+            return Decision(found in (expected, expected / 100), rule)
+        is_share = abs(expected) < 1 or (abs(expected) < 2 and expected.denominator > 1)
+        return Decision(found == 100 * expected or (found == expected and not is_share), rule)
+
+    def _matched(self, items: Sequence[Answer], golds: Sequence[Answer]) -> bool:
+        """Whether each value has one of its own among the others."""
+        left = list(golds)
+        for item in items:
+            at = next((at for at, gold in enumerate(left) if self.same(item, gold)), None)
+            if at is None:
+                return False
+            left.pop(at)
+        return True
+
+
+# -- what stands around a value
+
+
+def _merged(answer: Answer) -> Answer:
+    """A value in brackets with what stands around it inside and outside."""
+    while answer.node.op == "one":
+        inner = answer.node.args[0]
+        answer = replace(
+            inner,
+            name=answer.name or inner.name,
+            unit=answer.unit or inner.unit,
+            mark=answer.mark or inner.mark,
+            links=answer.links + inner.links,
+        )
+    return answer
+
+
+def _unmarked(link: Answer) -> Answer:
+    return replace(link, node=link.node.args[0]) if link.node.op == "pct" else link
+
+
+def _conflict(item: Answer, gold: Answer) -> Decision | None:
+    if item.unit and gold.unit and item.unit != gold.unit:
+        return Decision(False, "another unit")
+    if (item.mark == "%") != (gold.mark == "%") and (item.unit or gold.unit):
+        return Decision(False, "per cent and a unit")
+    if (item.mark == "deg") != (gold.mark == "deg"):
+        bare = gold if item.mark == "deg" else item
+        if bare.unit not in ("", "rad") or bare.mark == "%":
+            return Decision(False, "degrees and another unit")
+    return None
+
+
+def _without_degrees(item: Answer, gold: Answer) -> tuple[Answer, Answer]:
+    """Both in radians where one of them is; 60 degrees and 60 are the same otherwise."""
+    if item.mark != gold.mark:
+        bare = gold if item.mark == "deg" else item
+        if bare.unit == "rad" or any(part.op == "pi" for part in bare.node.walk()):
+            return _in_radians(item), _in_radians(gold)
+        return replace(item, mark="", unit=""), replace(gold, mark="", unit="")
+    return item, gold
+
+
+def _in_radians(answer: Answer) -> Answer:
+    if answer.mark != "deg":
+        return replace(answer, unit="")
+    return replace(answer, mark="", unit="", node=Node("/", (Node("*", (answer.node, Node("pi"))), num(180))))
+
+
+def _is_label(name: Node) -> bool:
+    """Whether a name names one thing, as `x`, `AB` and `f(x)` do, and is no formula of unknowns."""
+    return name.op == "sym" or (
+        name.op == "*" and all(part.op == "sym" and part.args[0].isupper() for part in _factors(name))
+    )
+
+
+def _same_label(one: Node, other: Node) -> bool:
+    """Whether two names differ only in the order of their factors, or are y and f(x)."""
+    if one.op == other.op == "*":
+        return sorted(map(repr, _factors(one))) == sorted(map(repr, _factors(other)))
+    texts = {str(node.args[0]) for node in (one, other) if node.op == "sym"}
+    return len(texts) == 2 and "y" in texts and any(text.endswith("(x)") for text in texts)
+
+
+def _ranked(node: Node) -> tuple[object, ...] | None:
+    """An order of names such as `A > B = C`, from the least on; None for any other relation."""
+    signs, *sides = node.args
+    if not all(side.op == "sym" for side in sides) or (not set(signs) <= {"=", "<"} and not set(signs) <= {"=", ">"}):
+        return None
+    groups = [{sides[0].args[0]}]
+    for sign, side in zip(signs, sides[1:], strict=True):
+        if sign == "=":
+            groups[-1].add(side.args[0])
+        else:
+            groups.append({side.args[0]})
+    return tuple(frozenset(group) for group in (groups if "<" in signs else groups[::-1]))
+
+
+def _answers(node: Node) -> list[Answer]:
+    return [arg if isinstance(arg, Answer) else Answer(arg) for arg in node.args]
+
+
+def _coordinates(node: Node) -> list[Node] | None:
+    """The coordinates of a vector in i, j and k, of a tuple or of a column."""
+    if node.op == "vector":
+        return list(node.args)
+    if (node.op == "tuple" and node.args[0] in ("()", "[]")) or (node.op == "matrix" and set(node.args[0]) == {1}):
+        return [value.node for value in node.args[1:]]
+    return None
+
+
+def _factors(node: Node) -> list[Node]:
+    return [factor for below in node.args for factor in _factors(below)] if node.op == "*" else [node]
+
+
+def _is_choice(node: Node) -> bool:
+    return node.op == "sym" and len(node.args[0]) == 1 and node.args[0] in "ABCDEFGH"
+
+
+def same_equation(first: Node, second: Node) -> bool:
+    """Whether two equations are multiples of each other."""
+    one, other = (Node("+", (node.args[1], neg(node.args[2]))) for node in (first, second))
+    return bool(first.names) and bool(second.names) and same_ratio(one, other)
+
+
+def _same_inequality(one: Node, other: Node) -> Decision | None:
+    """Whether two inequalities of several unknowns are positive multiples of each other; None for anything else."""
+    if not all(
+        node.op == "rel" and len(node.args) == 3 and node.args[0][0] in ("<", ">", "<=", ">=") for node in (one, other)
+    ):
+        return None
+    if len(one.names | other.names) < 2:
+        return None
+    (signs, *sides), (other_signs, *other_sides) = one.args, other.args
+    if (len(signs[0]) == 2) != (len(other_signs[0]) == 2):
+        return Decision(False, "an inequality with and without equality")
+    first, second = (
+        Node("+", (left, neg(right))) if sign[0] == ">" else Node("+", (right, neg(left)))
+        for (sign,), (left, right) in ((signs, sides), (other_signs, other_sides))
+    )
+    return Decision(same_ratio(first, second, is_positive=True), "inequalities that are positive multiples")
+
+
+def solves(equation: Node, name: Node, value: Node) -> bool:
+    """Whether an equation says `name = value` and nothing else: it is linear in the name, which the value solves."""
+    _, left, right = equation.args
+    difference = Node("+", (left, neg(right)))
+    if name.args[0] not in difference.names or name.args[0] in value.names:
+        return False
+    at = [_substituted(difference, name, point) for point in (num(0), num(1), num(2), value)]
+    second = Node("+", (at[0], at[2], Node("*", (num(-2), at[1]))))
+    return same_value(second, num(0)) and same_value(at[3], num(0)) and not same_value(at[0], at[1])
+
+
+def _substituted(node: Any, name: Node, value: Node) -> Any:
+    if node == name:
+        return value
+    if not isinstance(node, Node) or name.args[0] not in node.names:
+        return node
+    return Node(node.op, tuple(_substituted(arg, name, value) for arg in node.args))
+
+
+def _is_interval(answer: Answer) -> bool:
+    node = answer.node
+    has_end = any(part.op == "oo" for part in node.walk())
+    return node.op == "tuple" and len(node.args) == 3 and (node.args[0] in ("[)", "(]") or has_end)
+
+
+# -- sets of real numbers
+
+
+class Reals(NamedTuple):
+    """Which real numbers an answer describes, where its ends lie, and the names of its variable."""
+
+    has: Callable[[Any], bool]
+    ends: tuple[Any, ...] = ()
+    names: frozenset[str] = frozenset()
+
+
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "<": lambda a, b: a < b,
+    ">": lambda a, b: a > b,
+    "<=": lambda a, b: a <= b,
+    ">=": lambda a, b: a >= b,
+    "=": close,
+    "!=": lambda a, b: not close(a, b),
+}
+
+
+def same_set(first: Answer | Node, second: Answer | Node) -> bool:
+    """Whether two answers describe the same real numbers: at the ends of both, beside them, between and far away."""
+    return all(_same_members(first, second, digits) for digits in DIGITS)
+
+
+def _same_members(first: Answer | Node, second: Answer | Node, digits: int) -> bool:
+    with mpmath.workdps(digits):
+        one, other = _reals(first), _reals(second)
+        if one is None or other is None or len(one.names | other.names) > 1:
+            return False
+        return all(one.has(x) == other.has(x) for x in _probes([one, other]))
+
+
+def _reals(said: Answer | Node) -> Reals | None:
+    if isinstance(said, Answer):
+        named = said.name is not None and said.name.op == "sym"
+        node = Node("rel", (("=",), said.name, said.node)) if named else said.node
+    else:
+        node = said
+    if node.op in ("cup", "cap", "setminus", *_LISTS):
+        return _joined_sets(node)
+    if node.op == "tuple" and len(node.args) == 3:
+        return _interval(node)
+    if node.op == "rel" and node.args[0][-1] == "in" and len(node.args) == 3:
+        inner = _reals(node.args[2])
+        return inner and inner._replace(names=node.args[1].names)
+    if node.op == "rel":
+        return _solutions(node)
+    if node == REALS:
+        return Reals(lambda x: True)
+    only = None if node.names else value_of(node)
+    return None if only is None else Reals(lambda x: close(x, only), (only,))
+
+
+def _joined_sets(node: Node) -> Reals | None:
+    parts = [part.node if isinstance(part, Answer) else part for part in node.args]
+    if (
+        node.op in _LISTS
+        and all(part.op == "tuple" for part in parts)
+        and not any(_is_interval(Answer(p)) for p in parts)
+    ):
+        return None  # points of the plane
+    several = [found for part in node.args if (found := _reals(part)) is not None]
+    if len(several) != len(node.args) or not several:
+        return None
+    ends = tuple(end for one in several for end in one.ends)
+    names = frozenset[str]().union(*(one.names for one in several))
+    if node.op == "setminus":
+        return Reals(lambda x: several[0].has(x) and not several[1].has(x), ends, names)
+    is_joint = node.op == "cap" or (node.op in _LISTS and bool(names) and _overlap(several))
+    test: Callable[[Iterable[bool]], bool] = all if is_joint else any
+    return Reals(lambda x: test(one.has(x) for one in several), ends, names)
+
+
+def _interval(node: Node) -> Reals | None:
+    brackets, *sides = node.args
+    low, high = (_end(side.node) for side in sides)
+    if low is None or high is None:
+        return None
+    has_low, has_high = brackets[0] == "[", brackets[1] == "]"
+    return Reals(lambda x: (x >= low if has_low else x > low) and (x <= high if has_high else x < high), (low, high))
+
+
+def _solutions(node: Node) -> Reals | None:
+    signs, *sides = node.args
+    if len(node.names) != 1 or any(sign not in _COMPARE for sign in signs):
+        return None
+
+    def has(x: Any) -> bool:
+        values = [_end(side) if _is_infinite(side) else value_of(side, x) for side in sides]
+        if None in values:
+            return False
+        return all(_COMPARE[sign](*pair) for sign, pair in zip(signs, pairwise(values), strict=True))
+
+    ends = [value_of(side) for side in sides if not side.names and not _is_infinite(side)]
+    return Reals(has, tuple(end for end in ends if end is not None), node.names)
+
+
+def _is_infinite(node: Node) -> bool:
+    return node in (OO, MINUS_OO)
+
+
+def _end(node: Node) -> Any:
+    if _is_infinite(node):
+        return mpmath.inf if node == OO else -mpmath.inf
+    return value_of(node)
+
+
+def _overlap(several: Sequence[Reals]) -> bool:
+    return any(all(one.has(x) for one in several) for x in _probes(several))
+
+
+def _probes(several: Sequence[Reals]) -> list[Any]:
+    ends = sorted({end for one in several for end in one.ends if mpmath.isfinite(end)})
+    beside = [end + shift for end in ends for shift in (-1, mpmath.mpf("-1e-9"), 0, mpmath.mpf("1e-9"), 1)]
+    between = [(low + high) / 2 for low, high in pairwise(ends)]
+    far = [mpmath.mpf(sign) * mpmath.mpf(10) ** 6 for sign in (1, -1)]
+    return [*beside, *between, *(mpmath.mpf(n) / 7 for n in range(-200, 200, 9)), *far]

@@ -1,0 +1,895 @@
+r"""From tokens to a tree, by recursive descent: each function reads one kind of phrase and leaves what follows it.
+
+    items = element {, element}                 element = side {relation side}
+    side = ratio [unit]                         ratio = expression {: expression}
+    expression = sum {\cup sum}                 sum = term {+ term}
+    term = [-] product                          product = power {* power | / power | power}
+    power = postfix [^ exponent | % | degrees]  postfix = atom {! | _ index | '}
+
+What a mathematician would not read as one formula raises `NotAFormula`; such a text equals only the same words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from evals.grading.tokens import END, MAX_DEPTH, NotAFormula, Token
+from evals.grading.tree import OO, Answer, Node, call, neg, num, sym
+from evals.grading.units import UNMISTAKABLE, is_noun, is_unit, unit_name
+from evals.grading.values import value_of
+from evals.grading.words import number_in_words, reckoned
+from evals.text import words_of
+
+FUNCTIONS = words_of(
+    "arcsinh arccosh arctanh arcsin arccos arctan sinh cosh tanh sin cos tan cot sec csc ln log exp sqrt"
+    " lg max min gcd lcm asin acos atan abs det"
+)
+_SEVERAL_ARGUMENTS = frozenset(["max", "min", "gcd", "lcm"])
+_OTHER_NAMES = {"lg": "log10", "asin": "arcsin", "acos": "arccos", "atan": "arctan"}
+_CONSTANTS = {"pi": sym("π"), "infty": OO, "emptyset": Node("list")}
+_ACCENTS = {name: name for name in words_of("vec hat bar tilde dot ddot mathbb mathcal mathscr mathfrak angle")}
+_ACCENTS |= {
+    "overline": "bar",
+    "widehat": "hat",
+    "widetilde": "tilde",
+    "overrightarrow": "vec",
+    "measuredangle": "angle",
+}
+_GREEK = words_of(
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron rho sigma tau"
+    " upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar triangle"
+)
+_RELATIONS = {sign: sign for sign in ("=", "<", ">", "<=", ">=", "!=", "~", "|", "in", "notin", "to", "equiv")}
+_RELATIONS |= {
+    name: name for name in ("sim", "napprox", "parallel", "perp", "subset", "subseteq", "supset", "implies", "iff")
+}
+_MATRICES = words_of("pmatrix bmatrix matrix vmatrix array smallmatrix cases Bmatrix")
+_CLOSING = {"(": ")", "[": "]", "{": "}", "\\{": "\\}"}
+_CURRENCIES = {"\\$": "dollar", "eur": "euro", "gbp": "lb", "jpy": "yen", "cent": "cent"}
+_CONNECTIVES = frozenset(["and", "or", "und", "oder", "&"])
+_MODULI = frozenset(["bmod", "pmod"])
+# No unit is longer, and no number in words.
+MAX_WORDS = 24
+# Trees are walked by recursion; a product of 60 factors is as deep.
+MAX_TREE_DEPTH = 60
+_OF_A_UNIT = frozenset("/^{}*-.()")
+
+
+class Parser:
+    """The tokens of one answer and how far they have been read."""
+
+    def __init__(self, tokens: Sequence[Token]) -> None:
+        self.tokens = list(tokens)
+        self.at = 0
+        self._depth = 0
+        self._bars = 0
+        self._last_bar = max((at for at, token in enumerate(self.tokens) if token.text == "|"), default=-1)
+
+    # -- tokens
+
+    def peek(self, ahead: int = 0) -> Token:
+        """The token that comes next, or ``ahead`` of it."""
+        at = self.at + ahead
+        return self.tokens[at] if 0 <= at < len(self.tokens) else END
+
+    def take(self) -> Token:
+        """The token that comes next, which is read by this."""
+        token = self.peek()
+        self.at += 1
+        return token
+
+    def is_sign(self, *texts: str, ahead: int = 0) -> bool:
+        """Whether a sign or command of these comes next."""
+        token = self.peek(ahead)
+        return token.is_mark and token.text in texts
+
+    def expect(self, text: str) -> None:
+        """Reads this sign."""
+        if not self.is_sign(text):
+            raise NotAFormula(f"{text!r} is expected before {self.peek().text!r}")
+        self.at += 1
+
+    # -- lists of values
+
+    def whole(self) -> list[Answer]:
+        """All of the tokens: the values between commas."""
+        found = self.items()
+        if self.peek().kind != "end":
+            raise NotAFormula(f"{self.peek().text!r} does not fit")
+        return found
+
+    def items(self) -> list[Answer]:
+        """Values between commas, `and` or `or`; lists of them where there are semicolons too."""
+        groups = [self.element()]
+        separators = set[str]()
+        while self.is_comma():
+            has_word = False
+            while self.is_comma():
+                separator = self.take()
+                has_word |= separator.kind in ("text", "word")
+            separators.add(separator.text)
+            if self.peek().kind == "end" or self.is_sign(")", "]", "}", "\\}"):
+                if has_word:
+                    raise NotAFormula("nothing stands behind a conjunction")
+                break
+            if separator.text == ";":
+                groups.append([])
+            groups[-1] += self.element()
+        if {",", ";"} <= separators:  # x=1,y=2; x=3,y=4
+            return [Answer(Node("list", tuple(group))) for group in groups]
+        return [one for group in groups for one in group]
+
+    def is_comma(self) -> bool:
+        """Whether what comes next separates two values."""
+        token = self.peek()
+        if token.kind in ("text", "word"):
+            return token.text.casefold() in _CONNECTIVES and self.at > 0
+        return (token.is_mark or token.kind == "prose") and token.text in (",", ";", "wedge", "lor", "\\&")
+
+    def element(self) -> list[Answer]:
+        """One value with its name, unit and mark; two where there is a plus-minus sign."""
+        while self.is_sign("~", "=") and self.at == 0:
+            self.take()
+        sides, signs = [self._side()], []
+        while self.peek().is_mark and self.peek().text in _RELATIONS and not (self._bars and self.is_sign("|")):
+            signs.append(_RELATIONS[self.take().text])
+            sides.append(self._side())
+        value = sides[-1]
+        if modulus := self._modulus():
+            if "~" in signs or set(signs) - {"=", "equiv"} or len(signs) > 1:
+                raise NotAFormula("a modulus behind another relation")
+            name = sides[0].node if signs else None
+            residue = value.node
+            if name is not None and not _is_name(name) and _is_name(residue):  # 5 \\equiv x
+                name, residue = residue, name
+            return [Answer(Node("mod", (Answer(residue), modulus)), name)]
+        nodes = [side.node for side in sides]
+        unit = value.unit or next((side.unit for side in reversed(sides) if side.unit), "")
+        value = replace(value, unit=unit)
+        if signs and signs[-1] == "~" and set(signs[:-1]) <= {"="}:
+            if len(nodes) == 2 and _is_name(nodes[0]):
+                signs = ["="]
+            elif nodes[-1].exact is not None and _is_rounding(nodes[-1].exact, nodes[-2]):
+                nodes, signs = nodes[:-1], signs[:-1]
+                value = replace(sides[-2], unit=unit)
+            else:
+                raise NotAFormula("no rounding of what stands before it")
+        if not signs:
+            return _both_signs(value)
+        if set(signs) == {"="}:
+            return _both_signs(_chained(nodes, value))
+        return _both_signs(replace(value, node=Node("rel", (tuple(signs), *nodes))))
+
+    def _side(self) -> Answer:
+        """An expression with its unit and mark."""
+        currency = _CURRENCIES[self.take().text] if self.peek().text in _CURRENCIES and self.peek().is_mark else ""
+        start = self.at
+        node = self._ratio()
+        node, mark = _lifted(node)
+        if self.at - start <= 6 and (arithmetic := self._words_behind(node)):
+            node, unit = arithmetic
+        else:
+            unit = self._unit()
+        if unit in ("percent", "deg"):
+            if mark:
+                raise NotAFormula("two marks")
+            mark, unit = ("%" if unit == "percent" else "deg"), ""
+        return Answer(node, None, unit or currency, mark)
+
+    def _modulus(self) -> Node | None:
+        has_bracket = self.is_sign("(") and self.peek(1).text in (*_MODULI, "mod")
+        at = self.at
+        if has_bracket:
+            self.take()
+        if self.peek().text not in (*_MODULI, "mod"):
+            self.at = at
+            return None
+        self.take()
+        found = self.argument() if self.is_sign("{") else self.expression()
+        if has_bracket:
+            self.expect(")")
+        return found
+
+    # -- words
+
+    def _phrase(self) -> tuple[str, int]:
+        """The words that follow up to the end of the element, as one text, and where they end."""
+        words: list[str] = []
+        at = self.at
+        while True:
+            token = self.tokens[at] if at < len(self.tokens) and len(words) < MAX_WORDS else END
+            is_word = token.kind in ("text", "word")
+            if is_word and token.text.casefold() in ("and", "or"):
+                break
+            is_inside = bool(words) and (
+                token.kind == "number" or (token.kind in ("sign", "prose") and token.text in _OF_A_UNIT)
+            )
+            if not (
+                is_word
+                or is_inside
+                or (token.text == "/" and not words)
+                or (token.kind == "prose" and token.text in "().-")
+            ):
+                break
+            if token.is_mark and token.text in ")}" and "({"[")}".index(token.text)] not in "".join(words):
+                break
+            words.append(f" {token.text}" if token.gap and words else token.text)
+            at += 1
+        return "".join(words), at
+
+    def _words_behind(self, node: Node) -> tuple[Node, str] | None:
+        """A plain number with the arithmetic in words behind it, and the unit that is left: `3 dozen eggs`."""
+        if node.exact is None or node.op not in ("num", "neg", "/") or self.peek().kind not in ("text", "word"):
+            return None
+        phrase, end = self._phrase()
+        arithmetic = reckoned(phrase)
+        if arithmetic is None or (arithmetic.rest and not is_unit(arithmetic.rest)):
+            return None
+        self.at = end
+        return Node(arithmetic.op, (node, num(arithmetic.operand))), unit_name(arithmetic.rest)
+
+    def _unit(self) -> str:
+        """The unit that the words behind a value name; empty, and nothing read, where they name none."""
+        start = self.at
+        if self.is_sign("*") and self.peek(1).kind == "text":
+            self.take()
+        if self.is_sign("frac") and self.peek(2).kind == "text":
+            phrase, end = self._quotient()
+        else:
+            if (
+                self.peek().kind == "word"
+                and not self.peek().gap
+                and self.peek().text not in UNMISTAKABLE
+                and self.peek().text.isascii()
+            ):
+                self.at = start
+                return ""
+            phrase, end = self._phrase()
+        bare = phrase.strip(" .()").casefold()
+        if bare in ("percent", "per cent", "percentage", "pct"):
+            self.at = end
+            return "percent"
+        if phrase and is_unit(phrase):
+            self.at = end
+            return unit_name(phrase)
+        self.at = start
+        return ""
+
+    def _quotient(self) -> tuple[str, int]:
+        r"""`\frac{\text{m}}{\text{s}}` as `m/s`."""
+        start, halves = self.at, []
+        self.take()
+        for _ in range(2):
+            self.expect("{")
+            self.at, inner = self._up_to_brace()
+            halves.append(inner)
+        end, self.at = self.at, start
+        return "/".join(halves), end
+
+    def _up_to_brace(self) -> tuple[int, str]:
+        words: list[str] = []
+        depth, at = 1, self.at
+        while at < len(self.tokens):
+            token = self.tokens[at]
+            depth += (token.text == "{") - (token.text == "}")
+            at += 1
+            if not depth:
+                return at, "".join(words)
+            words.append(f" {token.text}" if token.gap and words else token.text)
+        raise NotAFormula("a brace is not closed")
+
+    def _number_in_words(self) -> Node | None:
+        words: list[str] = []
+        at = self.at
+        while at < len(self.tokens) and len(words) < 8 and self.tokens[at].kind in ("text", "word"):
+            words.append(self.tokens[at].text)
+            at += 1
+        for end in range(len(words), 0, -1):
+            if (value := number_in_words(" ".join(words[:end]))) is not None:
+                self.at += end
+                return num(value)
+        return None
+
+    # -- expressions
+
+    def _ratio(self) -> Node:
+        found = [self.expression()]
+        while self.is_sign(":"):
+            self.take()
+            found.append(self.expression())
+        return found[0] if len(found) == 1 else Node("ratio", tuple(found))
+
+    def expression(self) -> Node:
+        """A sum, or sets that are joined."""
+        found = self._sum()
+        if self.is_sign("over"):
+            self.take()
+            found = Node("/", (found, self._sum()))
+        while self.is_sign("cup", "cap", "setminus"):
+            found = Node(self.take().text, (found, self._sum()))
+        if found.depth > MAX_TREE_DEPTH:
+            raise NotAFormula(f"operations in operations, more than {MAX_TREE_DEPTH} deep")
+        return found
+
+    def _sum(self) -> Node:
+        terms = [self._term()]
+        while self.is_sign("+", "-", "pm", "mp"):
+            sign = self.take().text
+            if self.is_sign("+", "-") and not (sign == "+" and self.is_sign("-")):
+                raise NotAFormula("two signs")
+            terms.append(_with_sign(sign, self._term()))
+        return terms[0] if len(terms) == 1 else Node("+", tuple(terms))
+
+    def _term(self) -> Node:
+        if self.is_sign("-", "+", "pm", "mp"):
+            sign = self.take().text
+            if self.is_sign("-", "+", "pm", "mp"):
+                raise NotAFormula("two signs")
+            return _with_sign(sign, self._term())
+        found = self._power()
+        is_power = found.op == "^"
+        while True:
+            if self.is_sign("*") and self.peek(1).kind != "text":
+                self.take()
+                found = Node("*", (found, self._signed()))
+            elif self.is_sign("/") and self.peek(1).kind != "text":
+                self.take()
+                found = Node("/", (found, self._signed()))
+            elif self._begins_mixed_fraction(found):
+                found = Node("+", (found, self._power() if self.is_sign("frac") else self._plain_fraction()))
+            elif self._begins_factor() or (
+                is_power and self.peek().kind == "number" and self.peek(-1).kind != "number"
+            ):
+                factor = self._power()  # 3^x 2^x
+                found, is_power = Node("*", (found, factor)), factor.op == "^"
+            else:
+                return found
+
+    def _signed(self) -> Node:
+        if self.is_sign("-"):
+            self.take()
+            return neg(self._power())
+        return self._power()
+
+    def _begins_mixed_fraction(self, before: Node) -> bool:
+        r"""Whether a fraction of plain numbers follows a plain integer: `3\frac12`, `3 1/2`; not `(3)\frac12`."""
+        if (
+            before.op != "num"
+            or before.exact is None
+            or before.exact.denominator != 1
+            or self.peek(-1).kind != "number"
+        ):
+            return False
+        if self.is_sign("frac"):
+            numbers = [token for token in self.tokens[self.at + 1 : self.at + 7] if token.text not in "{}"]
+            is_short = self.peek(1).kind == "number" and len(self.peek(1).text) == 2  # \frac12
+            return all(token.kind == "number" for token in numbers[: 1 if is_short else 2])
+        following = [self.peek(ahead) for ahead in range(3)]
+        return (
+            [token.kind for token in following] == ["number", "sign", "number"]
+            and following[1].text == "/"
+            and bool(following[0].gap)
+        )
+
+    def _plain_fraction(self) -> Node:
+        numerator, _, denominator = self.take(), self.take(), self.take()
+        return Node("/", (num(numerator.text), num(denominator.text)))
+
+    def _begins_factor(self) -> bool:
+        token = self.peek()
+        if token.kind == "word":
+            return self._is_factor_word(token)
+        if token.kind == "command":
+            if token.text == "frac":
+                return self.peek(2).kind != "text" or self.peek(1).text != "{"
+            is_known = (
+                token.text.startswith("unit ") or token.text in FUNCTIONS | _CONSTANTS.keys() | _ACCENTS.keys() | _GREEK
+            )
+            return is_known or token.text in ("sqrt", "surd", "binom", "begin", "lfloor", "lceil", "langle")
+        if token.kind != "sign":
+            return False
+        if token.text == "(" and self.peek(1).text in (*_MODULI, "mod"):
+            return False
+        return token.text in ("(", "[", "{", "\\{") or (
+            token.text == "|" and not self._bars and self.at < self._last_bar
+        )
+
+    def _is_factor_word(self, token: Token) -> bool:
+        """Whether bare letters behind a factor are letters to multiply, and not a unit or a word."""
+        if (
+            not token.text.isascii()
+            or number_in_words(token.text) is not None
+            or self.is_comma()
+            or token.text in ("pct", "percent", "mod")
+        ):
+            return False
+        is_behind_number = self.peek(-1).kind == "number"
+        if (
+            len(token.text) > 1
+            and token.text not in FUNCTIONS
+            and (token.gap or is_behind_number)
+            and is_unit(token.text)
+        ):
+            return False
+        if token.gap and is_behind_number and self._depth == 0 and self._ends_in_unit():
+            return False
+        return len(token.text) < 5 or token.text in FUNCTIONS or token.text.isupper()
+
+    def _ends_in_unit(self) -> bool:
+        phrase, end = self._phrase()
+        following = self.tokens[end] if end < len(self.tokens) else END
+        is_end = following.kind in ("end", "text", "row") or following.text in (",", ";", "=", ")", "]", "and", "or")
+        return is_end and is_unit(phrase)
+
+    def _power(self) -> Node:
+        base = self._postfix()
+        if self._skip_degrees():
+            return Node("deg", (base,))
+        if self.is_sign("%"):
+            self.take()
+            return Node("pct", (base,))
+        if not self.is_sign("^"):
+            return base
+        self.take()
+        mark = self.peek(1 if self.is_sign("{") else 0).text
+        if mark in ("T", "top", "'", "dagger", "complement") and (base.op != "num"):
+            self.raw_argument()
+            return _transposed(base) if mark in ("T", "top") else _primed(base, mark)
+        if mark in ("st", "nd", "rd", "th") and base.op in ("num", "sym"):
+            self.raw_argument()
+            return base
+        self._depth += 1
+        exponent = self.argument(is_exponent=True)
+        self._depth -= 1
+        return Node("^", (base, exponent))
+
+    def _postfix(self) -> Node:
+        found = self._atom()
+        while True:
+            if self.is_sign("!") and not self.is_sign("=", ahead=1):
+                self.take()
+                found = call("factorial", found)
+            elif self.is_sign("_") and found.op in ("sym", "num", "i", "e"):
+                self.take()
+                index = self.raw_argument()
+                if found.op == "num":
+                    base = number_in_words(index)
+                    found = Node("based", (found, str(base if base is not None else index)))
+                else:
+                    found = sym(f"{found.args[0] if found.args else found.op}_{index}")
+            elif self.is_sign("'") and found.op in ("sym", "i", "e"):
+                self.take()
+                found = _primed(found, "'")
+            else:
+                return found
+
+    def _skip_degrees(self) -> bool:
+        """Reads a sign of degrees, `^\\circ` or `^{\\circ}`; whether there was one."""
+        has_brace = self.is_sign("{", ahead=1)
+        if not (self.is_sign("^") and self.is_sign("circ", ahead=1 + has_brace)):
+            is_letter = self.is_sign("^") and self.peek(1 + has_brace).text == "o" and self.peek(-1).kind == "number"
+            if not is_letter:
+                return False
+        self.at += 2 + 2 * has_brace
+        return True
+
+    def raw_argument(self) -> str:
+        """The text of an index: the tokens in braces, or one token."""
+        if not self.is_sign("{"):
+            token = self.take()
+            if token.kind == "word" and len(token.text) > 1:
+                self.at -= 1
+                self.tokens[self.at] = token._replace(text=token.text[1:], gap="")
+            return token.text[0] if token.kind == "word" else token.text
+        self.take()
+        self.at, inner = self._up_to_brace()
+        return inner.replace(" ", "").strip("()")
+
+    def argument(self, *, is_exponent: bool = False) -> Node:
+        """What a command takes: a group in braces, or one digit, letter or command. Exponents take a whole number."""
+        token = self.peek()
+        if self.is_sign("{"):
+            self.take()
+            inner = self.expression()
+            self.expect("}")
+            return inner
+        if self.is_sign("-"):
+            self.take()
+            return neg(self._atom())
+        if token.kind == "number" and len(token.text) > 1 and not is_exponent and token.text.isdigit():
+            self.tokens[self.at] = Token("number", token.text[1:])
+            return num(token.text[0])
+        if token.kind == "word" and len(token.text) > 1 and token.text not in FUNCTIONS:
+            self.tokens[self.at] = Token("word", token.text[1:])
+            return sym(token.text[0])
+        return self._postfix() if self.is_sign("(") else self._atom()
+
+    # -- atoms
+
+    def _atom(self) -> Node:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise NotAFormula(f"nested more than {MAX_DEPTH} times")
+        found = self._plain_atom()
+        self._depth -= 1
+        return found
+
+    def _plain_atom(self) -> Node:
+        token = self.peek()
+        if token.kind in ("text", "word") and (value := self._number_in_words()) is not None:
+            return value
+        self.take()
+        if token.kind == "number":
+            return self._number(token)
+        if token.kind == "word":
+            return self._word(token)
+        if token.kind == "command":
+            return self._command(token.text)
+        if token.kind == "text":
+            if self.is_sign("=") and is_noun(token.text):
+                return sym(token.text)
+            if len(token.text) == 1 and token.text.isalpha():
+                return sym(token.text)
+            raise NotAFormula(f"the word {token.text!r}")
+        if token.text == "|":
+            self._bars += 1
+            inner = self.expression()
+            self.expect("|")
+            self._bars -= 1
+            return call("abs", inner)
+        if token.kind == "sign" and token.text in _CLOSING:
+            return self._brackets(token.text)
+        raise NotAFormula(f"{token.text!r} does not begin a value")
+
+    def _brackets(self, opening: str) -> Node:
+        if opening == "\\{" and self.is_sign("\\}"):
+            self.take()
+            return Node("list")
+        if opening == "\\{" and self.is_sign("begin") and all(token.text != "\\}" for token in self.tokens[self.at :]):
+            return self._matrix(is_system=True)  # \left\{\begin{array}{l}...\right.
+        if opening == "{" and self.is_sign("}"):
+            self.take()
+            return self._atom()
+        bars, self._bars = self._bars, 0
+        items = self.items()
+        self._bars = bars
+        closing = self.take()
+        if opening == "\\{":
+            if closing.text != "\\}":
+                raise NotAFormula("a bracket is not closed")
+            return Node("set", tuple(items))
+        if closing.text not in ((")", "]") if opening in "([" else ("}",)) or closing.kind == "prose":
+            raise NotAFormula("a bracket is not closed")
+        if opening == "{" and len(items) > 1:
+            raise NotAFormula("a list in braces")
+        if len(items) > 1:
+            return Node("tuple", (opening + closing.text, *items))
+        if opening + closing.text not in ("()", "[]", "{}"):
+            raise NotAFormula("half an interval")
+        [one] = items
+        if one.unit or one.mark or one.name or one.links:
+            return Node("one", (one,))
+        return one.node
+
+    def _number(self, token: Token) -> Node:
+        if "." in token.text and self.is_sign("bar", "overline", "dot") and self.is_sign("{", ahead=1):
+            self.take()
+            period = self.raw_argument()
+            if not (period.isascii() and period.isdigit()):
+                raise NotAFormula("a bar over no digits")
+            shift = 10 ** len(token.text.partition(".")[2])
+            return num((Fraction(token.text + "0") * shift + Fraction(int(period), 10 ** len(period) - 1)) / shift)
+        if self.is_sign("ldots"):
+            self.take()
+            return num(_repeating(token.text))
+        value = Fraction(token.text)
+        decimals = token.text.partition(".")[2]
+        if "e" not in token.text.lower() and decimals and len(token.text.replace(".", "").lstrip("0")) >= 15:
+            return Node("float", (value, Fraction(1, 10 ** len(decimals))))
+        return Node("num", (value,))
+
+    def _word(self, token: Token) -> Node:
+        text = token.text
+        if text in FUNCTIONS:
+            return self._function(text)
+        if text in ("pi", "infinity", "inf", "oo", "Infinity"):
+            return _CONSTANTS["pi" if text == "pi" else "infty"]
+        if len(text) > 2 and text.isupper():
+            return sym(text)
+        if len(text) > 4 or not text.isascii():
+            raise NotAFormula(f"the word {text!r}")
+        if len(text) == 1:
+            return self._applied(text) or sym(text)
+        first, rest = text[0], text[1:]
+        # The last letter keeps its index and exponent.
+        self.at -= 1
+        self.tokens[self.at] = Token("word", rest)
+        found = sym(first)
+        while len(rest) > 1:
+            found, rest = Node("*", (found, sym(rest[0]))), rest[1:]
+            self.tokens[self.at] = Token("word", rest)
+        return Node("*", (found, self._power()))
+
+    def _applied(self, letter: str) -> Node | None:
+        """`f(x)` and `P'(2)` as one name; None where the letter is a factor."""
+        at = self.at
+        while self.is_sign("'"):
+            letter += self.take().text
+        if letter[0] in "fghPQ" and self.is_sign("(") and not self.peek().gap:
+            self.take()
+            depth, end = 1, self.at
+            while end < len(self.tokens) and depth:
+                depth += (self.tokens[end].text == "(") - (self.tokens[end].text == ")")
+                end += 1
+            inner = "".join(token.text for token in self.tokens[self.at : end - 1])
+            if not depth and inner and (letter[0] in "fghPQ"):
+                self.at = end
+                return Node("sym", (f"{letter}({inner})",))
+        self.at = at
+        return None
+
+    def _command(self, name: str) -> Node:
+        if name in _CONSTANTS:
+            return _CONSTANTS[name]
+        if name == "frac":
+            return self._fraction()
+        if name == "binom":
+            return call("binom", self.argument(), self.argument())
+        if name in ("sqrt", "surd"):
+            return self._root(name)
+        if name in FUNCTIONS:
+            return self._function(name)
+        if name in _ACCENTS:
+            return sym(f"{_ACCENTS[name]}:{self._accented()}")
+        if name in ("lfloor", "lceil"):
+            inner = self.expression()
+            self.expect("r" + name[1:])
+            return call("floor" if name == "lfloor" else "ceil", inner)
+        if name == "langle":
+            items = self.items()
+            self.expect("rangle")
+            return Node("tuple", ("()", *items))
+        if name == "begin":
+            return self._matrix()
+        if name in _GREEK:
+            return sym(f"\\{name}")
+        if name.startswith("unit "):
+            return sym(name)
+        raise NotAFormula(f"\\{name} is not known")
+
+    def _accented(self) -> str:
+        """What stands under an accent, or behind `\\angle`: all of its letters."""
+        return self.take().text if self.peek().kind == "word" else self.raw_argument()
+
+    def _fraction(self) -> Node:
+        text = "".join(token.text for token in self.tokens[self.at : self.at + 12])
+        derivative = re.match(r"\{d(?:\^\d)?[a-z]?\}\{d[a-z](?:\^\d)?\}", text)
+        found = Node("/", (self.argument(), self.argument()))
+        return sym(derivative[0]) if derivative else found
+
+    def _root(self, name: str) -> Node:
+        if name == "surd":  # √12 is the root of the whole number
+            inner = self._brackets(self.take().text) if self.is_sign("(", "{") else self._atom()
+            return Node("root", (inner, num(2)))
+        index = num(2)
+        if self.is_sign("["):
+            self.take()
+            index = self.expression()
+            self.expect("]")
+        if self.peek().kind == "number" and self.peek(-1).kind == "word":  # sqrt 12, in words
+            return Node("root", (self._atom(), index))
+        return Node("root", (self.argument(), index))
+
+    def _function(self, name: str) -> Node:
+        if name == "sqrt":
+            return self._root(name)
+        power = base = None
+        while self.is_sign("^", "_"):
+            if self.take().text == "^":
+                power = self.argument()
+            else:
+                base = self.argument()
+        if name in _SEVERAL_ARGUMENTS or self.is_sign("(", "[", "{"):
+            opening = self.take()
+            if not opening.is_mark or opening.text not in _CLOSING:
+                raise NotAFormula(f"{name} without its arguments")
+            given = [Node("deg", (item.node,)) if item.mark == "deg" else item.node for item in self.items()]
+            if self.take().text != _CLOSING[opening.text]:
+                raise NotAFormula("a bracket is not closed")
+        else:
+            product = self._signed()
+            while self._begins_factor() and not self.is_sign("(") and self.peek().text not in FUNCTIONS:
+                product = Node("*", (product, self._power()))
+            given = [product]
+        if len(given) > 1 and name not in _SEVERAL_ARGUMENTS:
+            raise NotAFormula(f"{name} of several values")
+        if name == "log" and base is not None:
+            given.append(base)
+        name = _OTHER_NAMES.get(name, name)
+        if power == neg(num(1)) and name in ("sin", "cos", "tan", "sinh", "cosh", "tanh"):
+            name, power = f"arc{name}", None
+        found = Node("^", (Node("e"), given[0])) if name == "exp" else call(name, *given)
+        return found if power is None else Node("^", (found, power))
+
+    def _matrix(self, *, is_system: bool = False) -> Node:
+        if is_system:
+            self.take()
+        kind = self.raw_argument()
+        if kind not in _MATRICES:
+            raise NotAFormula(f"\\begin{{{kind}}} is not known")
+        if kind == "array" and self.is_sign("{"):
+            self.raw_argument()
+            kind = "cases" if is_system else kind
+        rows: list[list[Answer]] = [[]]
+        while not self.is_sign("end"):
+            if self.peek().kind == "row":
+                self.take()
+                rows.append([])
+            elif (
+                self.is_sign("&")
+                or (kind == "cases" and self.is_comma() and (self.is_sign("&", ahead=1) or rows[-1]))
+                or (
+                    kind == "cases"
+                    and self.peek().kind == "text"
+                    and self.peek().text.casefold() in ("if", "for", "when")
+                )
+            ):
+                self.take()
+            elif self.peek().kind == "end":
+                raise NotAFormula("a matrix is not closed")
+            else:
+                rows[-1] += self.element()
+                if not (
+                    self.is_sign("&", "end")
+                    or self.peek().kind in ("row", "text")
+                    or (kind == "cases" and self.is_comma())
+                ):
+                    raise NotAFormula(f"{self.peek().text!r} in a matrix")
+        self.take()
+        self.raw_argument()
+        rows = [row for row in rows if row]
+        if (
+            kind in ("cases", "array")
+            and all(len(row) == 1 for row in rows)
+            and rows
+            and (kind == "cases" or len(rows) == 1)
+        ):
+            return (
+                rows[0][0].node
+                if len(rows) == 1 and not rows[0][0].name
+                else Node("list", tuple(row[0] for row in rows))
+            )
+        if kind == "cases":
+            return Node("cases", tuple(Node("tuple", ("()", *row)) for row in rows))
+        if kind == "vmatrix":
+            return _determinant([[cell.node for cell in row] for row in rows])
+        return Node("matrix", (tuple(map(len, rows)), *(cell for row in rows for cell in row)))
+
+
+# -- what a phrase means
+
+
+def _with_sign(sign: str, term: Node) -> Node:
+    if sign in ("pm", "mp"):
+        return Node("pm", (term if sign == "pm" else neg(term),))
+    return neg(term) if sign == "-" else term
+
+
+def _primed(node: Node, mark: str) -> Node:
+    if node.op == "sym" and mark == "'":
+        return sym(f"{node.args[0]}'")
+    return Node("sym", (f"{node.op if not node.args else node}^{mark}",))
+
+
+def _transposed(node: Node) -> Node:
+    """A row becomes a column, and a matrix is turned; any other base is marked by the sign."""
+    if node.op == "tuple" and node.args[0] in ("()", "[]"):
+        return Node("matrix", ((1,) * (len(node.args) - 1), *node.args[1:]))
+    if node.op == "matrix":
+        widths, *cells = node.args
+        if len(set(widths)) == 1:
+            width = widths[0]
+            turned = [cell for column in range(width) for cell in cells[column::width]]
+            return Node("matrix", ((len(widths),) * width, *turned))
+    return Node("sym", (f"{node}^T",))
+
+
+def _repeating(text: str) -> Fraction:
+    """The fraction of a decimal whose last digits repeat: `0.1666` is 1/6."""
+    whole, _, decimals = text.partition(".")
+    for length in range(1, len(decimals) // 2 + 1):
+        if decimals[-length:] == decimals[-2 * length : -length]:
+            period = decimals[-length:]
+            start = len(decimals) - length
+            while start >= length and decimals[start - length : start] == period:
+                start -= length
+            while start > 0 and decimals[start - 1] == period[-1]:
+                period = period[-1] + period[:-1]
+                start -= 1
+            first = decimals[:start]
+            repeated = int(whole + first + period) - int((whole + first) or "0")
+            return Fraction(repeated, 10 ** len(first) * (10 ** len(period) - 1))
+    raise NotAFormula("dots behind no decimal that repeats")
+
+
+def _determinant(rows: list[list[Node]]) -> Node:
+    if len(rows) > 4 or any(len(row) != len(rows) for row in rows):
+        raise NotAFormula("a determinant of more than 4 rows, or not square")
+    if len(rows) == 1:
+        return rows[0][0]
+    minors = [_determinant([row[:at] + row[at + 1 :] for row in rows[1:]]) for at in range(len(rows))]
+    terms = [Node("*", (cell, minor)) for cell, minor in zip(rows[0], minors, strict=True)]
+    return Node("+", tuple(neg(term) if at % 2 else term for at, term in enumerate(terms)))
+
+
+def _lifted(node: Node) -> tuple[Node, str]:
+    """A value without the sign of per cent or degrees that all of its terms have, and that sign."""
+    if node.op in ("pct", "deg"):
+        inner = node.args[0]
+        return (inner, "%" if node.op == "pct" else "deg") if inner.op not in ("pct", "deg") else (node, "")
+    if node.op in ("neg", "+", "pm"):
+        found = [_lifted(arg) for arg in node.args]
+        if len({mark for _, mark in found}) == 1:
+            return Node(node.op, tuple(inner for inner, _ in found)), found[0][1]
+    elif node.op in ("*", "/"):
+        (one, mark), (other, second) = map(_lifted, node.args)
+        if bool(mark) != bool(second) and not (node.op == "/" and second):
+            return Node(node.op, (one, other)), mark or second
+    return node, ""
+
+
+def _chained(sides: Sequence[Node], value: Answer) -> Answer:
+    """`x = 2+3 = 5`: the value named x, of which each link must be equal; an equation where no side is a name."""
+    equation = Node("rel", (("=",), *sides)) if len(sides) == 2 else None
+    is_sum = len(sides) > 2 and sides[0].op == "+" and all(term.op in ("sym", "neg") for term in sides[0].args)
+    if not (_is_name(sides[0]) or is_sum):
+        if equation is not None and _is_name(sides[1]):
+            return replace(value, node=sides[0], name=sides[1], equation=equation)
+        if equation is not None and equation.names:
+            return replace(value, node=equation)
+        return replace(value, links=tuple(sides[:-1]))
+    name, *links, last = sides
+    # `S = \frac12 ab = 6`: a formula in letters that the value has not is one more name of it.
+    kept = tuple(link for link in links if link.names <= last.names)
+    return replace(value, node=last, name=name, links=kept, equation=equation)
+
+
+def _is_name(node: Node) -> bool:
+    """Whether a side of an equals sign may be a label: letters without numbers; a ratio or cosine of capitals."""
+    if node.op == "sym":
+        return True
+    if node.op in ("call", "/"):
+        has_capitals = all(name.removeprefix("angle:")[:1].isupper() for name in node.names)
+        return bool(node.names) and has_capitals and node.args[0] not in ("ln", "log", "floor", "ceil", "factorial")
+    below = tuple(node.nodes())
+    return node.op in ("*", "tuple", "ratio") and bool(node.names) and all(map(_is_name, below))
+
+
+def _is_rounding(rounded: Fraction, whole: Node) -> bool:
+    """Whether at most a twentieth is lost."""
+    if whole.names:
+        return False
+    exact = value_of(whole)
+    return exact is not None and bool(abs(exact - rounded.numerator / rounded.denominator) <= abs(exact) / 20)
+
+
+def _both_signs(answer: Answer) -> list[Answer]:
+    """Both values of a plus-minus sign."""
+    if not any(part.op == "pm" for part in answer.node.walk()):
+        return [answer]
+    return [replace(answer, node=_signed(answer.node, is_plus), links=(), equation=None) for is_plus in (True, False)]
+
+
+def _signed(node: Any, is_plus: bool) -> Any:
+    if isinstance(node, Answer):
+        return replace(node, node=_signed(node.node, is_plus))
+    if not isinstance(node, Node):
+        return node
+    if node.op == "pm":
+        inner = _signed(node.args[0], is_plus)
+        return inner if is_plus else neg(inner)
+    return Node(node.op, tuple(_signed(arg, is_plus) for arg in node.args))

@@ -1,0 +1,410 @@
+r"""The readings of an answer: each a tree, or the words of a text that is no formula.
+
+`1,234` is read as one number and as two; `(C) 12` as the choice C and as 12; `2024-01-05`, `10:30`, `1990-1995` and
+`BA` as a date, a time, a range and a word of capitals, which arithmetic must not touch.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+
+from evals.grading.parse import Parser
+from evals.grading.sentences import without_sentence
+from evals.grading.tokens import MAX_CHARS, NotAFormula, Token, Tokens, clean
+from evals.grading.tree import Answer, Node, neg, num
+from evals.grading.units import is_unit, unit_name
+from evals.grading.words import number_in_words
+
+_PHRASES = {
+    **dict.fromkeys(["all real numbers", "all reals", "real numbers", "the real numbers"], "\\mathbb{R}"),
+    **dict.fromkeys(["no solution", "no solutions", "no real solutions", "empty set", "the empty set"], "\\emptyset"),
+    "infinity": "\\infty",
+}
+_FONT = r"\\(?:text|textbf|textit|textrm|textnormal|mbox|mathrm|mathbf)\s*\{"
+_SET_AS_TEXT = re.compile(_FONT + r"([^{}]*)\}")
+# One letter, and a letter with more behind it.
+_LETTER = re.compile(rf"(?:{_FONT}\s*(?:[Oo]ption |[Cc]hoice )?\(?([A-Za-z])\)?[.:]?\s*\}}|\(([A-Z])\)|([A-Z])[.)])")
+_CHOICE = re.compile(
+    rf"(?:{_FONT}\s*\(?([A-H])\)?[.:]?\s*\}}[\s:.~]*(?![\s:.~])|\(([A-H])\)\s*|([A-H])[.):]\s+)"
+    r"(?![-+*/^=,_(&|]|\\(?:to|implies|cup|lor|neq?|text\{ (?:or|and|not)))(\S.*)",
+    re.DOTALL,
+)
+_ANOTHER_LETTER = re.compile(
+    r"(?<![A-Za-z\\])[A-Ha-h](?![A-Za-z])|\\text\{\s*(?:or|not|is|isn)\b|^\s*(?:or|and|not|is|isn|are|was|but)\b"
+)
+_DATE = re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})|(\d{1,2})[-/.](\d{1,2})[-/.](\d{4})", re.ASCII)
+_CAPITALS = re.compile(r"[A-Z]{2,}")
+_QUOTED = ("**", "__", '"', "`", "''", "'")
+
+
+@lru_cache(maxsize=20_000)
+def read(text: str) -> tuple[Answer, ...]:
+    """Every reading of ``text``; where no formula is found, its words alone."""
+    if len(text) > MAX_CHARS:
+        return (Answer(Node("words", (squeezed(text[: 2 * MAX_CHARS]),))),)
+    plain = _plain(text)
+    if kind := _of_a_kind(plain):
+        return kind
+    if (letter := _LETTER.fullmatch(plain)) and not plain.startswith("\\mathbf"):
+        return (Answer(sym_of_letter(next(filter(None, letter.groups())))),)
+    if names := _listed_words(plain):
+        return (Answer(Node("list", names)),)
+    said = _said(plain)
+    found = _formulas(_PHRASES.get(said, plain))
+    if not found and (value := number_in_words(said)) is not None:
+        found = [Answer(num(value))]
+    return tuple(found) or (Answer(Node("words", (squeezed(without_sentence(clean(text).strip())).casefold(),))),)
+
+
+@lru_cache(maxsize=20_000)
+def choice(text: str) -> tuple[Answer, ...]:
+    """`(C) 12` as the choice C and as 12; empty where no letter begins the text, or another one may be meant."""
+    if len(text) > MAX_CHARS:
+        return ()
+    plain = re.sub(r"^(\\text\s*\{\(?[A-H][).]) (?=[^{}]*\}$)", r"\1}\\text{", _plain(text))
+    found = _CHOICE.fullmatch(plain)
+    if found is None or _ANOTHER_LETTER.search(found[4]):
+        return ()
+    letter = next(filter(None, found.groups()[:3]))
+    return (Answer(sym_of_letter(letter)), *read(found[4]))
+
+
+def sym_of_letter(letter: str) -> Node:
+    """A letter of multiple choice, which is no constant."""
+    return Node("sym", (letter.upper(),))
+
+
+def squeezed(text: str) -> str:
+    """``text`` without what only sets it; a blank stays between digits."""
+    text = _SET_AS_TEXT.sub(r" \1 ", _unquoted(clean(text).strip())).replace("\\ ", " ").replace("$", " ")
+    text = " ".join(text.split())
+    if text.endswith(".") and not text.endswith(".."):
+        text = text[:-1].rstrip()
+    text = _unquoted(text)
+    return "".join(
+        sign
+        for at, sign in enumerate(text)
+        if sign != " " or (text[at - 1 : at].isdigit() and text[at + 1 : at + 2].isdigit())
+    )
+
+
+def why_words(text: str) -> str:
+    """Why ``text`` is no formula."""
+    try:
+        Parser(_without_french_brackets(_with_sets(_without_rows(Tokens(_plain(text)).found)))).whole()
+    except NotAFormula as reason:
+        return str(reason)
+    except (ValueError, ArithmeticError, IndexError) as error:
+        return type(error).__name__
+    return "its words"
+
+
+def _plain(text: str) -> str:
+    """The formula of ``text``: cleaned, without the sentence around it, quotes, dollars and braces around all of it."""
+    text = _unquoted(clean(text).strip())
+    text = re.sub(r"(?<=\d)\s*x\s*(?=10\s*\^)", "*", text.replace("np.", ""))
+    text = re.sub(r"\.\.\.", r"\\ldots ", text)
+    if text.endswith("."):
+        text = text[:-1].rstrip()
+    if text.endswith("\\\\"):
+        text = text[:-2].rstrip()
+    return _unquoted(_without_braces(without_sentence(_without_braces(text))))
+
+
+def _unquoted(text: str) -> str:
+    for mark in _QUOTED:
+        if len(text) > 2 * len(mark) and text.startswith(mark) and text.endswith(mark) and text.count(mark) == 2:
+            text = text[len(mark) : -len(mark)].strip()
+    return text
+
+
+def _without_braces(text: str) -> str:
+    text = text.strip()
+    if not (text.startswith("$") and text.count("$") == 1):
+        text = text.strip("$").strip()
+    partner: dict[int, int] = {}
+    stack: list[int] = []
+    for at, sign in enumerate(text):
+        if sign in "{(":
+            stack.append(at)
+        elif sign in "})" and stack:
+            partner[stack.pop()] = at
+    start, end = 0, len(text)
+    while partner.get(start) == end - 1 and (text[start] == "{" or partner.get(start + 1) == end - 2):
+        if (
+            text[start] == "{"
+            and any(text[at] == "," for at in range(start + 1, end - 1))
+            and "{" in text[start + 1 : end]
+        ):
+            break  # {1,{2}} holds a set
+        start, end = start + 1, end - 1
+    return text[start:end].strip()
+
+
+def _said(plain: str) -> str:
+    text = _SET_AS_TEXT.sub(r" \1 ", plain).replace("$", " ").replace("\\ ", " ")
+    return " ".join(text.casefold().split()).strip(" .")
+
+
+def _formulas(plain: str) -> list[Answer]:
+    """The trees of a text: with `1,234` as a list, and as a number."""
+    found: list[Answer] = []
+    try:
+        tokens = _without_french_brackets(_with_sets(_without_rows(Tokens(plain).found)))
+    except NotAFormula:
+        return []
+    for variant in dict.fromkeys([tuple(_joined(tokens, False)), tuple(_joined(tokens, True))]):
+        try:
+            parser = Parser(variant)
+            items = parser.whole()
+        except (NotAFormula, ValueError, ArithmeticError, IndexError):
+            continue
+        one = _one(items, parser)
+        if one not in found:
+            found.append(one)
+    return found
+
+
+def _one(items: list[Answer], parser: Parser) -> Answer:
+    if len(items) > 1 and items[-1].node.op == "mod":
+        items = [_residue(item, items[-1].node.args[1]) for item in items]
+    if len(items) > 1:
+        says_or = any(token.text.casefold() in ("or", "lor") for token in parser.tokens)
+        is_union = says_or and all(item.node.op == "rel" for item in items)
+        return Answer(Node("cup" if is_union else "list", tuple(items)))
+    [one] = items
+    if one.node == Node("sym", ("unit i",)):
+        return one
+    if any(name.startswith("unit ") for name in one.node.names) and (parts := _vector(one.node)):
+        *first, last = (parts.get(f"unit {axis}", num(0)) for axis in "ijk")
+        return replace(one, node=Node("vector", tuple(first) if last == num(0) else (*first, last)))
+    return replace(one, node=_of_braces(one.node)) if one.node.op == "set" else one
+
+
+def _vector(node: Node) -> dict[str, Node] | None:
+    """The coordinates of a sum of multiples of unit vectors; None for any other formula."""
+    if node.op == "sym" and node.args[0].startswith("unit "):
+        return {node.args[0]: num(1)}
+    if node.op == "neg":
+        inner = _vector(node.args[0])
+        return inner and {axis: neg(value) for axis, value in inner.items()}
+    if node.op == "+":
+        found: dict[str, Node] = {}
+        for term in node.args:
+            for axis, value in (_vector(term) or {"": num(0)}).items():
+                found[axis] = Node("+", (found[axis], value)) if axis in found else value
+        return None if "" in found else found
+    if node.op in ("*", "/"):
+        first, second = node.args
+        inner, factor = _vector(first), second
+        if inner is None and node.op == "*":
+            inner, factor = _vector(second), first
+        if inner is None or any(name.startswith("unit ") for name in factor.names):
+            return None
+        return {axis: Node(node.op, (value, factor)) for axis, value in inner.items()}
+    return None
+
+
+def _residue(item: Answer, modulus: Node) -> Answer:
+    """A residue of a list of which only the last has its modulus: `x \\equiv 1, 4 \\pmod 5`."""
+    node = item.node
+    if node.op == "mod":
+        return replace(item, name=None)
+    value = node.args[2] if node.op == "rel" and node.args[0] == ("equiv",) else node
+    return replace(item, node=Node("mod", (Answer(value), modulus)), name=None)
+
+
+def _of_braces(node: Node) -> Node:
+    r"""What stands between the braces of a set; the condition of `\{x | x > 1\}`."""
+    if len(node.args) == 1 and node.args[0].node.op in ("rel", "ratio"):
+        inner = node.args[0].node
+        if inner.op == "ratio":  # {x : x > 1} ends in a relation, whose left side is the ratio
+            return Node("list", node.args)
+        signs, *sides = inner.args
+        if sides[0].op == "ratio" and len(sides[0].args) == 2:
+            return Node("rel", (signs, sides[0].args[1], *sides[1:]))
+        if "|" in signs:
+            at = signs.index("|")
+            if signs[:at] not in ((), ("in",)) or (at and sides[1] != Node("sym", ("mathbb:R",))):
+                return Node("words", (repr(node),))
+            rest = sides[at + 1 :]
+            return Node("rel", (signs[at + 1 :], *rest)) if len(rest) > 1 else rest[0]
+    return Node("list", node.args)
+
+
+# -- kinds of answers that are no arithmetic
+
+
+def _of_a_kind(plain: str) -> tuple[Answer, ...]:
+    text = _SET_AS_TEXT.sub(r"\1", plain).strip().replace("{:}", ":").replace("--", "-")
+    if date := _DATE.fullmatch(text):
+        year, month, day = date.groups()[:3] if date[1] else (date[6], *date.groups()[3:5])
+        return (Answer(Node("date", (int(year), int(month), int(day), ""))),)
+    if _CAPITALS.fullmatch(text) and text not in ("AM", "PM"):
+        return (Answer(Node("capitals", (text,))),)
+    return ()
+
+
+def range_or_time(text: str) -> Node | None:
+    """A range or score, or a time, as which a *reference* is taken and no formula; None for any other text.
+
+    `9:16` may be a ratio too, and is read as one; what a clock would show (`10:30`, `7:45`, `3:27 pm`) may not.
+    """
+    try:
+        tokens = [token for token in Tokens(_plain(text)).found if token.text not in ("{", "}")]
+    except NotAFormula:
+        return None
+    signs = "".join(
+        "9" if token.kind == "number" else token.text if token.is_mark or token.kind == "prose" else " "
+        for token in tokens
+    )
+    unit = " ".join(token.text for token in tokens if token.kind in ("text", "word"))
+    numbers = [token.text for token in tokens if token.kind == "number"]
+    numeric = signs.replace(".", "").replace("--", "-").strip()
+    if numeric == "9-9" and (not unit or is_unit(unit)):
+        return Node("range", (*map(Fraction, numbers), unit_name(unit)))
+    if numeric in ("9:9", "9:9:9") and all(number.isdigit() for number in numbers):
+        half = (
+            unit.casefold().replace(" ", "")[:1]
+            if unit.casefold().replace(".", "").replace(" ", "") in ("am", "pm")
+            else ""
+        )
+        if (unit and not half) or int(numbers[0]) > 24 or any(len(part) != 2 or int(part) > 59 for part in numbers[1:]):
+            return None
+        hours, *rest = map(int, numbers)
+        looks_like_a_clock = all(part % 5 == 0 for part in rest) or len(numbers[0]) == 2 > len(str(hours))
+        if half or looks_like_a_clock or math.gcd(hours, *rest) > 1:
+            return Node("time", (hours, *rest, half))
+    return None
+
+
+def same_kind(one: Node, other: Node) -> bool:
+    """Whether two dates, ranges or times are the same; one of them may leave out its unit or half of the day."""
+    (*values, unit), (*others, other_unit) = one.args, other.args
+    return one.op == other.op and values == others and (unit == other_unit or not (unit and other_unit))
+
+
+def _listed_words(plain: str) -> tuple[Answer, ...]:
+    r"""`\text{Alice and Bob}` as a list of names."""
+    text = _SET_AS_TEXT.fullmatch(plain)
+    if text is None or any(sign.isdigit() for sign in text[1]):
+        return ()
+    names = [name.strip() for name in re.split(r",|\band\b", text[1])]
+    if len(names) < 2 or not all(names):
+        return ()
+    return tuple(Answer(Node("words", (squeezed(name).casefold(),))) for name in names)
+
+
+# -- tokens that are read in two ways
+
+
+def _without_rows(tokens: list[Token]) -> list[Token]:
+    r"""Lines of `aligned` as values between commas, or as links of a chain where they begin with a relation."""
+    if not any(token.kind == "rows" or token.text == "begin" for token in tokens):
+        return tokens
+    found: list[Token] = []
+    depth = 0
+    has_closing = any(token.text == "\\}" for token in tokens)
+    for at, token in enumerate(tokens):
+        following = tokens[at + 1 : at + 3]
+        if token.kind == "rows":
+            depth += 1 if token.text == "begin" else -1
+        elif token.text == "\\{" and not has_closing and at + 1 < len(tokens) and tokens[at + 1].kind == "rows":
+            continue  # \left\{\begin{aligned}...\right.
+        elif depth and token.kind == "row":
+            begins_with_relation = any(next_token.text == "=" for next_token in following) and following[0].text in (
+                "&",
+                "=",
+            )
+            if not begins_with_relation:
+                found.append(Token("sign", ",", "wide"))
+        elif not (depth and token.kind == "sign" and token.text == "&"):
+            found.append(token)
+    return found
+
+
+def _with_sets(tokens: list[Token]) -> list[Token]:
+    """`{1,{2}}` as the set that it is, where plain braces are all of the answer and hold others."""
+    if (
+        len(tokens) < 3
+        or tokens[0].text != "{"
+        or tokens[-1].text != "}"
+        or any(token.kind == "command" for token in tokens)
+    ):
+        return tokens
+    return [token._replace(text=f"\\{token.text}") if token.text in ("{", "}") else token for token in tokens]
+
+
+def _without_french_brackets(tokens: list[Token]) -> list[Token]:
+    """`]2,5[` and `<2,5>` as `(2,5)`: a bracket that closes nothing opens, and one that cannot open closes."""
+    if (
+        len(tokens) > 2
+        and (tokens[0].text, tokens[-1].text) == ("<", ">")
+        and any(token.text == "," for token in tokens)
+    ):
+        return [tokens[0]._replace(text="("), *tokens[1:-1], tokens[-1]._replace(text=")")]
+    if not any(token.text in "[]" for token in tokens if token.kind == "sign"):
+        return tokens
+    found = list(tokens)
+    open_brackets: list[int] = []
+    has_comma: list[bool] = []
+    for at, token in enumerate(tokens):
+        if token.kind != "sign":
+            continue
+        following = tokens[at + 1] if at + 1 < len(tokens) else Token("end", "")
+        ends = following.kind == "end" or following.text in ("cup", "cap", "setminus", ",", ";", ")", "}", "\\}")
+        if token.text == "]" and not open_brackets:
+            found[at] = token._replace(text="(")
+            open_brackets.append(at)
+            has_comma.append(False)
+        elif token.text == "[" and open_brackets and has_comma[-1] and ends:
+            found[at] = token._replace(text=")")
+            open_brackets.pop()
+            has_comma.pop()
+        elif token.text in ("[", "("):
+            open_brackets.append(at)
+            has_comma.append(False)
+        elif token.text in ("]", ")") and open_brackets:
+            if token.text == ")" and tokens[open_brackets[-1]].text == "]":
+                raise NotAFormula("a bracket that opens to the left is closed by a parenthesis")
+            open_brackets.pop()
+            has_comma.pop()
+        elif token.text in ",;" and has_comma:
+            has_comma[-1] = True
+    return found
+
+
+def _joined(tokens: list[Token], is_number: bool) -> list[Token]:
+    """``tokens`` with groups of three digits put together: `1{,}234` and `12 345` always, `1,234` if ``is_number``."""
+    found: list[Token] = []
+    at = 0
+    while at < len(tokens):
+        token = tokens[at]
+        if token.kind != "number" or len(token.text) > 3 or not token.text.isdigit():
+            found.append(token)
+            at += 1
+            continue
+        digits, at = token.text, at + 1
+        while group := _group(tokens, at, is_number):
+            digits, at = digits + tokens[at + group - 1].text, at + group
+            if "." in digits:
+                break
+        found.append(token._replace(text=digits))
+    return found
+
+
+def _group(tokens: list[Token], at: int, is_number: bool) -> int:
+    """How many tokens make up a separator and three digits (and decimals); 0 where none follow."""
+    separator = tokens[at] if at < len(tokens) else Token("end", "")
+    has_comma = separator.kind == "sign" and (separator.text == "{,}" or (separator.text == "," and is_number))
+    number = tokens[at + 1] if has_comma and at + 1 < len(tokens) else separator
+    whole, _, decimals = number.text.partition(".")
+    if number.kind != "number" or not (len(whole) == 3 and whole.isdigit()) or (decimals and not decimals.isdigit()):
+        return 0
+    if has_comma:
+        return 2 if number.gap != "wide" and separator.gap != "wide" else 0
+    return 1 if number.gap else 0
