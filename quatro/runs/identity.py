@@ -41,7 +41,9 @@ def read_config(run: Path) -> Config:
     state = newest_state(run, status)
     refuse_other_config(run, config, state, state.get("checkpoint", ""))
     digest = lasting_digest(config)
-    if status.get("run_digest", digest) != digest and not isinstance(config.method, AbsentMethod):
+    # The state knows every key, and is the better witness of a run from before a key was removed.
+    is_known = "config" in state or isinstance(config.method, AbsentMethod)
+    if not is_known and status.get("run_digest", digest) != digest:
         raise DataError(
             f"{run / 'config.yaml'} and {run / 'status.json'} are not of one run: the configuration has the digest "
             f"{digest}, and run_digest is {status['run_digest']}; {_PUT_BACK_FILE}. {_doctor(run)}"
