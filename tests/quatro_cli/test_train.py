@@ -260,6 +260,7 @@ def test_fewer_processes_than_the_configuration_is_made_for_are_refused(settings
     assert CliRunner().invoke(app, [*arguments, "--dry-run"]).exit_code == 0
 
 
+@pytest.mark.slow
 def test_names_of_ours_mean_the_same_beside_folders_and_modules_of_these_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("quickstart", "countdown", "embedded:countdown", "gspo", "transformers", "exact"):

@@ -155,7 +155,10 @@ def test_settings_and_cost_of_a_sweep_have_a_row_or_column_for_each_setting_with
     cost = list(csv.DictReader(io.StringIO(table("--layout", "cost", "--format", "csv", "--labels", "A,B,C"))))
     assert [row["Run"] for row in cost] == ["A", "B", "C"]
     assert {row["Time, % generate"] for row in cost} == {"75.00"}
-    for option, said in (("--average", "no effect on the layout cost"), ("--labels=A", "expected 3, one for each of")):
+    for option, said in (
+        ("--average", "no effect beside --layout cost"),
+        ("--labels=A", "expected 3, one for each of"),
+    ):
         result = runner.invoke(app, ["table", str(sweep), "--layout", "cost", option])
         assert result.exit_code == 2
         assert said in result.stderr

@@ -322,7 +322,7 @@ def test_math_verify_grades_to_be_compared_and_only_here(tmp_path):
     differs = json.loads(grade(tmp_path / "theirs", "--disagree", "--grader", "math", "--json").stdout)["samples"]
     assert [(row["sample_index"], row["outcome"]) for row in differs] == [(1, "incorrect")]
     for command in ("passk", "ucc"):
-        result = runner.invoke(app, ["eval", command, str(file), "--regrade", "--grader", "math-verify"])
+        result = runner.invoke(app, ["eval", command, str(file), "--grader", "math-verify"])
         assert (result.exit_code, "--grader 'math-verify'" in result.stderr) == (2, True), result.output
 
 
