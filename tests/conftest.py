@@ -112,7 +112,7 @@ def compile_latex(tmp_path: Path) -> Callable[[str], str]:
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The embedded architecture with random weights, larger than usual so that it is far from uniform."""
-    import torch
+    torch = pytest.importorskip("torch")
 
     from quatro.policy import embedded
 

@@ -88,7 +88,6 @@ def test_a_missing_module_of_ours_is_a_bug(capsys, tmp_path, monkeypatch):
 
 def test_a_bug_is_short_on_the_terminal_and_whole_in_a_file(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("evals.files.own_code._imported", [])  # by earlier tests
     monkeypatch.delenv("QUATRO_DEBUG", raising=False)
     with pytest.raises(KeyError) as raised:
         {}["key \x1b[2J"]
