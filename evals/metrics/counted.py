@@ -25,7 +25,7 @@ class Counted:
 
     ``files`` are those that hold the samples, ``warnings`` are about them, ``grader`` is who graded them, and ``kinds``
     say of each benchmark how its answers are judged. What is counted is kept on ``shelf``, if there is one and if it
-    would come out the same again. ``jobs`` processes compare answers.
+    would come out the same again.
     """
 
     files: Sequence[Path]
@@ -34,16 +34,9 @@ class Counted:
     problems: list[Counts]
     kinds: dict[str, Kind]
 
-    def __init__(
-        self,
-        read: Callable[[], Graded],
-        shelf: Shelf | None = None,
-        *,
-        jobs: int | None = None,
-    ) -> None:
+    def __init__(self, read: Callable[[], Graded], shelf: Shelf | None = None) -> None:
         self._read = read
         self._shelf = shelf
-        self._jobs = jobs
         self._clusters: dict[tuple[str, Setting, bool], list[Counts]] = {}
         if not self._take_kept():
             self.files, self.warnings, self.grader = self._samples.files, self._samples.warnings, self._graded.grader
@@ -206,7 +199,6 @@ def count_samples(
     return Counted(
         lambda: grade_planned(plan, benchmarks=benchmarks, asked=asked, jobs=jobs, on_progress=on_progress),
         shelf_of(plan, benchmarks, {**asked.given(), "first": str(asked.first)}),
-        jobs=jobs,
     )
 
 
