@@ -55,7 +55,7 @@ def samples(tmp_path: Path) -> Path:
 MEASURES = [["passk", "--k", "1,2", "--json"], ["ucc", "--k", "2", "-o", "ucc.json"]]
 SHOWS = [
     ["eval", "grade", "../samples.jsonl", "-o", "graded"],
-    ["eval", "clusters", "../samples.jsonl", "--id", "задача-0"],
+    ["eval", "flips", "../samples.jsonl", "../samples.jsonl", "--k", "1"],
     ["eval", "ucc", "../samples.jsonl", "--k", "1,2", "-o", "ucc.json"],
     ["table", "ucc.json", "--format", "latex", "-o", "ucc.tex"],
     ["table", "ucc.json", "--layout", "tidy", "-o", "ucc.csv"],

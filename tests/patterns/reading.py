@@ -28,7 +28,6 @@ from evals.grading.thinking import split_thought
 from evals.grading.tokens import clean
 from evals.similarity.tokens import TOKENISERS
 from evals.text import visible
-from quatro.config.yaml_reader import parse_value
 
 # With what stands before it, the longer text is still one that the grader looks into.
 SIZES = (900, 3600)
@@ -62,7 +61,6 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "thinking": lambda text: split_thought(text, "<think> </think>"),
     "programs": lambda text: (extract_program(text), normal_solution(f"```python\n{text}")),
     "row": _read_row,
-    "YAML value": lambda text: parse_value(text, "a value"),
     "CSV cell": csv_cell,
     "visible": visible,
     **{f"extraction {one}": lambda text, one=one: extract(text, one) for one in EXTRACTION_POLICIES},
