@@ -56,11 +56,12 @@ def num_gpus(slot: Slot) -> int:
 def launched(command: Sequence[str], processes: int) -> list[str]:
     """``command``, an interpreter and what it runs, as torchrun starts it in several processes.
 
-    A file in the working folder that is named like a module, such as random.py, is not taken for it (`-P`).
+    A file in the working folder that is named like a module, such as random.py, is not taken for it (`-P`); a caller's
+    own module may lie there.
     """
     interpreter, *rest = command
     if processes == 1:
-        return [interpreter, "-P", *rest]
+        return [interpreter, *(["-P"] if rest[:2] == ["-m", "quatro_cli"] else []), *rest]
     return [interpreter, "-P", "-m", "torch.distributed.run", "--standalone", *torchrun_options(processes), *rest]
 
 
