@@ -138,7 +138,9 @@ def test_samples_of_two_steps_lie_apart_and_say_which_they_are(trained, toy):
         )
     assert texts[0] != texts[1] == texts[2]
     for step in (1, 2):
-        tagged = runner.invoke(app, ["sample", str(trained), "-b", str(toy), "-n", "1", "--tag", "x", "--step", str(step)])
+        tagged = runner.invoke(
+            app, ["sample", str(trained), "-b", str(toy), "-n", "1", "--tag", "x", "--step", str(step)]
+        )
     assert tagged.exit_code == 2
     assert "checkpoint: step-000001 there, step-000002 here" in tagged.stderr
 
