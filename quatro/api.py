@@ -95,12 +95,12 @@ def fine_tune(
         DivergedError: a loss, gradient or reward is not finite.
     """
     from quatro.launch.dry_run import describe
-    from quatro.launch.preflight import why_finished
     from quatro.launch.prepare import check_processes, prepare
     from quatro.launch.sizes import fix_sizes
     from quatro.processes.launcher import launched
     from quatro.processes.stop import StopRequest
     from quatro.runs.directory import RunDir, refuse_occupied
+    from quatro.runs.resuming import why_finished
     from quatro.train import train
 
     if launched().size > 1:

@@ -10,7 +10,6 @@ from quatro.launch.prepare import Prepared
 from quatro.launch.recording import recorded
 from quatro.launch.saving import restore, save
 from quatro.loop.audit import audits
-from quatro.loop.best import bests, ends_early, is_best
 from quatro.loop.draw import draw, own_rows
 from quatro.loop.evaluation import Evaluation
 from quatro.loop.iteration import Iteration
@@ -23,6 +22,7 @@ from quatro.loop.progress import InnerProgress
 from quatro.methods.scheduled import carry, method_at
 from quatro.processes.stop import Stopped, StopRequest
 from quatro.processes.world import World
+from quatro.runs.best import bests, ends_early, is_best
 from quatro.runs.directory import RunDir
 from quatro.types import Observer
 

@@ -78,7 +78,6 @@ WITHOUT_TORCH = (
     "quatro/types.py",
     "quatro/registry.py",
     "quatro/processes/stop.py",
-    "quatro/launch/preflight.py",
     "quatro/launch/prepare.py",
     "quatro/policy/kinds.py",
     "quatro/rollout/engine.py",

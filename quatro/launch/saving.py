@@ -19,7 +19,6 @@ from evals.files.own_code import OWN_CODE, is_own, recorded
 from quatro.config import Config
 from quatro.launch import shards
 from quatro.launch.assemble import assemble
-from quatro.launch.preflight import refuse_differing, refuse_other_settings
 from quatro.launch.prepare import Prepared, prepare
 from quatro.loop.iteration import Iteration
 from quatro.loop.learn import Learner
@@ -34,6 +33,7 @@ from quatro.rollout.prompts import PromptSet
 from quatro.runs.checkpoint import Checkpoint, tidy
 from quatro.runs.directory import RunDir
 from quatro.runs.identity import refuse_changed
+from quatro.runs.resuming import refuse_differing, refuse_other_settings
 
 logger = logging.getLogger(__name__)
 

@@ -65,12 +65,12 @@ def train(
     """
     from contextlib import closing
 
-    from quatro.launch.preflight import why_finished
     from quatro.launch.prepare import check_processes, prepare
     from quatro.processes.launcher import launched
     from quatro.runs.checkpoint import complete_checkpoints
     from quatro.runs.directory import free_name, is_abandoned, refuse_occupied, refuse_read_only, unfinished_work
     from quatro.runs.lock import refuse_locked
+    from quatro.runs.resuming import why_finished
     from quatro.runs.status import read_status
 
     launch = launched()

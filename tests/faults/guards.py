@@ -34,7 +34,7 @@ def tests_by_fault(tests: Path) -> dict[int, list[str]]:
 
 
 CHECKPOINT, MANIFEST, DIRECTORY = "quatro/runs/checkpoint.py", "quatro/runs/manifest.py", "quatro/runs/directory.py"
-SAVING, PREFLIGHT, READING = "quatro/launch/saving.py", "quatro/launch/preflight.py", "evals/samples/reading.py"
+SAVING, RESUMING, READING = "quatro/launch/saving.py", "quatro/runs/resuming.py", "evals/samples/reading.py"
 IDENTITY = "quatro/runs/identity.py"
 POOL, FUNCTION, LOCK = "evals/worker_pool.py", "quatro/rewards/function.py", "quatro/runs/lock.py"
 
@@ -52,7 +52,7 @@ GUARDS = [
     Guard(7, "the manifest is not hashed", MANIFEST, "    if not is_own:\n", "    if False:\n"),
     Guard(8, "extra files are let in", MANIFEST, "if name not in files:", "if False:"),
     Guard(8, "a lost newest checkpoint is passed over", CHECKPOINT, "if step is None and (lost := lost_newest(run)) is not None:", "if False:"),
-    Guard(9, "other settings are let in", PREFLIGHT, "    refuse_differing(name, differing)\n", "    pass\n"),
+    Guard(9, "other settings are let in", RESUMING, "    refuse_differing(name, differing)\n", "    pass\n"),
     Guard(10, "the lock is shared", "evals/files/lock.py", "fcntl.LOCK_EX", "fcntl.LOCK_SH"),
     Guard(11, "steps that are not finite are taken", "quatro/policy/local.py", "is_finite = ", "is_finite = True or "),
     Guard(11, "checkpoints may hold NaN", CHECKPOINT, "    refuse_non_finite(tensors)\n", ""),

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quatro.launch.examine import examine
 from quatro.runs import checkpoint
+from quatro.runs.doctor import examine
 
 if TYPE_CHECKING:
     from conftest import Laboratory

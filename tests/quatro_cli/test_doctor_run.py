@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from quatro.launch.examine import examine, last_error
+from quatro.runs.doctor import examine, last_error
 from quatro.runs.lock import RunLock
 from quatro_cli.app import app
 

@@ -11,7 +11,7 @@ import pytest
 
 from evals.errors import DataError, UsageError
 from quatro.config import Config, config_to_yaml, diff_configs, load_config, resolve_config
-from quatro.launch.preflight import refuse_other_settings
+from quatro.runs.resuming import refuse_other_settings
 
 SMALLEST = "model: some/model\nmethod: {name: quatro}\n"
 BLOCK = "{name: 'm:f', options: {scale: 2, names: [a, null]}, timeout_s: 5, workers: 3, on_error: zero}"

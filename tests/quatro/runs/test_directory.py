@@ -13,8 +13,8 @@ import pytest
 
 from evals.errors import DataError, LockedError, UsageError
 from quatro.config import Config, load_config
-from quatro.launch.examine import examine
 from quatro.runs.directory import RunDir, default_run_path, free_name
+from quatro.runs.doctor import examine
 from quatro.runs.identity import refuse_changed
 from quatro.runs.lock import RunLock, is_locked
 from quatro.runs.metrics import read_metrics

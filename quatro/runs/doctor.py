@@ -13,17 +13,19 @@ from evals.files.strict_json import parse_row, read_document, read_lines
 from evals.results.document import read_result
 from evals.samples.places import refuse_misplaced
 from quatro.config import load_config
-from quatro.launch.preflight import refuse_other_settings, why_finished
 from quatro.runs.checkpoint import STATE, complete_checkpoints, lost_newest
 from quatro.runs.directory import require_run, step_number
 from quatro.runs.identity import missing_rollouts, read_config, refuse_changed, refuse_other_config
 from quatro.runs.imported import is_imported
 from quatro.runs.manifest import MANIFEST, is_whole, verify
 from quatro.runs.metrics import read_metrics
+from quatro.runs.resuming import refuse_other_settings, why_finished
 from quatro.runs.status import read_status
 from quatro.runs.summary import RunSummary, describe_or_unreadable, folder_bytes
 
-_RECORD = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d+ ([A-Z]+) \S+: (.*)$")  # of log.txt
+# In log.txt an error is one record: time, message, and lines without a time up to the next record.
+_TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+_ERROR = re.compile(rf"^({_TIME}),\d+ (?:ERROR|CRITICAL) \S+: (.*(?:\n(?!{_TIME},).*)*)", re.MULTILINE)
 _TAIL_BYTES = 256 * 1024
 
 Look = Callable[[], str]
@@ -58,7 +60,7 @@ class Examined:
         return [part for part in self.parts if not part.is_whole]
 
 
-def examine(run: Path, tell: Callable[[int, int, str], None] | None = None) -> Examined:
+def examine(run: Path, tell: Callable[[int, int, str], None] = lambda number, count, name: None) -> Examined:
     """Read all of ``run``: checkpoints against their manifests, metrics and rollouts against the newest checkpoint.
 
     ``tell`` is called with the number of parts read, the number of all parts, and the name of the next one.
@@ -75,8 +77,7 @@ def examine(run: Path, tell: Callable[[int, int, str], None] | None = None) -> E
     looks = _looks(run)
     parts = []
     for number, (name, look) in enumerate(looks):
-        if tell is not None:
-            tell(number, len(looks), name)
+        tell(number, len(looks), name)
         try:
             parts.append(Part(name, True, look()))
         except _FAULTS as error:
@@ -95,29 +96,17 @@ def _said(error: BaseException) -> str:
 def last_error(run: Path) -> str | None:
     """The last error in the end of log.txt: its time, its lines, and the exception that ends its traceback, if any."""
     try:
-        with (run / "log.txt").open("rb") as stream:
-            stream.seek(max(0, (run / "log.txt").stat().st_size - _TAIL_BYTES))
-            lines = stream.read().decode("utf-8", "replace").split("\n")
+        content = (run / "log.txt").read_bytes()[-_TAIL_BYTES:]
     except OSError:
         return None
-    message: list[str] = []
-    exception: list[str] = []
-    is_error = is_traceback = False
-    for line in lines:
-        record = _RECORD.match(line)
-        if record is not None:
-            is_error, is_traceback = record[2] in ("ERROR", "CRITICAL"), False
-            if is_error:
-                message, exception = [f"{record[1]} {record[3]}"], []
-        elif not is_error or not line.strip():
-            continue
-        elif line.startswith("Traceback "):
-            is_traceback = True
-        elif not is_traceback:
-            message.append(line.strip())
-        else:  # what follows the last frame
-            exception = [] if line.startswith(" ") else [*exception, line.strip()]
-    return ": ".join(" ".join(part) for part in (message, exception) if part) or None
+    errors = _ERROR.findall(content.decode("utf-8", "replace"))
+    if not errors:
+        return None
+    time, text = errors[-1]
+    message, _, traceback = text.partition("\nTraceback ")
+    exception = re.split(r"\n .*", traceback)[-1]  # what follows the last frame
+    said = [" ".join(line.strip() for line in part.split("\n") if line.strip()) for part in (message, exception)]
+    return f"{time} {': '.join(filter(None, said))}"
 
 
 def _looks(run: Path) -> list[tuple[str, Look]]:
@@ -128,14 +117,13 @@ def _looks(run: Path) -> list[tuple[str, Look]]:
     files = [path for folder in ("samples", "graded", "results") for path in sorted((run / folder).rglob("*.json*"))]
     return [
         ("config.yaml", partial(_config, run)),
-        ("environment.json", partial(_document, run / "environment.json")),
-        ("status.json", partial(_document, run / "status.json")),
+        *((name, partial(_document, run / name)) for name in ("environment.json", "status.json")),
         ("metrics.jsonl", partial(_metrics, run)),
         *((_name(run, path), partial(_checkpoint, run, path)) for path in checkpoints),
         ("checkpoints/latest", partial(_latest, run)),
         *((f"{_name(run, path)}: the run's files", partial(_vouched, run, path)) for path in _newest(run)),
         ("rollouts", partial(_rollouts, run / "rollouts")),
-        *((_name(run, path), partial(_file, path)) for path in files if not path.name.startswith(".")),
+        *((_name(run, path), partial(_document, path)) for path in files if not path.name.startswith(".")),
         ("log.txt", partial(_log, run)),
     ]
 
@@ -154,7 +142,13 @@ def _config(run: Path) -> str:
 
 
 def _document(path: Path) -> str:
-    return f"{len(read_document(path))} entries"
+    if path.suffix != ".json":
+        refuse_misplaced(path)
+        return f"{_num_rows(path)} rows"
+    found = read_document(path)
+    if "rows" in found:
+        read_result(path)
+    return f"{len(found)} entries"
 
 
 def _metrics(run: Path) -> str:
@@ -188,12 +182,6 @@ def _latest(run: Path) -> str:
     return newest[0].name if newest else "none yet"
 
 
-def _log(run: Path) -> str:
-    if not (run / "log.txt").is_file():
-        raise DataError(f"{run / 'log.txt'} is missing: errors of this run are not known")
-    return "there"
-
-
 def _vouched(run: Path, newest: Path) -> str:
     """What the newest checkpoint knows of metrics and rollouts."""
     state = read_document(newest / STATE)
@@ -208,22 +196,18 @@ def _rollouts(folder: Path) -> str:
     return f"{len(files)} files, {sum(map(_num_rows, files))} rows"
 
 
-def _file(path: Path) -> str:
-    if path.suffix != ".json":
-        refuse_misplaced(path)
-        return f"{_num_rows(path)} rows"
-    found = read_document(path)
-    if "rows" in found:
-        read_result(path)
-    return f"{len(found)} entries"
-
-
 def _num_rows(path: Path) -> int:
     """Of a table that another process may be writing: the last line may be unfinished."""
     return sum(
         parse_row(line, f"{path}:{number}", may_be_torn=not is_ended) is not None
         for number, line, is_ended in read_lines(path)
     )
+
+
+def _log(run: Path) -> str:
+    if not (run / "log.txt").is_file():
+        raise DataError(f"{run / 'log.txt'} is missing: errors of this run are not known")
+    return "there"
 
 
 def _resume(run: RunSummary, whole: set[str]) -> tuple[bool, str]:

@@ -1,4 +1,4 @@
-"""Refuses a resume before torch is loaded: because of another configuration, or of changed files."""
+"""What a run may go on from: the settings that it was begun with, and whether anything is left to do."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from evals.errors import DataError
 from quatro.config import Config
 from quatro.config.lasting import lasting_differences
-from quatro.loop.best import ends_early
-from quatro.runs import checkpoint
+from quatro.runs.best import ends_early
+from quatro.runs.checkpoint import complete_checkpoints, load
 from quatro.runs.directory import step_name
 from quatro.runs.identity import refuse_changed
 from quatro.runs.status import read_status
@@ -23,12 +23,10 @@ def why_finished(run: Path, config: Config) -> str:
         DataError: its last checkpoint, metrics or rollouts were changed, or it was made with another configuration.
     """
     status = read_status(run)
-    if status.get("status") != "done":
+    newest = complete_checkpoints(run)[-1:]
+    if status.get("status") != "done" or [path.name for path in newest] != [step_name(status.get("step", 0))]:
         return ""
-    newest = checkpoint.complete_checkpoints(run)[-1:]
-    if [path.name for path in newest] != [step_name(status.get("step", 0))]:
-        return ""
-    state = checkpoint.load(newest[0]).state
+    state = load(newest[0]).state
     early = ends_early(config, state["carried"])
     if state["step"] != config.steps and not early:
         return ""
@@ -42,11 +40,7 @@ def why_finished(run: Path, config: Config) -> str:
 
 
 def refuse_other_settings(config: Config, state: Mapping[str, Any], name: str) -> None:
-    """Refuse to go on with another configuration than the one that the run began with.
-
-    Raises:
-        DataError: keys differ; the message lists them.
-    """
+    """Raises DataError, with the keys, if ``state`` of the checkpoint ``name`` is of another configuration."""
     differing = lasting_differences(state["config"], config)
     if config.optimizer.schedule != "constant" and state["config"]["steps"] != config.steps:
         differing.append(f"steps was {state['config']['steps']!r}, is {config.steps!r}")

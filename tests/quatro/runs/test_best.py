@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from evals.errors import UsageError
 from quatro.config import config_to_yaml, load_config
-from quatro.loop.best import bests, ends_early, is_best
 from quatro.loop.evaluation import Evaluation
+from quatro.runs.best import bests, ends_early, is_best
 from quatro_cli.app import app
 
 EVALUATED = ["eval.every=1", "eval.benchmark=countdown"]
