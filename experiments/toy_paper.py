@@ -38,7 +38,7 @@ from quatro.rollout.prompts import to_prompts
 from quatro.rollout.replay import ReplayEngine
 from quatro.rollout.streams import sample_seed, uniforms
 from quatro.sample.benchmark import sample_benchmark
-from quatro.sample.settings import Source
+from quatro.sample.settings import SampleSettings, Source
 from quatro.sweep import SweepEvaluation, load_sweep, run_sweep
 from quatro.sweep.paper_page import NOTES
 from quatro.types import Prompt, Rollout, Sampling
@@ -152,6 +152,7 @@ def sample(arguments: Sequence[str]) -> None:
     tokenizer.model_max_length = sys.maxsize  # nothing is run through the model
     sampling = Sampling(max_new_tokens=options.max_tokens, temperature=options.temperature, top_p=options.top_p)
     source = Source(options.model, fingerprint=f"toy {label}", engine="replay")
+    settings = SampleSettings(options.n, sampling, seed=0, template="plain", source=source)
     reward = make_reward("math")
     for benchmark in options.b.split(","):
         problems = problems_of(benchmark, options.problems)
@@ -169,12 +170,8 @@ def sample(arguments: Sequence[str]) -> None:
             sample_benchmark(
                 WholeAnswers(recorded, tokenizer),
                 list(to_prompts(problems, "plain", tokenizer)),
-                n=options.n,
-                sampling=sampling,
-                seed=0,
-                template="plain",
-                source=source,
-                folder=options.o,
+                settings,
+                options.o,
                 reward=reward,
             )
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evals.benchmarks.catalogue import judged_as
-from evals.errors import DataError, UsageError
+from evals.errors import DataError
 from evals.files.strict_json import shown
 from evals.files.whole import file_stem, write_bytes
 from evals.grading.thinking import THOUGHT
@@ -31,7 +31,7 @@ from evals.samples.types import Sample
 from evals.samples.writing import SampleWriter
 from quatro.rollout.engine import Arrival, RolloutProgress, Sampler, Seeds, StreamingSampler
 from quatro.rollout.streams import sample_seed
-from quatro.sample.settings import Source, claim_folder, note_drawn
+from quatro.sample.settings import SampleSettings, claim_folder, note_drawn
 from quatro.types import Prompt, Rollout, Sampling
 
 if TYPE_CHECKING:
@@ -68,23 +68,17 @@ class SampleFile:
 def sample_benchmark(
     engine: Sampler | StreamingSampler,
     prompts: Sequence[Prompt],
-    *,
-    n: int,
-    sampling: Sampling,
-    seed: int,
-    template: str,
-    source: Source,
+    settings: SampleSettings,
     folder: Path,
-    system: str | None = None,
-    thinking: str | None = None,
+    *,
     reward: Reward | None = None,
     progress: DrawProgress | None = None,
     num_rows: int | None = None,
 ) -> SampleFile:
-    """The file with ``n`` samples of every prompt (all of one benchmark) in ``folder``; only what is missing is drawn.
+    """The file with samples of every prompt (all of one benchmark) in ``folder``; only what is missing is drawn.
 
-    With a ``reward`` each row says whether it is correct, those too that were there; with markers in ``thinking`` it
-    has the thought apart. ``num_rows``: samples that one call of the engine draws.
+    With a ``reward`` each row says whether it is correct, those too that were there; with markers in
+    ``settings.thinking`` it has the thought apart. ``num_rows``: samples that one call of the engine draws.
 
     Raises:
         UsageError: ``folder`` holds samples that were drawn with other settings.
@@ -92,12 +86,9 @@ def sample_benchmark(
     """
     if not prompts:
         raise DataError("no prompts to sample from")
-    if n < 1:
-        raise UsageError(f"n is the number of samples per problem and at least 1, found {n}")
-    benchmark = prompts[0].benchmark
+    n, sampling, benchmark = settings.n, settings.sampling, prompts[0].benchmark
     said = _said(benchmark, reward)
-    told = {"system": system, "thinking": thinking}
-    claim_folder(folder, benchmark, n=n, sampling=sampling, seed=seed, template=template, source=source, **told)
+    claim_folder(folder, benchmark, settings)
     path = folder / f"{file_stem(benchmark)}.jsonl"
     write_long_values(path, ((prompt.id, prompt.problem, prompt.extra) for prompt in prompts))
     with SampleWriter(path) as writer:
@@ -120,10 +111,13 @@ def sample_benchmark(
                     progress(benchmark, done + num_finished, num_wanted, tokens + num_drawn)
 
             asked = [prompt for prompt, _ in chunk]
-            seeds = [[sample_seed(seed, benchmark, prompt.id, index) for index in indices] for prompt, indices in chunk]
+            seeds = [
+                [sample_seed(settings.seed, benchmark, prompt.id, index) for index in indices]
+                for prompt, indices in chunk
+            ]
             with closing(_arrivals(engine, asked, seeds, sampling, report)) as batches:
                 for batch in batches:
-                    judged = _judged(batch, asked, thinking, reward)
+                    judged = _judged(batch, asked, settings.thinking, reward)
                     for number, group in itertools.groupby(judged, lambda pair: pair[0].number):
                         prompt, indices = chunk[number]
                         writer.append(

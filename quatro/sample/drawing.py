@@ -5,6 +5,7 @@ Nothing here loads torch before something is drawn.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -24,15 +25,16 @@ from evals.grading.thinking import check_markers
 from quatro.policy.digest import check_model
 from quatro.registry import ENGINES
 from quatro.rewards import make_grader
-from quatro.rollout.endpoint import Endpoint, find_endpoint
-from quatro.runs.checkpoint import Step, unfinished_note
+from quatro.rollout.endpoint import find_endpoint
+from quatro.runs.checkpoint import unfinished_note
 from quatro.runs.tag import Tag
 from quatro.sample import engines
 from quatro.sample.benchmark import DrawProgress, SampleFile, sample_benchmark
 from quatro.sample.model import SampledModel, find_model
-from quatro.sample.plan import BenchmarkPlan, SamplePlan
+from quatro.sample.request import BenchmarkPlan, SamplePlan, SampleRequest
 from quatro.sample.served import check_served, open_server
-from quatro.sample.settings import SampleSettings, settings_of
+from quatro.sample.settings import SampleSettings
+from quatro.types import Sampling
 
 logger = logging.getLogger(__name__)
 
@@ -41,30 +43,8 @@ def draw_samples(
     model: str | os.PathLike[str],
     benchmarks: str | Sequence[str],
     *,
-    step: Step | None = None,
-    n: int | None = None,
-    temperature: float | None = None,
-    top_p: float | None = None,
-    top_k: int | None = None,
-    max_tokens: int | None = None,
-    stop: str | Sequence[str] | None = None,
-    preset: str | None = None,
-    template: str | None = None,
-    system: str | None = None,
-    thinking: str | None = None,
-    seed: int = 0,
-    tag: str | None = None,
-    out: str | os.PathLike[str] | None = None,
-    engine: str | None = None,
-    gpus: str | None = None,
-    base_url: str | None = None,
-    served_model: str | None = None,
-    chat: bool = False,
-    text: bool = False,
-    concurrency: int | None = None,
-    grade: bool = False,
-    limit: int | None = None,
     progress: DrawProgress | None = None,
+    **options: Any,
 ) -> list[SampleFile]:
     """Files with n samples of every problem, one file for each benchmark; only missing samples are drawn.
 
@@ -91,7 +71,7 @@ def draw_samples(
         stop: one or several strings; a response ends when its text contains one, and its text ends before it. Default:
             the run's with the run's template, else the template's own.
         preset: `paper` or `verl-generation`: other defaults of the five arguments from `n` to `max_tokens`
-            (`quatro.sample.settings.PRESETS`).
+            (`quatro.sample.request.PRESETS`).
         template: prompt template: a name, a text with ``{problem}`` in it, or a file with such a text (docs/data.md).
             Default: the run's, else the benchmark's.
         system: system prompt in place of the template's own; an empty text means no system prompt. Default: the run's
@@ -119,123 +99,111 @@ def draw_samples(
         DataError: a run or a file is damaged, a prompt leaves no room for a response in the model's context, or a
             server gives no usable responses.
     """
-    endpoint = find_endpoint(base_url, served_model=served_model, chat=chat, text=text, concurrency=concurrency)
-    drawn: dict[str, Any] = {"n": n, "temperature": temperature, "top_p": top_p, "top_k": top_k, "seed": seed}
-    drawn |= {"max_tokens": max_tokens, "stop": stop, "preset": preset, "template": template, "grade": grade}
-    drawn |= {"system": system, "thinking": thinking}
-    where: dict[str, Any] = {"tag": tag, "out": out, "engine": engine, "gpus": gpus, "endpoint": endpoint}
-    plan = plan_samples(model, benchmarks, step=step, **drawn, **where, limit=limit)
-    return draw_planned(plan, progress=progress)
+    return draw_planned(plan_samples(SampleRequest(model, benchmarks, **options)), progress=progress)
 
 
-def plan_samples(
-    model: str | os.PathLike[str],
-    benchmarks: str | Sequence[str],
-    *,
-    step: Step | None = None,
-    n: int | None,
-    temperature: float | None,
-    top_p: float | None,
-    top_k: int | None,
-    max_tokens: int | None,
-    stop: str | Sequence[str] | None,
-    preset: str | None,
-    template: str | None,
-    system: str | None = None,
-    thinking: str | None = None,
-    seed: int,
-    tag: str | None,
-    out: str | os.PathLike[str] | None,
-    engine: str | None,
-    gpus: str | None,
-    grade: bool,
-    endpoint: Endpoint | None = None,
-    limit: int | None = None,
-) -> SamplePlan:
+# `help` and docs/api.md show the options by name.
+_signature = inspect.signature(draw_samples)
+draw_samples.__signature__ = _signature.replace(  # type: ignore[attr-defined]
+    parameters=[*inspect.signature(SampleRequest).parameters.values(), _signature.parameters["progress"]]
+)
+
+
+def plan_samples(request: SampleRequest) -> SamplePlan:
     """What `draw_samples` is going to do with these arguments; raises what it does before it loads the model."""
-    names = [benchmarks] if isinstance(benchmarks, str) else list(benchmarks)
+    endpoint = find_endpoint(
+        request.base_url,
+        served_model=request.served_model,
+        chat=request.chat,
+        text=request.text,
+        concurrency=request.concurrency,
+    )
+    names = [request.benchmarks] if isinstance(request.benchmarks, str) else list(request.benchmarks)
     if not names:
         raise UsageError("name a benchmark with -b, for example -b countdown")
-    if limit is not None and limit < 1:
-        raise UsageError(f"limit is the number of problems and at least 1, found {limit}")
-    drawer = "server" if endpoint is not None else engines.engine_name(engine or "transformers")
-    settings, notes = settings_of(preset, n=n, temperature=temperature, top_p=top_p, top_k=top_k, max_tokens=max_tokens)
-    if out is not None and tag is not None:
+    if request.limit is not None and request.limit < 1:
+        raise UsageError(f"limit is the number of problems and at least 1, found {request.limit}")
+    engine = "server" if endpoint is not None else engines.engine_name(request.engine or "transformers")
+    n, sampling, notes = request.numbers()
+    if request.out is not None and request.tag is not None:
         raise UsageError(
-            f"--tag {tag} names the folder of these samples only if you leave out -o; -o {out} already names a folder: "
-            f"leave out one of the two"
+            f"--tag {request.tag} names the folder of these samples only if you leave out -o; -o {request.out} already "
+            "names a folder: leave out one of the two"
         )
-    found = find_model(os.fspath(model), step)
+    found = find_model(os.fspath(request.model), request.step)
     if found.run is not None and found.checkpoint is not None and (note := unfinished_note(found.checkpoint)):
         logger.warning(note)
-    of_run, of_preset = found.max_tokens, settings.preset_max_tokens
-    if max_tokens is None and of_run and of_preset and of_run != of_preset:
-        notes.append(f"max_tokens {of_run}, as the run was trained, replaces {of_preset} of the preset {preset}")
-    chosen = (stop,) if isinstance(stop, str) else stop
-    template = None if template is None else template_text(template)
-    markers = found.thinking if thinking is None else check_markers(thinking) if thinking else None
-    plans = [
-        replace(_plan_benchmark(name, settings, template, system, chosen, found), thinking=markers) for name in names
-    ]
-    plans = [replace(plan, problems=plan.problems[:limit]) for plan in plans]
+    of_run, of_preset = found.max_tokens, request.preset_max_tokens
+    if request.max_tokens is None and of_run and of_preset and of_run != of_preset:
+        notes.append(
+            f"max_tokens {of_run}, as the run was trained, replaces {of_preset} of the preset {request.preset}"
+        )
+    thinking = found.thinking if request.thinking is None else request.thinking and check_markers(request.thinking)
+    template = None if request.template is None else template_text(request.template)
+    request = replace(request, thinking=thinking or None, template=template)
+    plans = [_plan_benchmark(name, request, n, sampling, found) for name in names]
     twice = [plan.name for plan in plans if [other.name for other in plans].count(plan.name) > 1]
     if twice:
         raise UsageError(f"-b names the benchmark {twice[0]!r} twice; name each once")
-    if tag is not None and file_stem(tag) != tag:
-        raise UsageError(f"--tag {tag!r} cannot be a folder's name; use letters, digits, dots and dashes, or -o DIR")
-    sampling = plans[0].sampling
-    default = found.samples_folder / (tag or str(Tag.of(sampling, step=found.step, is_inside=found.is_inside)))
+    if request.tag is not None and file_stem(request.tag) != request.tag:
+        raise UsageError(
+            f"--tag {request.tag!r} cannot be a folder's name; use letters, digits, dots and dashes, or -o DIR"
+        )
+    default = found.samples_folder / (request.tag or str(Tag.of(sampling, step=found.step, is_inside=found.is_inside)))
     if endpoint is not None:
-        check_served(endpoint, found, plans, engine=engine, gpus=gpus)
+        check_served(endpoint, request, found, plans)
     else:
-        ENGINES[drawer].check(temperatures={"temperature": sampling.temperature})
+        ENGINES[engine].check(temperatures={"temperature": sampling.temperature})
         check_model(found.name, trained_on=found.checkpoint.trained_on if found.checkpoint else None)
     return SamplePlan(
+        request=request,
         model=found,
         benchmarks=plans,
-        n=settings.n,
-        seed=seed,
-        folder=default if out is None else Path(out),
-        engine=drawer,
-        gpus=[] if endpoint is not None else engines.gpu_list(gpus),  # last: only torch knows how many there are
-        grade=grade,
+        folder=default if request.out is None else Path(request.out),
+        engine=engine,
+        gpus=[] if endpoint is not None else engines.gpu_list(request.gpus),  # last: only torch knows how many
         notes=notes,
         endpoint=endpoint,
     )
 
 
 def _plan_benchmark(
-    source: str,
-    settings: SampleSettings,
-    template: str | None,
-    system: str | None,
-    stop: Sequence[str] | None,
-    found: SampledModel,
+    source: str, request: SampleRequest, n: int, sampling: Sampling, found: SampledModel
 ) -> BenchmarkPlan:
     """The plan of one benchmark, with the prompt, length and stop that fit it unless an option says otherwise."""
     problems = load_problems(source)
     name = problems[0].benchmark
-    entry = find_benchmark(name)
-    grader = grader_of(name)
+    entry, grader = find_benchmark(name), grader_of(name)
+    usual, longest = "plain", 1024
     if name == "codegrammar":
-        usual, longest = "plain", codegrammar.MAX_ANSWER_TOKENS
+        longest = codegrammar.MAX_ANSWER_TOKENS
     elif grader == "countdown":
         # Its prompt is a line of digits, whatever a run was trained on; an answer is short, stop token included.
-        usual, longest = "plain", countdown.MAX_ANSWER_TOKENS + 1
+        longest = countdown.MAX_ANSWER_TOKENS + 1
     elif name in FORMS:
-        usual, longest = "plain", characters.MAX_ANSWER_TOKENS
+        longest = characters.MAX_ANSWER_TOKENS
     elif entry is not None and entry.reasoning_gym:
-        usual, longest = entry.template, 1024
+        usual = entry.template
     else:
         usual = found.template or (entry.template if entry is not None else "qwen-boxed")
-        longest = 1024
-    template = template or usual
+    template = request.template or usual
     is_runs = template == found.template
-    system = found.system if system is None and is_runs else system
+    system = found.system if request.system is None and is_runs else request.system
+    stop = (request.stop,) if isinstance(request.stop, str) else request.stop
     if stop is None:
         stop = (found.stop if is_runs else ()) or find_template(template, system).stop
-    sampling = settings.sampling(of_run=found.max_tokens, of_benchmark=longest, stop=tuple(stop))
-    return BenchmarkPlan(name, problems, sampling, template, grader, system)
+    # A preset does not cut a run: what was learnt with longer responses is not measured with shorter ones.
+    longest = request.max_tokens or found.max_tokens or request.preset_max_tokens or longest
+    settings = SampleSettings(
+        n=n,
+        sampling=replace(sampling, max_new_tokens=longest, stop=tuple(stop)),
+        seed=request.seed,
+        template=template,
+        source=found.source,
+        system=system,
+        thinking=request.thinking,
+    )
+    return BenchmarkPlan(name, problems[: request.limit], grader, settings)
 
 
 def draw_planned(
@@ -249,21 +217,15 @@ def draw_planned(
     files = []
     with opening as opened:
         for one, rows in zip(plan.benchmarks, opened.prompts, strict=True):
-            with closing(make_grader(one.grader)) if plan.grade else nullcontext() as reward:
+            with closing(make_grader(one.grader)) if plan.request.grade else nullcontext() as reward:
                 file = sample_benchmark(
                     opened.sampler,
                     rows,
-                    n=plan.n,
-                    sampling=one.sampling,
-                    seed=plan.seed,
-                    template=one.template,
-                    system=one.system,
-                    thinking=one.thinking,
-                    source=opened.source,
-                    folder=plan.folder,
+                    replace(one.settings, source=opened.source),
+                    plan.folder,
                     reward=reward,
                     progress=progress,
-                    num_rows=opened.rows_per_call(one.sampling),
+                    num_rows=opened.rows_per_call(one.settings.sampling),
                 )
             files.append(file)
             if finished is not None:

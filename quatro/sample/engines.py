@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import torch
 
     from quatro.rollout.engine import Engine, Sampler, StreamingSampler
-    from quatro.sample.plan import SamplePlan
+    from quatro.sample.request import SamplePlan
     from quatro.types import Prompt, Sampling
 
 logger = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class Opened:
 
 def tell_unused_chat_template(plan: SamplePlan, tokenizer: Any) -> None:
     """Logs once for each prompt template that the tokenizer has a chat template which it does not use."""
-    for note in dict.fromkeys(unused_chat_template(one.prompt_template, tokenizer) for one in plan.benchmarks):
+    for note in dict.fromkeys(unused_chat_template(one.template, tokenizer) for one in plan.benchmarks):
         if note:
             logger.info(note)
 
@@ -109,13 +109,16 @@ def open_local(plan: SamplePlan) -> Iterator[Opened]:
     weights = resolve_model(plan.model.name)
     tokenizer, shape = load_tokenizer(weights), load_model_config(weights)
     context = context_limit(shape)
-    prompts = [list(to_prompts(one.problems, one.prompt_template, tokenizer)) for one in plan.benchmarks]
+    prompts = [list(to_prompts(one.problems, one.template, tokenizer)) for one in plan.benchmarks]
     tell_unused_chat_template(plan, tokenizer)
     for rows in prompts:
         refuse_long_prompts(rows, context)
         refuse_unknown_ids(rows, tokenizer, vocabulary_size(shape))
-    pairs = list(zip(plan.benchmarks, prompts, strict=True))
-    longest = max(len(prompt.token_ids) + one.sampling.max_new_tokens for one, rows in pairs for prompt in rows)
+    longest = max(
+        len(prompt.token_ids) + one.settings.sampling.max_new_tokens
+        for one, rows in zip(plan.benchmarks, prompts, strict=True)
+        for prompt in rows
+    )
     device = find_device("auto")
     recipe = Recipe(
         engine=plan.engine,

@@ -29,7 +29,7 @@ from quatro.types import Prompt
 if TYPE_CHECKING:
     from quatro.rollout.answers import Served
     from quatro.sample.model import SampledModel
-    from quatro.sample.plan import BenchmarkPlan, SamplePlan
+    from quatro.sample.request import BenchmarkPlan, SamplePlan, SampleRequest
 
 logger = logging.getLogger(__name__)
 
@@ -38,12 +38,7 @@ CALL_LENGTH = 64
 
 
 def check_served(
-    endpoint: Endpoint,
-    model: SampledModel,
-    benchmarks: Sequence[BenchmarkPlan],
-    *,
-    engine: str | None,
-    gpus: str | None,
+    endpoint: Endpoint, request: SampleRequest, model: SampledModel, benchmarks: Sequence[BenchmarkPlan]
 ) -> None:
     """Check what can be checked before the server is asked.
 
@@ -52,16 +47,16 @@ def check_served(
             impossible characters.
         MissingError: MODEL has no tokenizer here, and token ids are to be sent.
     """
-    for option, value in (("--engine", engine), ("--gpus", gpus)):
+    for option, value in (("--engine", request.engine), ("--gpus", request.gpus)):
         if value is not None:
             raise UsageError(f"{option} is for an engine on this machine, and --base-url names a server; leave one out")
     api_key(os.environ)
     if endpoint.form == "text":
         for one in benchmarks:
-            if one.prompt_template.is_chat:
+            if one.template.is_chat:
                 raise UsageError(
-                    f"the prompt template {one.template!r} of {one.name} is a chat's; type --chat, which lets the "
-                    "server apply its own, or send the problem alone: --template plain"
+                    f"the prompt template {one.settings.template!r} of {one.name} is a chat's; type --chat, which lets "
+                    "the server apply its own, or send the problem alone: --template plain"
                 )
     if endpoint.form == "ids":
         otherwise = "or let the server make tokens, of messages (--chat) or of text (--text)"
@@ -101,14 +96,14 @@ def open_server(plan: SamplePlan, endpoint: Endpoint) -> Iterator[Opened]:
     served = server.find_model([endpoint.served_model] if endpoint.served_model else [own, plan.model.name])
     if served.is_vllm:
         for one in plan.benchmarks:
-            check_temperature("temperature", one.sampling.temperature)
+            check_temperature("temperature", one.settings.sampling.temperature)
     else:
         logger.warning(
             "%s does not say that it is vLLM: a top_k, min_p or repetition penalty of its own, if it has one, acts on "
             "the samples and is not recorded",
             server.where,
         )
-    prompts = [list(_prompts(one.problems, one.prompt_template, endpoint.form, tokenizer)) for one in plan.benchmarks]
+    prompts = [list(_prompts(one.problems, one.template, endpoint.form, tokenizer)) for one in plan.benchmarks]
     for rows in prompts:
         refuse_long_prompts(rows, served.max_model_len)
     sampler = ServerSampler(

@@ -1,11 +1,11 @@
-"""How samples are drawn: presets, what options make of them, and the sampling.json that keeps a folder consistent."""
+"""How the samples of a benchmark are drawn, and the sampling.json that keeps a folder consistent."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,65 +19,6 @@ from quatro.types import Sampling
 logger = logging.getLogger(__name__)
 
 _OWN = {"n", "max_tokens", "prompt"}  # what each benchmark of a folder has for itself, and `stop`, which is newer
-
-
-@dataclass(frozen=True)
-class SampleSettings:
-    """How many samples are drawn of a problem, and how.
-
-    ``max_tokens`` is None where no option says it, ``preset_max_tokens`` where there is no preset.
-    """
-
-    n: int = 256
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    max_tokens: int | None = None
-    preset_max_tokens: int | None = None
-
-    def sampling(self, *, of_run: int | None, of_benchmark: int, stop: tuple[str, ...] = ()) -> Sampling:
-        """As long as the option says, else as the run was trained with, else as the preset says, else the benchmark.
-
-        A preset does not cut a run: what was learnt with longer responses is not measured with shorter ones.
-        """
-        longest = self.max_tokens or of_run or self.preset_max_tokens or of_benchmark
-        return Sampling(self.temperature, self.top_p, self.top_k, longest, stop)
-
-
-# How others sample, so that results can be compared.
-PRESETS = {
-    # The paper's words. Its temperature and top_p are verl's defaults for generation, which also keep 50 tokens.
-    "paper": SampleSettings(n=256, temperature=1.0, top_p=0.7, top_k=0, preset_max_tokens=1024),
-    "verl-generation": SampleSettings(n=256, temperature=1.0, top_p=0.7, top_k=50, preset_max_tokens=1024),
-}
-
-
-def settings_of(preset: str | None, **explicit: float | int | None) -> tuple[SampleSettings, list[str]]:
-    """The settings that explicit settings (None: not given) make of a preset, and where they replace its values.
-
-    Raises:
-        UsageError: unknown preset, or a value out of range.
-    """
-    if preset is not None and preset not in PRESETS:
-        raise UsageError(f"unknown preset {preset!r}; the presets are {', '.join(PRESETS)}")
-    settings = SampleSettings() if preset is None else PRESETS[preset]
-    given: dict[str, Any] = {name: value for name, value in explicit.items() if value is not None}
-    of_preset = {**vars(settings), "max_tokens": settings.preset_max_tokens}
-    replaced = [
-        f"{name} {value:g} replaces {of_preset[name]:g} of the preset {preset}"
-        for name, value in given.items()
-        if preset is not None and value != of_preset[name]
-    ]
-    settings = replace(settings, **given)
-    temperature, top_p, top_k, longest = settings.temperature, settings.top_p, settings.top_k, settings.max_tokens
-    if not 0 < temperature < float("inf") or not 0 < top_p <= 1:
-        raise UsageError(f"temperature must be above 0 and top_p in (0, 1], found {temperature:g} and {top_p:g}")
-    if settings.n < 1 or top_k < 0 or (longest is not None and longest < 1):
-        raise UsageError(
-            f"n and max_tokens must be at least 1 and top_k at least 0, found n {settings.n}, max_tokens {longest} "
-            f"and top_k {top_k}"
-        )
-    return settings, replaced
 
 
 @dataclass(frozen=True)
@@ -101,35 +42,43 @@ class Source:
     server: Mapping[str, Any] | None = None
 
 
-def claim_folder(
-    folder: Path,
-    benchmark: str,
-    *,
-    n: int,
-    sampling: Sampling,
-    seed: int,
-    template: str,
-    source: Source,
-    system: str | None = None,
-    thinking: str | None = None,
-) -> None:
+@dataclass(frozen=True)
+class SampleSettings:
+    """How the samples of one benchmark are drawn: what `sampling.json` holds.
+
+    ``n`` is the number of samples per problem, ``template`` a name or a text. ``system`` is a system prompt in place of
+    the template's own, ``thinking`` the markers of thoughts.
+    """
+
+    n: int
+    sampling: Sampling
+    seed: int
+    template: str
+    source: Source
+    system: str | None = None
+    thinking: str | None = None
+
+
+def claim_folder(folder: Path, benchmark: str, settings: SampleSettings) -> None:
     """Write sampling.json, or compare with the one that is there; a larger n is a continuation.
 
-    Benchmarks of one folder share everything but n, max_tokens, the prompt template, a ``system`` prompt in place of
-    the template's own, the stop strings and the markers of thoughts. These stand under `benchmarks`, and `sampling` has
-    what is the same for all of them and null for the rest.
+    Benchmarks of one folder share everything but n, max_tokens, the prompt template, the system prompt, the stop
+    strings and the markers of thoughts. These stand under `benchmarks`, and `sampling` has what is the same for all of
+    them and null for the rest.
 
     Raises:
         UsageError: another setting than n differs, or there are samples but nothing says how they were drawn.
         DataError: sampling.json cannot be read.
     """
-    path = folder / "sampling.json"
+    path = folder / SAMPLING
+    source, sampling = settings.source, settings.sampling
     keys = ("model", "checkpoint", "fingerprint", "method", "dtype", "engine")
-    head = {key: getattr(source, key) for key in keys} | {"seed": seed}
+    head = {key: getattr(source, key) for key in keys} | {"seed": settings.seed}
     head[DIGEST] = source.run_digest or source.fingerprint
     shared = {key: getattr(sampling, key) for key in ("temperature", "top_p", "top_k")}
-    own = {"n": n, "max_tokens": sampling.max_new_tokens, "prompt": template, "stop": list(sampling.stop)}
-    newer = {"system": system, "thinking": thinking}  # written only where there is one
+    own = {"n": settings.n, "max_tokens": sampling.max_new_tokens, "prompt": settings.template}
+    own["stop"] = list(sampling.stop)
+    newer = {"system": settings.system, "thinking": settings.thinking}  # written only where there is one
     own |= {key: value for key, value in newer.items() if value is not None}
     devices, benchmarks = [source.device], {benchmark: own}
     found = _read_settings(path) if path.exists() else None
@@ -145,7 +94,7 @@ def claim_folder(
             | _named(source.server),
         )
         refuse_misplaced(folder / f"{file_stem(benchmark)}.jsonl")
-        own["n"] = max(n, there["n"])
+        own["n"] = max(settings.n, there["n"])
         benchmarks = {**found["benchmarks"], benchmark: own}
         devices = list(dict.fromkeys([*found["devices"], source.device]))
         if source.device not in found["devices"]:
@@ -183,7 +132,7 @@ def add_answers(
     folder: Path, *, retries: Mapping[str, int], fingerprints: Iterable[str], num_with_ids: int, num_as_text: int
 ) -> None:
     """Add what came back from a server in one call to the sampling.json of ``folder``, if it is a server's."""
-    path = folder / "sampling.json"
+    path = folder / SAMPLING
     document = read_document(path) if path.exists() else {}
     if "server" not in document:  # refused before anything was drawn
         return

@@ -18,8 +18,7 @@ from quatro_cli.warm import ensure_model
 
 if TYPE_CHECKING:
     from quatro.sample import SampleFile, SamplePlan
-    from quatro.sample.plan import BenchmarkPlan
-    from quatro.types import Sampling
+    from quatro.sample.settings import SampleSettings
     from quatro_cli.output import Bar
 
 
@@ -149,10 +148,9 @@ def sample(
     """
     from evals.benchmarks.prompts import PLACE
     from evals.text import unescaped
-    from quatro.sample import find_endpoint, plan_samples
+    from quatro.sample import SampleRequest, plan_samples
 
-    endpoint = find_endpoint(base_url, served_model=served_model, chat=chat, text=text, concurrency=concurrency)
-    plan = plan_samples(
+    request = SampleRequest(
         model,
         split(benchmarks),
         step=checkpoint_step(step),
@@ -171,10 +169,15 @@ def sample(
         out=out,
         engine=engine,
         gpus=gpus,
+        base_url=base_url,
+        served_model=served_model,
+        chat=chat,
+        text=text,
+        concurrency=concurrency,
         grade=grade,
-        endpoint=endpoint,
         limit=limit,
     )
+    plan = plan_samples(request)
     output.info(*plan.notes)
     if dry_run:
         _describe(plan)
@@ -186,10 +189,10 @@ def _describe(plan: SamplePlan) -> None:
     from quatro.sample import request_note
 
     for one in plan.benchmarks:
-        count = len(one.problems)
+        count, n = len(one.problems), one.settings.n
         output.data(
-            f"{count} problems x {plan.n} samples = {count * plan.n} of {one.name} from {plan.model.name} "
-            f"into {plan.folder} (template {_template(one)}, {_words(one.sampling)})"
+            f"{count} problems x {n} samples = {count * n} of {one.name} from {plan.model.name} into {plan.folder} "
+            f"({_words(one.settings)})"
         )
     if plan.endpoint is not None:
         output.data(request_note(plan, plan.endpoint))
@@ -240,18 +243,16 @@ def _keeping(folder: Path) -> Iterator[None]:
             signal.signal(signal.SIGTERM, previous)
 
 
-def _template(one: BenchmarkPlan) -> str:
+def _words(settings: SampleSettings) -> str:
     from evals.benchmarks.prompts import TEMPLATES
     from evals.files.strict_json import shown
 
-    template = one.template if one.template in TEMPLATES else shown(one.template)
-    return template if one.system is None else f"{template} with the system prompt {shown(one.system)}"
-
-
-def _words(sampling: Sampling) -> str:
+    template = settings.template if settings.template in TEMPLATES else shown(settings.template)
+    system = "" if settings.system is None else f" with the system prompt {shown(settings.system)}"
+    sampling = settings.sampling
     top_k = f", top_k {sampling.top_k}" if sampling.top_k else ""
     stop = f", stop {', '.join(map(repr, sampling.stop))}" if sampling.stop else ""
     return (
-        f"temperature {sampling.temperature:g}, top_p {sampling.top_p:g}{top_k}, "
+        f"template {template}{system}, temperature {sampling.temperature:g}, top_p {sampling.top_p:g}{top_k}, "
         f"at most {sampling.max_new_tokens} tokens{stop}"
     )

@@ -9,7 +9,7 @@ import pytest
 from evals.errors import DataError, UsageError
 from quatro.launch.saving import refuse_other_inputs
 from quatro.policy.digest import model_digest
-from quatro.sample.settings import Source, claim_folder
+from quatro.sample.settings import SampleSettings, Source, claim_folder
 from quatro.types import Sampling
 
 
@@ -85,7 +85,7 @@ def test_a_run_goes_on_with_the_commit_it_began_with(cached_model, then, is_same
 def test_samples_go_on_with_the_commit_they_began_with(cached_model, tmp_path):
     def claim(fingerprint):
         source = Source(model="some/model", fingerprint=fingerprint)
-        claim_folder(tmp_path / "s", "toy", n=1, sampling=Sampling(), seed=0, template="plain", source=source)
+        claim_folder(tmp_path / "s", "toy", SampleSettings(1, Sampling(), seed=0, template="plain", source=source))
 
     claim(model_digest(cached_model("aa1")))
     assert json.loads((tmp_path / "s" / "sampling.json").read_text(encoding="utf-8"))["fingerprint"] == "some/model@aa1"

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from evals.errors import DataError, UsageError
+from evals.errors import DataError
 from evals.samples.reading import read_samples
 from quatro.rollout.streams import sample_seed
 from quatro.sample.benchmark import default_rows_per_call, refuse_long_prompts, sample_benchmark
-from quatro.sample.settings import Source
+from quatro.sample.settings import SampleSettings, Source
 from quatro.types import Prompt, Rollout, Sampling
 
 
@@ -42,29 +42,9 @@ class FakeEngine:
 PROMPTS = [Prompt("toy", f"p{i}", f"problem {i}", str(i), f"text {i}", (1, 2)) for i in range(4)]
 
 
-def draw(
-    folder,
-    *,
-    engine=None,
-    n=3,
-    prompts=PROMPTS,
-    seed=7,
-    sampling=None,
-    template="plain",
-    source=None,
-    **more,
-):
-    return sample_benchmark(
-        engine or FakeEngine(),
-        prompts,
-        n=n,
-        sampling=sampling or Sampling(),
-        seed=seed,
-        template=template,
-        source=source or Source(model="m"),
-        folder=folder,
-        **more,
-    )
+def draw(folder, *, engine=None, n=3, prompts=PROMPTS, sampling=Sampling(), **more):  # noqa: B008
+    settings = SampleSettings(n, sampling, seed=7, template="plain", source=Source(model="m"))
+    return sample_benchmark(engine or FakeEngine(), prompts, settings, folder, **more)
 
 
 def rows(folder) -> dict[tuple[str, int], str]:
@@ -198,13 +178,6 @@ def test_a_larger_n_draws_the_difference_and_a_smaller_one_nothing(tmp_path):
     assert json.loads((tmp_path / "sampling.json").read_text(encoding="utf-8"))["sampling"]["n"] == 5
 
 
-def test_samples_of_other_settings_are_not_mixed(tmp_path):
-    before = draw(tmp_path).path.read_bytes()
-    with pytest.raises(UsageError, match=r"top_p: 1\.0 there, 0\.7 here"):
-        draw(tmp_path, n=9, sampling=Sampling(top_p=0.7))
-    assert (tmp_path / "toy.jsonl").read_bytes() == before
-
-
 def test_a_prompt_that_fills_the_context_is_refused_before_anything_is_drawn():
     refuse_long_prompts(PROMPTS, 3)
     refuse_long_prompts(PROMPTS, None)
@@ -244,8 +217,6 @@ def test_progress_counts_what_is_in_the_file(tmp_path, monkeypatch):
     assert [done for done, _ in told] == sorted(done for done, _ in told)
 
 
-def test_nothing_to_draw_from_and_no_samples_are_errors(tmp_path):
+def test_nothing_to_draw_from_is_an_error(tmp_path):
     with pytest.raises(DataError, match="no prompts"):
         draw(tmp_path, prompts=[])
-    with pytest.raises(UsageError, match="at least 1"):
-        draw(tmp_path, n=0)

@@ -22,7 +22,7 @@ from quatro.policy.local import save_folder
 from quatro.rollout.engine import Recipe
 from quatro.sample import engines
 from quatro.sample.benchmark import sample_benchmark
-from quatro.sample.settings import Source
+from quatro.sample.settings import SampleSettings, Source
 from quatro.types import Prompt, Sampling
 
 
@@ -92,12 +92,8 @@ def test_two_processes_write_the_bytes_of_one_engine(tmp_path, tiny_folder):
             drawn = sample_benchmark(
                 sampler,
                 prompts,
-                n=7,
-                sampling=Sampling(max_new_tokens=8),
-                seed=3,
-                template="plain",
-                source=Source("tiny"),
-                folder=tmp_path / name,
+                SampleSettings(7, Sampling(max_new_tokens=8), seed=3, template="plain", source=Source("tiny")),
+                tmp_path / name,
                 num_rows=10,
             )
         assert drawn.num_new == 21

@@ -1,23 +1,13 @@
 """`draw_samples`: from a model to files of samples, without the command line."""
 
-import json
-
 import pytest
 
 from evals.benchmarks.prompts import TEMPLATES, Template
 from evals.errors import DataError, MissingError, UsageError
 from evals.samples.reading import read_samples
-from quatro.sample import SampleFile, draw_samples, plan_samples
+from quatro.sample import SampleFile, SampleRequest, draw_samples, plan_samples
 from quatro.sample.model import SampledModel
 from quatro.sample.settings import Source
-
-
-@pytest.fixture
-def toy(tmp_path) -> str:
-    path = tmp_path / "toy.jsonl"
-    rows = [{"id": f"p{i}", "problem": f"{i} 2 7 6 2 8 -> 67", "answer": "67"} for i in range(1, 4)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return str(path)
 
 
 def test_samples_are_drawn_judged_and_continued(tiny_folder, toy, tmp_path):
@@ -30,11 +20,11 @@ def test_samples_are_drawn_judged_and_continued(tiny_folder, toy, tmp_path):
         told.append(state)
 
     path = out / "toy.jsonl"
-    assert draw(2) == [SampleFile("toy", path, num_problems=3, num_new=6, num_present=0)]
-    assert draw(3) == [SampleFile("toy", path, num_problems=3, num_new=3, num_present=6)]
-    assert {state[:3] for state in told} >= {("toy", 0, 6), ("toy", 6, 6), ("toy", 6, 9), ("toy", 9, 9)}
+    assert draw(2) == [SampleFile("toy", path, num_problems=4, num_new=8, num_present=0)]
+    assert draw(3) == [SampleFile("toy", path, num_problems=4, num_new=4, num_present=8)]
+    assert {state[:3] for state in told} >= {("toy", 0, 8), ("toy", 8, 8), ("toy", 8, 12), ("toy", 12, 12)}
     rows = read_samples([path]).rows
-    assert [(row.id, row.sample_index) for row in rows] == [(f"p{i}", j) for i in (1, 2, 3) for j in range(3)]
+    assert [(row.id, row.sample_index) for row in rows] == [(f"p{i}", j) for i in (1, 2, 3, 4) for j in range(3)]
     assert all(row.correct is not None for row in rows)
 
 
@@ -52,10 +42,8 @@ def test_the_stop_is_the_options_else_the_runs_else_the_templates(toy, monkeypat
     monkeypatch.setattr("quatro.sample.drawing.find_model", lambda name, step: found)
 
     def stop_of(**options):
-        arguments = dict.fromkeys(("n", "temperature", "top_p", "top_k", "max_tokens", "stop", "preset", "template"))
-        arguments |= {"seed": 0, "tag": None, "out": None, "engine": "transformers", "gpus": None, "grade": False}
-        (plan,) = plan_samples("m", toy, **{**arguments, **options}).benchmarks
-        return plan.sampling.stop
+        (plan,) = plan_samples(SampleRequest("m", toy, **options)).benchmarks
+        return plan.settings.sampling.stop
 
     assert stop_of(template="code") == ("\ndef", "\nclass")
     assert stop_of(template="plain") == ()
@@ -74,13 +62,7 @@ def test_the_stop_is_the_options_else_the_runs_else_the_templates(toy, monkeypat
         ("embedded:countdown", [], {}, UsageError, "name a benchmark"),
         ("embedded:countdown", "countdown", {"n": 0}, UsageError, "at least 1"),
         ("embedded:countdown", "countdown", {"engine": "sglang"}, UsageError, "transformers, vllm"),
-        (
-            "embedded:countdown",
-            "countdown",
-            {"stop": ["a", "a"]},
-            UsageError,
-            r"each given once; found \['a', 'a'\]",
-        ),
+        ("embedded:countdown", "countdown", {"stop": ["a", "a"]}, UsageError, r"\['a', 'a'\]"),
         ("embedded:countdown", "countdown", {"stop": ""}, UsageError, "not empty"),
         ("embedded:countdown", "countdown", {"tag": "a/b"}, UsageError, "cannot be a folder's name"),
         ("embedded:countdown", ["countdown"] * 2, {}, UsageError, "twice"),

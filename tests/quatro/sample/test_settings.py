@@ -1,28 +1,36 @@
-"""How samples are drawn: presets and options, and the sampling.json that keeps settings of one folder apart."""
+"""Presets and options, and the sampling.json that keeps settings of one folder apart."""
 
 import json
 
 import pytest
 
 from evals.errors import DataError, UsageError
-from quatro.sample.settings import SampleSettings, Source, claim_folder, settings_of
+from quatro.sample import SampleRequest
+from quatro.sample.settings import SampleSettings, Source, claim_folder
 from quatro.types import Sampling
 
 
-def test_presets_are_the_papers_and_verls():
-    paper, _ = settings_of("paper")
-    assert paper == SampleSettings(n=256, temperature=1.0, top_p=0.7, top_k=0, preset_max_tokens=1024)
-    assert settings_of("verl-generation")[0] == SampleSettings(
-        n=256, temperature=1.0, top_p=0.7, top_k=50, preset_max_tokens=1024
-    )
-    assert settings_of(None)[0] == SampleSettings(n=256, temperature=1.0, top_p=1.0, top_k=0, max_tokens=None)
+def numbers(preset=None, **given):
+    return SampleRequest("m", "b", preset=preset, **given).numbers()
 
 
-def test_an_explicit_option_wins_over_the_preset_and_says_so():
-    settings, replaced = settings_of("paper", top_p=0.9, temperature=1.0, top_k=None)
-    assert settings == SampleSettings(n=256, temperature=1.0, top_p=0.9, top_k=0, preset_max_tokens=1024)
-    assert replaced == ["top_p 0.9 replaces 0.7 of the preset paper"]
-    assert settings_of(None, top_p=0.9)[1] == []
+@pytest.mark.parametrize(
+    ("preset", "given", "expected"),
+    [
+        (None, {}, (256, Sampling(1.0, 1.0, 0), [])),
+        ("paper", {}, (256, Sampling(1.0, 0.7, 0), [])),
+        ("verl-generation", {}, (256, Sampling(1.0, 0.7, 50), [])),
+        (None, {"top_p": 0.9}, (256, Sampling(1.0, 0.9, 0), [])),
+        (
+            "paper",
+            {"top_p": 0.9, "temperature": 1.0, "max_tokens": 9, "n": 4},
+            (4, Sampling(1.0, 0.9, 0), ["n 4 replaces 256", "top_p 0.9 replaces 0.7", "max_tokens 9 replaces 1024"]),
+        ),
+    ],
+)
+def test_an_option_wins_over_the_preset_and_says_so(preset, given, expected):
+    n, sampling, replaced = numbers(preset, **given)
+    assert (n, sampling, [note.removesuffix(" of the preset paper") for note in replaced]) == expected
 
 
 @pytest.mark.parametrize(
@@ -33,26 +41,18 @@ def test_an_explicit_option_wins_over_the_preset_and_says_so():
         (None, {"top_p": float("nan")}, "top_p"),
         (None, {"temperature": 0.0}, "temperature"),
         (None, {"temperature": float("inf")}, "temperature"),
-        (None, {"n": 0}, "n and max_tokens must be at least 1"),
-        (None, {"max_tokens": 0}, "found n 256, max_tokens 0"),
+        (None, {"n": 0}, "n 0"),
+        (None, {"max_tokens": 0}, "n 256, max_tokens 0"),
         (None, {"top_k": -1}, "top_k -1"),
     ],
 )
 def test_settings_out_of_range_are_refused(preset, given, said):
     with pytest.raises(UsageError, match=said):
-        settings_of(preset, **given)
+        numbers(preset, **given)
 
 
-def claim(folder, benchmark="toy", *, n=3, sampling=None, seed=7, template="plain", source=None):
-    claim_folder(
-        folder,
-        benchmark,
-        n=n,
-        sampling=sampling or Sampling(),
-        seed=seed,
-        template=template,
-        source=source or Source("m"),
-    )
+def claim(folder, benchmark="toy", *, n=3, sampling=Sampling(), seed=7, template="plain", source=Source("m")):  # noqa: B008
+    claim_folder(folder, benchmark, SampleSettings(n, sampling, seed, template, source))
 
 
 def settings(folder) -> dict:
@@ -63,15 +63,16 @@ def settings(folder) -> dict:
     ("change", "named"),
     [
         ({"sampling": Sampling(top_p=0.7)}, "top_p: 1.0 there, 0.7 here"),
-        ({"sampling": Sampling(temperature=0.5)}, "temperature"),
-        ({"sampling": Sampling(top_k=50)}, "top_k"),
-        ({"sampling": Sampling(max_new_tokens=9)}, "max_tokens"),
+        ({"sampling": Sampling(temperature=0.5)}, "temperature: 1.0 there, 0.5 here"),
+        ({"sampling": Sampling(top_k=50)}, "top_k: 0 there, 50 here"),
+        ({"sampling": Sampling(max_new_tokens=9)}, "max_tokens: 1024 there, 9 here"),
         ({"sampling": Sampling(stop=("\ndef",))}, r"stop: \[\] there, \['\\ndef'\] here"),
         ({"seed": 8}, "seed: 7 there, 8 here"),
-        ({"template": "qwen-boxed"}, "prompt"),
+        ({"template": "qwen-boxed"}, "prompt: plain there, qwen-boxed here"),
         ({"source": Source(model="other")}, "model: m there, other here"),
         ({"source": Source(model="m", fingerprint="x")}, "fingerprint: None there, x here"),
         ({"source": Source(model="m", dtype="bfloat16")}, "dtype: None there, bfloat16 here"),
+        ({"source": Source(model="m", engine="vllm")}, "engine: transformers there, vllm here"),
     ],
 )
 def test_other_settings_into_the_same_folder_are_refused(tmp_path, change, named):
