@@ -1,7 +1,7 @@
 """Killable worker processes with deadlines: a pool that asks them, and the loop of a process that answers.
 
-Requests and answers are JSON, one a line, over pipes of their own, so that what a library prints is no answer. The
-processes are fresh interpreters (not forks: the parent may have threads); they start when needed and stay warm.
+Rewards of the user's own run in such processes, and the sandbox. Requests and answers take pipes of their own, so that
+what a library prints is no answer. The processes are fresh interpreters (not forks: the parent may have threads).
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 EXIT_LIMIT_S = 10.0
-MAX_STARTS = 2  # of a process that ends before it is ready
+MAX_STARTS = 2  # processes that end before they are ready
 _READ_BYTES = 1 << 16
 
 Message = dict[str, Any]
@@ -53,9 +55,12 @@ def granted_cores(root: Path, membership: Path) -> float:
 
 
 class Failure(NamedTuple):
-    """Why a request has no answer. ``detail`` says what the process did, such as "ended with status 1"."""
+    """Why a request has no answer. ``detail`` says what the process did, such as "ended with status 1".
 
-    kind: Literal["ended", "overdue", "not started"]
+    A request is "refused" if it cannot be sent, and "not started" says that no process could be.
+    """
+
+    kind: Literal["ended", "overdue", "not started", "refused"]
     detail: str
 
 
@@ -63,104 +68,170 @@ class CannotStartError(Exception):
     """A worker process said before it was ready that it cannot work here. Another start would fail too."""
 
 
-class WorkerPool:
-    """Up to ``num_workers`` processes of `python COMMAND`, each of which runs `serve`. Safe to use from threads.
+class RefusedError(Exception):
+    """A request cannot be sent as it is."""
 
-    A process is replaced if it ends, or is killed because it was silent for ``timeout_s`` seconds. If it is killed
-    before it is ready, or is not ready after ``start_timeout_s``, it is started once more. What processes print goes to
-    stderr. A process that is closed has ``grace_s`` seconds to end by itself.
+
+# A process that reads requests from the first descriptor and writes answers to the second; leaving ends what it needs.
+Launch = Callable[[int, int], contextlib.AbstractContextManager["subprocess.Popen[bytes]"]]
+
+
+def fresh_interpreter(command: Sequence[str]) -> Launch:
+    """Starts `python COMMAND REQUESTS ANSWERS`, which runs `serve`. What it prints goes to stderr."""
+    return partial(_start_interpreter, command)
+
+
+def _start_interpreter(command: Sequence[str], requests: int, answers: int) -> subprocess.Popen[bytes]:
+    path = [os.getcwd() if entry == "" else entry for entry in sys.path]
+    return subprocess.Popen(
+        [sys.executable, "-P", *command, str(requests), str(answers)],
+        stdin=subprocess.DEVNULL,
+        stdout=2,  # stdout is for data, and this is none
+        pass_fds=(requests, answers),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+        start_new_session=True,  # Ctrl-C is ours to handle, and a kill takes grandchildren along
+    )
+
+
+def json_line(request: object) -> bytes:
+    """A request as one line of JSON."""
+    return json.dumps(request).encode("ascii") + b"\n"
+
+
+class WorkerPool:
+    """Up to ``num_workers`` processes that ``launch`` starts. They start when needed and stay warm.
+
+    A process first says that it is ready, and then answers requests, each with a JSON object on a line; ``encode``
+    makes the bytes of a request, or raises `RefusedError`. A process is replaced if it ends, or is killed because it
+    was silent for ``timeout_s`` seconds; its request is sent to ``max_tries`` processes. If one is killed before it is
+    ready, or is not ready after ``start_timeout_s``, another is started, once. A process that is closed has
+    ``grace_s`` seconds to end by itself.
     """
 
     def __init__(
         self,
-        command: Sequence[str],
+        launch: Launch,
         *,
         num_workers: int,
         timeout_s: float,
         start_timeout_s: float,
         grace_s: float = 0.0,
+        max_tries: int = 1,
+        encode: Callable[[Any], bytes] = json_line,
     ) -> None:
         self.num_workers = num_workers
         self.timeout_s = timeout_s
-        self._launch = _Launch(command, start_timeout_s, grace_s)
+        self.max_tries = max_tries
+        self._new_worker = partial(_Worker, launch, start_timeout_s, grace_s)
+        self._encode = encode
         self._workers: list[_Worker] = []
+        self._num_failed_starts = 0
         self._why_none = ""
         self._lock = threading.Lock()
 
-    def start(self) -> None:
-        """Waits until one process is ready.
+    def start(self, count: int = 1) -> None:
+        """Waits until as many processes are ready.
 
         Raises:
-            CannotStartError: none can be started.
+            CannotStartError: they cannot be started.
         """
-        with self._closed_after_errors():
-            self._grow(1)
-            while self._workers and not any(worker.is_ready for worker in self._workers):
+        with self._lock, self._ended_after_errors():
+            while sum(worker.is_ready for worker in self._workers) < count:
+                self._grow(count)
+                if self._why_none:
+                    raise CannotStartError(self._why_none)
                 for worker, message in self._messages():
-                    if isinstance(message, Failure):
-                        self._replace(worker, message)
-            if not self._workers:
-                raise CannotStartError(self._why_none)
+                    self._note(worker, message)
 
     def ask(self, requests: Sequence[object]) -> list[Message | Failure]:
-        """Answers in the order of the requests; that of a process that fails is the failure.
+        """What `run` gives, as a list. Safe to use from threads.
 
         Raises:
             CannotStartError: a process says that it cannot work on this machine.
         """
-        answers: dict[int, Message | Failure] = {}
-        waiting = deque(range(len(requests)))
-        with self._closed_after_errors():
-            self._grow(len(waiting))
-            while self._workers and (waiting or any(worker.is_busy for worker in self._workers)):
+        with self._lock:
+            return list(self.run(requests))
+
+    def run(self, requests: Iterable[object]) -> Generator[Message | Failure, None, None]:
+        """The answers in the order of the requests, which are taken as processes become free; one run at a time.
+
+        Raises:
+            CannotStartError: as `ask`.
+        """
+        source, num_given = enumerate(requests), 0
+        waiting: deque[_Task] = deque()
+        found: dict[int, Message | Failure] = {}
+        with self._ended_after_errors():
+            while True:
+                num_busy = sum(worker.is_busy for worker in self._workers)
+                for index, request in islice(source, self.num_workers - num_busy - len(waiting)):
+                    try:
+                        waiting.append(_Task(index, self._encode(request)))
+                    except RefusedError as error:
+                        found[index] = Failure("refused", str(error))
+                if not (num_busy or waiting or found):
+                    return
+                self._grow(num_busy + len(waiting))
                 for worker in self._workers:
                     if waiting and worker.is_ready and not worker.is_busy:
-                        index = waiting.popleft()
-                        worker.send(index, requests[index], self.timeout_s)
+                        worker.send(waiting.popleft(), self.timeout_s)
+                if not self._workers:
+                    found |= {task.number: Failure("not started", self._why_none) for task in waiting}
+                    waiting.clear()
                 for worker, message in self._messages():
-                    if worker.asked is not None:
-                        answers[worker.asked] = message
-                        worker.asked = None
-                    if isinstance(message, Failure):
-                        self._replace(worker, message)
-        not_started = Failure("not started", self._why_none)
-        return [answers.get(index, not_started) for index in range(len(requests))]
+                    task = worker.task
+                    self._note(worker, message)
+                    if task is None:
+                        continue
+                    if isinstance(message, Failure) and task.tries < self.max_tries:
+                        waiting.appendleft(task._replace(tries=task.tries + 1))
+                    else:
+                        found[task.number] = message
+                while num_given in found:
+                    yield found.pop(num_given)
+                    num_given += 1
 
     def close(self) -> None:
         """Ends the processes; asking again starts new ones."""
         with self._lock:
-            self._close()
+            self._end(self._workers)
 
-    def _close(self) -> None:
-        for worker in self._workers:
+    def _end(self, workers: Sequence[_Worker]) -> None:
+        self._workers = [worker for worker in self._workers if worker not in workers]
+        for worker in workers:
             worker.end()
-        self._workers = []
 
     @contextlib.contextmanager
-    def _closed_after_errors(self) -> Iterator[None]:
-        with self._lock:
-            try:
-                yield
-            except BaseException:
-                self._close()  # a process in the middle of a request would answer the next one with this one's answer
-                raise
+    def _ended_after_errors(self) -> Iterator[None]:
+        """Ends the processes after an error: one amid a request would answer the next one with this one's answer."""
+        self._num_failed_starts, self._why_none = 0, ""
+        try:
+            yield
+        except GeneratorExit:
+            self._end([worker for worker in self._workers if worker.is_busy])
+            raise
+        except BaseException:
+            self._end(self._workers)
+            raise
 
     def _grow(self, num_useful: int) -> None:
-        while len(self._workers) < min(self.num_workers, num_useful):
-            self._workers.append(_Worker(self._launch))
+        while not self._why_none and len(self._workers) < min(self.num_workers, num_useful):
+            self._workers.append(self._new_worker())
 
-    def _replace(self, worker: _Worker, failure: Failure) -> None:
-        self._workers.remove(worker)
-        if worker.is_ready:
-            self._workers.append(_Worker(self._launch))
-        elif worker.num_starts < MAX_STARTS:
-            self._workers.append(_Worker(self._launch, worker.num_starts + 1))
-        else:
-            self._why_none = failure.detail
+    def _note(self, worker: _Worker, message: Message | Failure) -> None:
+        """Nobody waits for the worker any more; one that failed is gone."""
+        worker.task = None
+        if isinstance(message, Failure):
+            self._workers.remove(worker)
+            self._num_failed_starts += not worker.is_ready
+            if self._num_failed_starts == MAX_STARTS:
+                self._why_none = message.detail
 
     def _messages(self) -> Iterator[tuple[_Worker, Message | Failure]]:
         """The messages of processes, once the first of them speaks, ends or is overdue; a failure comes last."""
         expected = [worker for worker in self._workers if worker.is_busy or not worker.is_ready]
+        if not expected:
+            return
         poll = select.poll()
         for worker in expected:
             poll.register(worker.responses, select.POLLIN)
@@ -178,51 +249,48 @@ class WorkerPool:
                 yield worker, worker.overdue(self.timeout_s)
 
 
-class _Launch(NamedTuple):
-    command: Sequence[str]
-    timeout_s: float
-    grace_s: float
+class _Task(NamedTuple):
+    number: int
+    data: bytes
+    tries: int = 1
 
 
 class _Worker:
-    def __init__(self, launch: _Launch, num_starts: int = 1) -> None:
-        self.num_starts = num_starts
-        self._launch = launch
-        self.asked: int | None = None  # the index of the request that it was sent and has not answered
+    """A process, its pipes and the request that it was sent and has not answered."""
+
+    def __init__(self, launch: Launch, start_timeout_s: float, grace_s: float) -> None:
+        self._start_timeout_s, self._grace_s = start_timeout_s, grace_s
+        self.task: _Task | None = None
         self.unsent = memoryview(b"")
         self.is_ready = False
-        self.deadline = time.monotonic() + launch.timeout_s
+        self.deadline = time.monotonic() + start_timeout_s
         self._buffer = b""
-        self._is_alive = True
-        path = [os.getcwd() if entry == "" else entry for entry in sys.path]
+        self._belongings = contextlib.ExitStack()
         theirs_in, self.requests = os.pipe()
         self.responses, theirs_out = os.pipe()
         os.set_blocking(self.requests, False)  # one that reads nothing must not stop us
+        self._belongings.callback(self._close_pipes)
         try:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", *launch.command, str(theirs_in), str(theirs_out)],
-                stdin=subprocess.DEVNULL,
-                stdout=2,  # stdout is for data, and this is none
-                pass_fds=(theirs_in, theirs_out),
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
-                start_new_session=True,  # Ctrl-C is ours to handle, and a kill takes grandchildren along
-            )
-        except OSError as error:
-            self.close_pipes()
-            raise CannotStartError(str(error)) from error
+            self.process = self._belongings.enter_context(launch(theirs_in, theirs_out))
+            self._belongings.callback(self._kill_group)
+        except BaseException as error:
+            self._belongings.close()
+            if isinstance(error, OSError):
+                raise CannotStartError(str(error)) from error
+            raise
         finally:
             os.close(theirs_in)
             os.close(theirs_out)
 
     @property
     def is_busy(self) -> bool:
-        return self.asked is not None
+        return self.task is not None
 
-    def send(self, index: int, request: object, timeout_s: float) -> None:
-        """Asks for the answer to ``request``, which is that of this ``index``."""
-        self.asked = index
+    def send(self, task: _Task, timeout_s: float) -> None:
+        """Asks for the answer; what does not fit into the pipe is written later."""
+        self.task = task
         self.deadline = time.monotonic() + timeout_s
-        self.unsent = memoryview(json.dumps(request).encode("ascii") + b"\n")
+        self.unsent = memoryview(task.data)
         self.write()
 
     def write(self) -> None:
@@ -246,7 +314,7 @@ class _Worker:
             self.deadline = time.monotonic() + timeout_s
             try:
                 message = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 message = None
             if not isinstance(message, dict) or (self.is_ready and not self.is_busy):
                 self.kill()
@@ -270,28 +338,27 @@ class _Worker:
     def overdue(self, timeout_s: float) -> Failure:
         self.kill()
         if not self.is_ready:
-            return Failure("overdue", f"was not ready within {self._launch.timeout_s:g} s")
+            return Failure("overdue", f"was not ready within {self._start_timeout_s:g} s")
         return Failure("overdue", f"gave no answer within {timeout_s:g} s")
 
     def end(self) -> None:
-        """Kills the process if it does not end by itself soon after its requests have."""
-        if self._is_alive and self._launch.grace_s:
+        """Kills the process if it is busy, or does not end by itself soon after its requests have."""
+        if self._grace_s and not self.is_busy:
             os.close(self.requests)
             self.requests = -1
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(self._launch.grace_s)
+                self.process.wait(self._grace_s)
         self.kill()
 
     def kill(self) -> None:
-        if not self._is_alive:
-            return
-        self._is_alive = False
+        """Ends the process and what belongs to it at once; a second call does nothing."""
+        self._belongings.close()
+
+    def _kill_group(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        self.close_pipes()
 
-    def close_pipes(self) -> None:
+    def _close_pipes(self) -> None:
         for pipe in (self.requests, self.responses):
             with contextlib.suppress(OSError):
                 os.close(pipe)

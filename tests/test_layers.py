@@ -36,9 +36,9 @@ ONLY_IN = {
 # Rooms (folders, and files at the door) from the ground up: one may import what lies on lower floors only.
 FLOORS = {
     "evals": [
-        ["errors", "estimators", "sandbox", "text", "training_metrics", "worker_pool"],
-        ["code", "files", "grading", "intervals"],
-        ["similarity"],
+        ["errors", "estimators", "text", "training_metrics", "worker_pool"],
+        ["files", "grading", "intervals", "sandbox"],
+        ["code", "similarity"],
         ["benchmarks", "clustering", "results"],
         ["samples"],
         ["metrics"],
@@ -246,8 +246,7 @@ def test_some_packages_have_one_home(path):
         assert relative(path).startswith(home) or name not in roots(imports(path)), f"{name} belongs in {home}"
 
 
-def test_grading_starts_no_process_and_rewards_have_theirs_from_one_pool():
-    """The sandbox, which knows nothing of us, has a worker of its own."""
+def test_grading_starts_no_process_and_rewards_and_the_sandbox_have_theirs_from_one_pool():
     pools = {"subprocess", "multiprocessing", "concurrent.futures.ProcessPoolExecutor", "concurrent.futures.process"}
     graders = (
         "evals/grading/",
@@ -264,7 +263,7 @@ def test_grading_starts_no_process_and_rewards_have_theirs_from_one_pool():
         and (found := {name for name in imports(path) if name.startswith(tuple(pools))})
     } == {}
     users = {name for name in MODULES if "evals.worker_pool" in modules_among(imports(MODULES[name]))}
-    assert "quatro.rewards.function" in users
+    assert {"quatro.rewards.function", "evals.sandbox.pool"} <= users
 
 
 def test_configuration_and_planning_have_no_torch_at_the_top():

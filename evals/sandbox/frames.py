@@ -17,9 +17,18 @@ class TooLongError(Exception):
     """A message is longer than the reader accepts."""
 
 
+def frame(data: bytes) -> bytes:
+    """The message with its length before it."""
+    return _LENGTH.pack(len(data)) + data
+
+
 def write_frame(descriptor: int, data: bytes, write: Callable[[int, bytes], int] = os.write) -> None:
     """Sends one message; `EndedError` if nobody reads."""
-    view = _LENGTH.pack(len(data)) + data
+    write_all(descriptor, frame(data), write)
+
+
+def write_all(descriptor: int, view: bytes, write: Callable[[int, bytes], int] = os.write) -> None:
+    """Writes the bytes; `EndedError` if nobody reads."""
     try:
         while view:
             view = view[write(descriptor, view) :]

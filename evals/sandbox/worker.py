@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 from evals.sandbox import kernel, landlock, packages, seccomp
 from evals.sandbox.folder import MOST_FILES, empty, is_overfull
 from evals.sandbox.forks import address_space, ending, fork, keep_only, kill_children
-from evals.sandbox.frames import EndedError, pass_on, read_frame, write_frame
+from evals.sandbox.frames import EndedError, pass_on, read_frame, write_all, write_frame
 from evals.sandbox.judge import Channel, Report, judge_calls, judge_output
 from evals.sandbox.meter import IdleClock, Meter, megabytes
 from evals.sandbox.pipes import Drain, Talk
@@ -82,7 +82,7 @@ class Worker:
         if self.tier == "none":
             kill_children()
         empty(self.work)
-        write_frame(_VERDICTS, write_json(result))
+        _say(result)
         os._exit(0)
 
     def remove_folder(self) -> None:
@@ -359,6 +359,11 @@ class _Watch:
             self.stopped = "infra_error", f"no end after {_STUCK_S:g} s"
 
 
+def _say(message: dict[str, Any]) -> None:
+    """One line to the pool that started the worker."""
+    write_all(_VERDICTS, write_json(message) + b"\n")
+
+
 def main() -> None:
     """Runs a worker on descriptors 0 and 1; the settings are the first argument, as JSON."""
     settings = json.loads(sys.argv[1])
@@ -371,9 +376,9 @@ def main() -> None:
         gc.collect()
         gc.freeze()
     except BaseException as error:
-        write_frame(_VERDICTS, write_json({"error": f"{type(error).__name__}: {error}"}))
+        _say({"failed": f"{type(error).__name__}: {error}"})
         return
-    write_frame(_VERDICTS, write_json({"ready": True}))
+    _say({"ready": True})
     try:
         worker.serve()
     finally:

@@ -15,7 +15,7 @@ from evals.errors import QuatroError, UsageError
 from evals.files.own_code import folders
 from evals.files.strict_json import shown
 from evals.text import visible
-from evals.worker_pool import CannotStartError, Failure, Message, WorkerPool
+from evals.worker_pool import CannotStartError, Failure, Message, WorkerPool, fresh_interpreter
 from quatro.rewards.base import Grade, Groups, RegisteredReward, Scored, failure, require_usable, too_many_failed
 from quatro.rewards.calls import VERDICT, arguments
 from quatro.rewards.settings import RewardConfig
@@ -91,7 +91,7 @@ class FunctionReward(RegisteredReward):
         self.on_error = config.on_error
         self._num_failed = 0
         self._pool = WorkerPool(
-            ["-m", "quatro.rewards.worker", self.spec, json.dumps(config.options.model_dump())],
+            fresh_interpreter(["-m", "quatro.rewards.worker", self.spec, json.dumps(config.options.model_dump())]),
             num_workers=config.workers or min(MAX_WORKERS, os.cpu_count() or 1),
             timeout_s=self.timeout_s,
             start_timeout_s=START_TIMEOUT_S,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evals.worker_pool import CannotStartError, Failure, WorkerPool, granted_cores, usable_cores
+from evals.worker_pool import CannotStartError, Failure, WorkerPool, fresh_interpreter, granted_cores, usable_cores
 
 BEHAVIOURS = """
 import os, signal, sys, threading, time
@@ -40,7 +40,7 @@ def make_pool(tmp_path: Path) -> Iterator[Callable[..., WorkerPool]]:
         script = tmp_path / "worker.py"
         script.write_text(program, encoding="utf-8")
         settings = {"num_workers": 1, "timeout_s": 20.0, "start_timeout_s": 20.0, **options}
-        pools.append(WorkerPool([str(script)], **settings))  # type: ignore[arg-type]
+        pools.append(WorkerPool(fresh_interpreter([str(script)]), **settings))  # type: ignore[arg-type]
         return pools[-1]
 
     yield make
