@@ -36,7 +36,7 @@ from quatro.launch.second_stage import as_begun, begin_with_weights
 from quatro.methods import METHODS
 from quatro.runs.metrics import metrics_frame
 from quatro.runs.status import read_environment
-from quatro.runs.summary import RunSummary, describe_run
+from quatro.runs.views.summary import RunSummary, describe_run
 from quatro.sample import draw_samples
 from quatro.types import Observer
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from quatro_cli.run_view import Rows, step_text
 
 if TYPE_CHECKING:
-    from quatro.runs.comparing import Evaluated, LastIterations, RunsBeside
+    from quatro.runs.views.comparing import Evaluated, LastIterations, RunsBeside
 
 Table = tuple[str, list[str], Rows]
 

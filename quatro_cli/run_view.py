@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from quatro.runs.summary import RunSummary
+    from quatro.runs.views.summary import RunSummary
 
 MOST_EVALUATIONS = 8  # shown without --all: the first and the last ones
 
@@ -65,7 +65,7 @@ def _training(run: RunSummary) -> Rows:
 
 
 def _model_text(model: str) -> str:
-    from quatro.runs.lineage import origins
+    from quatro.runs.views.summary import origins
 
     found, first = origins(model)
     steps = [f"step {origin.step} of {origin.run}" for origin in found]
@@ -91,7 +91,7 @@ def _last_title(run: RunSummary) -> str:
 def _last(run: RunSummary, *, is_whole: bool) -> Rows:
     """The metrics in which runs are compared and parts of the reward; all of them where there are none of these."""
     from evals.files.metric_rows import last_mean
-    from quatro.runs.summary import chosen_metrics
+    from quatro.runs.views.summary import chosen_metrics
 
     there = [name for name in run.metrics if name != "step"]
     chosen = there if is_whole else chosen_metrics(there) or there

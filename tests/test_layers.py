@@ -185,6 +185,13 @@ def test_what_a_room_must_not_know(folder):
     assert {name: found for name in inside if (found := rooms_imported(name) & forbidden)} == {}
 
 
+def test_a_run_on_disk_knows_nothing_of_what_is_shown_of_it():
+
+    on_disk = [path for path in FILES if path.parent == ROOT / "quatro/runs"]
+    assert on_disk
+    assert [path for path in on_disk if any("quatro.runs.views" in name for name in imports(path))] == []
+
+
 def test_every_folder_is_a_package_that_is_installed():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
     folders = {path.parent for path in FILES}
@@ -358,7 +365,7 @@ def test_the_trainer_never_asks_which_method_it_has():
     drivers = [path for path in (ROOT / "quatro").rglob("*.py") if "methods" not in path.parts]
     # Defaults, examples, the run's default name and what a model card or samples say are not decisions.
     may_name = ("quatro/config/", "quatro/sweep/", "quatro/export/")
-    may_name += tuple(f"quatro/runs/{name}.py" for name in ("directory", "summary", "series", "listing"))
+    may_name += tuple(f"quatro/runs/{name}.py" for name in ("directory", "views/summary", "views/series"))
     may_name += ("quatro/sample/model.py",)
     for path in drivers:
         if relative(path).startswith(may_name):

@@ -46,8 +46,8 @@ from experiments.replication.results import (
     unique,
 )
 from experiments.replication.rules import GREATER, Comparison, Finding, Unit, estimate_of, exact
-from quatro.runs.series import positive_advantages
 from quatro.runs.tag import Tag
+from quatro.runs.views.series import positive_advantages
 
 _REALISED = log_of(mean_of(REALISED_KL))
 NUM_ROLLOUTS = 8

@@ -14,7 +14,7 @@ from experiments.replication.cells import DELTAS, POINTS, SHARE, SMALL_PASS1, co
 from experiments.replication.markdown import number, settings_head, settings_row
 from experiments.replication.results import ALL, NUCLEUS, Group, Results, passed
 from experiments.replication.rules import Comparison, Estimate, Finding, Unit, known, over_problems
-from quatro.runs.series import dual_by_count
+from quatro.runs.views.series import dual_by_count
 
 CELL, OF_TRAINING = "S10", 8
 SIZES = (4, 8, 16, 32, 64)

@@ -17,7 +17,7 @@ from quatro.config.errors import closest
 from quatro.methods.scheduled import min_kl_radius
 from quatro.registry import ENGINES
 from quatro.runs.directory import step_name
-from quatro.runs.rollouts import failures_text, num_drawn, num_failures
+from quatro.runs.views.rollouts import failures_text, num_drawn, num_failures
 
 logger = logging.getLogger(__name__)
 

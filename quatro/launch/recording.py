@@ -17,11 +17,10 @@ from evals.errors import DataError, MissingError, QuatroError, UsageError
 from evals.files.whole import write_json
 from evals.training_metrics import EVALUATED
 from quatro.launch.health import Watch, startup_warnings
-from quatro.runs.directory import RunDir, log_only
-from quatro.runs.ending import ending
-from quatro.runs.followed import FollowedRun
+from quatro.runs.directory import FollowedRun, RunDir, log_only
 from quatro.runs.status import read_status
 from quatro.runs.trackers import Trackers, observers
+from quatro.runs.views.ending import ending
 from quatro.types import Observer
 
 logger = logging.getLogger("quatro")

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from evals.errors import QuatroError
 from quatro.config import Config, load_config
-from quatro.runs.checkpoint import load, run_and_step
+from quatro.runs.checkpoint import MANIFEST, load, run_and_step
 from quatro.runs.directory import step_number
 from quatro.runs.identity import load_from
-from quatro.runs.manifest import MANIFEST
 
 logger = logging.getLogger(__name__)
 

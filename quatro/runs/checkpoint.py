@@ -11,23 +11,23 @@ safetensors load a file with a flipped bit without a word, so every file is hash
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from evals.errors import DataError, DivergedError, UsageError
 from evals.files.strict_json import read_document
-from evals.files.whole import fsync_directory, naming, write_text
+from evals.files.whole import file_digest, fsync_directory, naming, write_text
 from evals.text import visible
 from quatro.config import load_config
 from quatro.runs.directory import INSIDE, RunDir, step_name, step_number
-from quatro.runs.manifest import MANIFEST, is_whole, verify, write_manifest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Step = int | Literal["best"]
-STATE, TENSORS, MODEL = "state.json", "tensors.safetensors", "model"
+STATE, TENSORS, MODEL, MANIFEST = "state.json", "tensors.safetensors", "model", "manifest.json"
 
 
 @dataclass(frozen=True)
@@ -329,3 +329,69 @@ def refuse_non_finite(tensors: Mapping[str, Tensor]) -> None:
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not tensor.isfinite().all():
             raise DivergedError(f"{name} holds NaN or infinity: no checkpoint is written")
+
+
+# ---- the manifest: size and SHA-256 of every file, and a hash of its own
+
+
+def is_whole(path: Path) -> bool:
+    """Whether ``path`` is a checkpoint to the end: its manifest is written last."""
+    return (path / MANIFEST).is_file()
+
+
+def write_manifest(path: Path, step: int) -> None:
+    """Write the manifest of what is in ``path``, the checkpoint of ``step``."""
+    write_text(path / MANIFEST, _text(step, {name: _entry(file) for name, file in _files(path)}))
+
+
+def verify(path: Path) -> int:
+    """The step of the checkpoint in ``path``, after every file was compared with the manifest.
+
+    Raises:
+        DataError: names the file that is missing, extra or changed, with both hashes.
+    """
+    if not is_whole(path):
+        raise DataError(f"{path} is not a complete checkpoint: it has no {MANIFEST}")
+    manifest = read_document(path / MANIFEST)
+    advice = f"restore it, or remove {path} to use the checkpoint before it"
+    try:
+        step, files = int(manifest["step"]), {str(name): entry for name, entry in manifest["files"].items()}
+        is_own = _text(step, files) == (path / MANIFEST).read_text(encoding="utf-8")
+    except (KeyError, TypeError, ValueError, AttributeError):
+        is_own = False
+    if not is_own:
+        raise DataError(f"{path / MANIFEST} was changed: it does not match its own hash; {advice}")
+    if step_number(path.name) not in (None, step):
+        raise DataError(f"{path} holds the checkpoint of step {step}: the directory was renamed")
+    present = dict(_files(path))
+    for name in sorted(files.keys() | present.keys()):
+        if name not in present:
+            raise DataError(f"{path / name} is missing (expected SHA-256 {files[name]['sha256']}); {advice}")
+        if name not in files:
+            raise DataError(f"{path / name} is extra: the manifest does not have it; remove it")
+        found = _entry(present[name])
+        if found != files[name]:
+            raise DataError(
+                f"{path / name} was changed: {found['bytes']} bytes with SHA-256 {found['sha256']}, "
+                f"expected {files[name]['bytes']} bytes with {files[name]['sha256']}; {advice}"
+            )
+    return step
+
+
+def _text(step: int, files: Mapping[str, Any]) -> str:
+    body = {"schema": 1, "step": step, "files": dict(sorted(files.items()))}
+    digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode("utf-8")).hexdigest()
+    return json.dumps({**body, "sha256": digest}, indent=2) + "\n"
+
+
+def _entry(file: Path) -> dict[str, Any]:
+    if not file.is_file() or file.is_symlink():
+        return {"bytes": None, "sha256": "none: not a plain file"}
+    return {"bytes": file.stat().st_size, "sha256": file_digest(file).hexdigest()}
+
+
+def _files(path: Path) -> Iterator[tuple[str, Path]]:
+    for file in sorted(path.rglob("*")):
+        name = file.relative_to(path).as_posix()
+        if name != MANIFEST and (file.is_symlink() or not file.is_dir()):
+            yield name, file

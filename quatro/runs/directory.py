@@ -282,6 +282,25 @@ class RunDir:
         return handler
 
 
+class FollowedRun(RunDir):
+    """The run directory of all ranks but the first, which alone writes to it: it is only read."""
+
+    def __init__(self, path: Path, config: Config) -> None:
+        self.path, self.config, self.ended_early = path, config, None
+
+    def _left_to_the_first(self, *_: Any, **__: Any) -> Any:
+        pass
+
+    close = set_status = append_metrics = go_back = sync = write_rollouts = _left_to_the_first
+
+    def add_to_environment(self, extra: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+        return {}
+
+    @property
+    def written(self) -> dict[str, Any]:
+        return {}
+
+
 def log_only(log: logging.Handler, text: str, *, error: BaseException | None = None) -> None:
     """Write a line to ``log`` and nowhere else, as an error with its traceback if ``error`` is given."""
     level = logging.INFO if error is None else logging.ERROR
@@ -303,6 +322,20 @@ def default_run_path(stem: str, config: Config, *, root: Path = Path("runs")) ->
     if slug != name:
         slug = f"{slug}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
     return root / slug
+
+
+def folder_bytes(folder: Path) -> int:
+    """Sizes of all files below ``folder``; a symbolic link counts as itself, not as what it leads to."""
+    total, waiting = 0, [str(folder)]
+    while waiting:
+        with contextlib.suppress(FileNotFoundError, PermissionError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                    continue
+                with contextlib.suppress(FileNotFoundError):  # a run under way renames its files
+                    total += entry.stat(follow_symlinks=False).st_size
+    return total
 
 
 INSIDE = "-inside"

@@ -1,4 +1,4 @@
-"""Reads the metrics.jsonl of a run."""
+"""Reads the metrics.jsonl of a run, and where an imported run has it from."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from evals.errors import DataError
 from evals.files.frames import frame_of
-from evals.files.metric_rows import metric_dtypes, metric_row, metric_rows
+from evals.files.metric_rows import Rows, metric_dtypes, metric_row, metric_rows
+from evals.files.strict_json import read_document, refuse, shown
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+IMPORTED = "imported.json"  # in the place of a config.yaml
 _TAIL_BYTES = 64 * 1024
 
 
@@ -56,3 +58,29 @@ def last_metrics(run: Path) -> dict[str, Any]:
     except DataError:  # the tail does not know the number of its lines
         rows = deque(read_metrics(run), maxlen=1)
         return rows[0] if rows else {}
+
+
+def is_imported(run: Path) -> bool:
+    """Whether the folder holds metrics of another trainer, as `quatro runs import` writes them."""
+    return (run / IMPORTED).is_file()
+
+
+def read_source(run: Path) -> dict[str, str]:
+    """Where an imported run is from, by what imported.json calls it: from, file, sha256, time.
+
+    Raises:
+        DataError: imported.json is damaged.
+    """
+    document = read_document(run / IMPORTED)
+    for key in ("from", "file", "sha256", "time"):
+        if type(document.get(key)) is not str:
+            refuse(
+                f"{run / IMPORTED}:1", f"{key} is {shown(document.get(key))}, expected a text; import the file again"
+            )
+    return {key: document[key] for key in ("from", "file", "sha256", "time")}
+
+
+def radius_of(rows: Rows) -> float | None:
+    """The KL radius of an imported run, where its metrics say one: QUATRO's own `dual/delta`, the same in all rows."""
+    found = {row["dual/delta"] for row in rows if row.get("dual/delta") is not None}
+    return found.pop() if len(found) == 1 else None

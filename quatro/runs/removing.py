@@ -10,13 +10,11 @@ from pathlib import Path
 
 from evals.errors import UsageError
 from evals.files.metric_rows import is_finite
-from quatro.runs.checkpoint import complete_checkpoints, find_checkpoint, remove_checkpoint
-from quatro.runs.directory import require_run, step_name
-from quatro.runs.imported import is_imported
+from quatro.config import Config
+from quatro.runs.checkpoint import complete_checkpoints, find_checkpoint, remove_checkpoint, verify
+from quatro.runs.directory import folder_bytes, require_run, step_name
 from quatro.runs.lock import held, is_held, refuse_locked
-from quatro.runs.manifest import verify
-from quatro.runs.metrics import read_metrics
-from quatro.runs.summary import RunSummary, folder_bytes
+from quatro.runs.metrics import is_imported, read_metrics
 
 _PASS_1 = "eval/pass@1"
 
@@ -54,7 +52,7 @@ class Pruning:
     num_bytes: int
 
 
-def plan_pruning(run: RunSummary, *, keep: int = 1) -> Pruning | str:
+def plan_pruning(run: Path, status: str, config: Config | None, *, keep: int = 1) -> Pruning | str:
     """What pruning would do to a run, or why it does nothing: the run is not done, or has nothing to spare.
 
     The ``keep`` newest checkpoints stay, and the best one.
@@ -62,25 +60,24 @@ def plan_pruning(run: RunSummary, *, keep: int = 1) -> Pruning | str:
     Raises:
         DataError: the metrics cannot be read.
     """
-    if run.status != "done" or run.config is None:
-        return run.status
-    if is_held(run.path / "lock"):
+    if status != "done" or config is None:
+        return status
+    if is_held(run / "lock"):
         return "running"
-    present = complete_checkpoints(run.path)
-    best = _best(run, present)
+    present = complete_checkpoints(run)
+    best = _best(run, config, present)
     kept = tuple(path for path in present if path in present[-keep:] or path == best)
     removed = tuple(path for path in present if path not in kept)
-    return Pruning(run.path, kept, removed, sum(map(folder_bytes, removed))) if removed else "with nothing to spare"
+    return Pruning(run, kept, removed, sum(map(folder_bytes, removed))) if removed else "with nothing to spare"
 
 
-def _best(run: RunSummary, present: Sequence[Path]) -> Path | None:
+def _best(run: Path, config: Config, present: Sequence[Path]) -> Path | None:
     """What `--step best` means, if the run keeps a best checkpoint; else the one of the largest `eval/pass@1`."""
-    assert run.config is not None
-    if run.config.checkpoint.best is not None:
+    if config.checkpoint.best is not None:
         with contextlib.suppress(UsageError):
-            return find_checkpoint(run.path, "best")
+            return find_checkpoint(run, "best")
         return None
-    rows = read_metrics(run.path)
+    rows = read_metrics(run)
     value_of = {step_name(int(row["step"])): row[_PASS_1] for row in rows if is_finite(row.get(_PASS_1))}
     return max((path for path in present if path.name in value_of), key=lambda path: value_of[path.name], default=None)
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from evals.errors import UsageError
 from evals.files.whole import file_stem
-from quatro.runs.checkpoint import MODEL, Checkpoint, Step, load, run_and_step
+from quatro.runs.checkpoint import MANIFEST, MODEL, Checkpoint, Step, load, run_and_step
 from quatro.runs.identity import load_from, read_config, run_digest
-from quatro.runs.manifest import MANIFEST
 from quatro.sample.settings import Source
 
 

@@ -40,7 +40,7 @@ from evals.tables.latex import to_latex
 from evals.tables.layouts import PAPER_TABLES, Layout, build_tables
 from evals.tables.parts import Style, Table
 from evals.text import visible
-from quatro.runs.series import read_settings
+from quatro.runs.views.series import read_settings
 from quatro.sweep.counts import flip_results, temperature_results
 from quatro.sweep.paper_page import Made, Missing, PaperPage, document, readme
 from quatro.sweep.results import (

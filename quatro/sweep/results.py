@@ -20,8 +20,7 @@ from evals.results.entries import ENTROPY
 from evals.results.labels import labels_of
 from quatro.config import Config
 from quatro.runs.identity import read_config
-from quatro.runs.imported import is_imported
-from quatro.runs.metrics import read_metrics
+from quatro.runs.metrics import is_imported, read_metrics
 from quatro.runs.points import SWEEP, is_sweep, point_config, read_points, refuse_other_base
 from quatro.runs.status import read_status
 from quatro.runs.tag import Tag

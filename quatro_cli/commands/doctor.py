@@ -123,7 +123,7 @@ def _compare_similarities(samples: Path | None, *, json: bool) -> None:
 
 def _look_at_run(run: Path, *, json: bool) -> None:
     from evals.errors import PartialFailureError
-    from quatro.runs.doctor import examine
+    from quatro.runs.views.doctor import examine
 
     with output.progress(f"reading {run}", 100) as bar:
         found = examine(run, lambda number, count, name: bar.update(100 * number // count, name))

@@ -51,7 +51,7 @@ def report(
     from evals.report.document import document
     from evals.report.page import report_page
     from evals.text import size_text
-    from quatro.runs.report import gather_report
+    from quatro.runs.views.report import gather_report
 
     if out.suffix.lower() not in (".html", ".htm"):
         raise usage_error(f"-o {out}: a report is a page; name it .html, for example -o {out.stem or 'report'}.html")

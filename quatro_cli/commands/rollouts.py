@@ -35,7 +35,7 @@ def rollouts(
       quatro rollouts runs/math --failed
     """
     from evals.text import visible
-    from quatro.runs.rollouts import Order, chosen, failure_kinds, last_failed_step, read_rollouts
+    from quatro.runs.views.rollouts import Order, chosen, failure_kinds, last_failed_step, read_rollouts
 
     if best and worst:
         raise usage_error("--best and --worst exclude each other; give one")

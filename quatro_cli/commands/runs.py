@@ -16,7 +16,7 @@ from quatro_cli.output import output
 from quatro_cli.run_view import run_sections, step_text
 
 if TYPE_CHECKING:
-    from quatro.runs.summary import RunSummary
+    from quatro.runs.views.summary import RunSummary
 
 app = App()
 
@@ -70,7 +70,7 @@ def list_(
       quatro runs list --status interrupted,failed,killed
       quatro runs list sweeps/delta --name 'seed=0' --sort best
     """
-    from quatro.runs.listing import REWARD, choose_runs, metric_of, none_chosen, sort_runs
+    from quatro.runs.views.summary import REWARD, choose_runs, metric_of, none_chosen, sort_runs
 
     found = _found(paths)
     methods, statuses = names(method, "--method"), names(status, "--status")
@@ -114,8 +114,7 @@ def show(
       quatro runs show runs/quickstart-quatro-0
       quatro runs show runs/quickstart-quatro-0 --json
     """
-    from quatro.runs.lineage import origin_of
-    from quatro.runs.summary import describe_run
+    from quatro.runs.views.summary import describe_run, origin_of
 
     found = describe_run(run)
     if json:
@@ -143,7 +142,7 @@ def compare(
       quatro runs compare runs/quickstart-quatro-0 runs/quickstart-gspo-0
       quatro runs compare runs/* --json
     """
-    from quatro.runs.comparing import compare_runs
+    from quatro.runs.views.comparing import compare_runs
     from quatro_cli.compare_view import compared
 
     if len(runs) < 2:
@@ -181,7 +180,7 @@ def import_(
       quatro runs import verl/project/experiment.jsonl --from verl -o runs/verl
       quatro plot training runs/verl runs/math-1.5b-quatro-0 -o both.pdf
     """
-    from quatro.runs.imported import import_metrics
+    from quatro.integrations.imported import import_metrics
 
     found = import_metrics(file, out, tool=tool)
     output.info(f"{found.num_steps} steps")
@@ -210,7 +209,7 @@ def rm(runs: Annotated[list[Path], run_paths("RUN...", "Run directories to remov
     """
     from evals.text import size_text
     from quatro.runs.removing import refuse_removal, remove_run
-    from quatro.runs.summary import describe_or_unreadable
+    from quatro.runs.views.summary import describe_or_unreadable
 
     paths = list({run.resolve() if not run.is_symlink() else run: run for run in runs}.values())
     for path in paths:
@@ -261,7 +260,7 @@ def prune(
     plans, left = [], Counter[str]()
     for run in _found(paths):
         try:
-            plan = removing.plan_pruning(run, keep=keep)
+            plan = removing.plan_pruning(run.path, run.status, run.config, keep=keep)
         except QuatroError as error:  # the other runs are not to wait for it
             output.warn(str(error))
             plan = "unreadable"
@@ -297,7 +296,7 @@ def prune(
 
 def _found(paths: Sequence[Path] | None) -> list[RunSummary]:
     """The runs at and below ``paths``, each once."""
-    from quatro.runs.summary import list_runs
+    from quatro.runs.views.summary import list_runs
 
     return list({run.path.resolve(): run for path in paths or [_RUNS] for run in list_runs(path)}.values())
 

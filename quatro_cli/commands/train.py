@@ -225,8 +225,8 @@ def _lead(prepared: Prepared, path: Path, world: World, *, resume: bool) -> tupl
 
     from quatro.processes.stop import StopRequest
     from quatro.runs.directory import RunDir, is_abandoned
-    from quatro.runs.ending import ending
     from quatro.runs.metrics import read_metrics
+    from quatro.runs.views.ending import ending
     from quatro.train import train
     from quatro_cli.training_view import TrainingView
 
@@ -255,7 +255,7 @@ def _lead(prepared: Prepared, path: Path, world: World, *, resume: bool) -> tupl
 def _follow(prepared: Prepared, path: Path, world: World, *, resume: bool) -> tuple[StopRequest, Mapping[str, float]]:
     """Any other rank."""
     from quatro.processes.stop import StopRequest
-    from quatro.runs.followed import FollowedRun
+    from quatro.runs.directory import FollowedRun
     from quatro.train import train
 
     world.barrier("the run directory")

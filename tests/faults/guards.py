@@ -33,14 +33,14 @@ def tests_by_fault(tests: Path) -> dict[int, list[str]]:
     return found
 
 
-CHECKPOINT, MANIFEST, DIRECTORY = "quatro/runs/checkpoint.py", "quatro/runs/manifest.py", "quatro/runs/directory.py"
+CHECKPOINT, DIRECTORY = "quatro/runs/checkpoint.py", "quatro/runs/directory.py"
 SAVING, RESUMING, READING = "quatro/launch/saving.py", "quatro/runs/resuming.py", "evals/samples/reading.py"
 IDENTITY = "quatro/runs/identity.py"
 POOL, FUNCTION, LOCK = "evals/worker_pool.py", "quatro/rewards/function.py", "quatro/runs/lock.py"
 
 GUARDS = [
     Guard(1, "the stream of prompts begins anew", SAVING, '        "stream": parts.stream,\n', ""),
-    Guard(2, "a folder is a checkpoint", MANIFEST, "return (path / MANIFEST).is_file()", "return path.is_dir()"),
+    Guard(2, "a folder is a checkpoint", CHECKPOINT, "return (path / MANIFEST).is_file()", "return path.is_dir()"),
     Guard(2, "unfinished checkpoints stay", CHECKPOINT, "shutil.rmtree(path) if path.is_dir() else path.unlink()", "pass"),
     Guard(3, "metrics are not cut back", DIRECTORY, 'self._metrics.truncate(written.get("metrics_bytes", 0))', "pass"),
     Guard(4, "a full disk is not named", "evals/files/whole.py", "is_named = error.filename is not None and error.filename != str(temporary)", "is_named = True"),
@@ -48,9 +48,9 @@ GUARDS = [
     Guard(5, "folders are not tried", "evals/files/whole.py", "        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL))\n        temporary.unlink()\n", "        pass\n"),
     Guard(6, "any broken line is torn", READING, "may_be_torn=not ends_in_newline", "may_be_torn=True"),
     Guard(6, "no line is torn", READING, "may_be_torn=not ends_in_newline", "may_be_torn=False"),
-    Guard(7, "files are compared by size", MANIFEST, "if found != files[name]:", 'if found["bytes"] != files[name]["bytes"]:'),
-    Guard(7, "the manifest is not hashed", MANIFEST, "    if not is_own:\n", "    if False:\n"),
-    Guard(8, "extra files are let in", MANIFEST, "if name not in files:", "if False:"),
+    Guard(7, "files are compared by size", CHECKPOINT, "if found != files[name]:", 'if found["bytes"] != files[name]["bytes"]:'),
+    Guard(7, "the manifest is not hashed", CHECKPOINT, "    if not is_own:\n", "    if False:\n"),
+    Guard(8, "extra files are let in", CHECKPOINT, "if name not in files:", "if False:"),
     Guard(8, "a lost newest checkpoint is passed over", CHECKPOINT, "if step is None and (lost := lost_newest(run)) is not None:", "if False:"),
     Guard(9, "other settings are let in", RESUMING, "    refuse_differing(name, differing)\n", "    pass\n"),
     Guard(10, "the lock is shared", "evals/files/lock.py", "fcntl.LOCK_EX", "fcntl.LOCK_SH"),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from quatro.runs import checkpoint
-from quatro.runs.doctor import examine
+from quatro.runs.views.doctor import examine
 
 if TYPE_CHECKING:
     from conftest import Laboratory

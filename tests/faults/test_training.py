@@ -19,7 +19,7 @@ from evals.errors import DataError
 from quatro.policy.loading import load_model, load_tokenizer
 from quatro.policy.local import save_folder
 from quatro.runs import checkpoint
-from quatro.runs.manifest import verify
+from quatro.runs.checkpoint import verify
 
 if TYPE_CHECKING:
     from conftest import Ended, Laboratory

@@ -23,9 +23,9 @@ from evals.errors import QuatroError
 from evals.samples.reading import read_samples
 from quatro.config import config_to_yaml, load_config
 from quatro.rollout.answers import Unanswered, read_answer, read_document, read_models, words
-from quatro.runs.doctor import examine
 from quatro.runs.metrics import last_metrics, read_metrics
-from quatro.runs.summary import describe_run
+from quatro.runs.views.doctor import examine
+from quatro.runs.views.summary import describe_run
 from quatro_cli.app import app
 
 runner = CliRunner()

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from quatro.runs.doctor import examine, last_error
 from quatro.runs.lock import RunLock
+from quatro.runs.views.doctor import examine, last_error
 from quatro_cli.app import app
 
 pytest.importorskip("torch")

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from evals.samples.types import Sample
 from quatro.config import load_config
+from quatro.runs.checkpoint import write_manifest
 from quatro.runs.directory import RunDir, Status
-from quatro.runs.manifest import write_manifest
 from quatro_cli.app import app
 
 
@@ -119,7 +119,7 @@ def test_a_list_takes_several_runs_and_folders_and_shows_each_run_once(runs: Pat
 
 
 def test_a_list_of_runs_opens_no_more_of_a_run_than_it_shows(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quatro.runs.summary.read_metrics", lambda run: pytest.fail("all metrics are read"))
+    monkeypatch.setattr("quatro.runs.views.summary.read_metrics", lambda run: pytest.fail("all metrics are read"))
     assert listed("--sort", "reward", "--status", "done") == ["a"]
 
 

@@ -105,7 +105,7 @@ def test_a_run_that_began_with_the_weights_of_another_says_from_which_step(make_
 
 
 def test_the_metrics_of_a_run_are_read_once_to_show_it(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    from quatro.runs import summary
+    from quatro.runs.views import summary
 
     reads: list[Path] = []
     read = summary.read_metrics

@@ -29,8 +29,7 @@ from quatro.processes.launcher import joined, launched
 from quatro.processes.stop import StopRequest
 from quatro.processes.world import World
 from quatro.rollout.decoding import Decoding
-from quatro.runs.directory import RunDir
-from quatro.runs.followed import FollowedRun
+from quatro.runs.directory import FollowedRun, RunDir
 from quatro.train import train
 from quatro_cli import errors
 

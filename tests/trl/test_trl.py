@@ -22,13 +22,13 @@ import torch
 from evals.errors import DivergedError
 from quatro.config import load_config
 from quatro.dual import solve_dual
+from quatro.integrations.imported import NAMES, import_metrics
 from quatro.loop.objective import make_objective
 from quatro.methods.quatro import Quatro
 from quatro.policy.loading import load_model
 from quatro.policy.local import LocalPolicy
 from quatro.policy.rows import Rows, collate
-from quatro.runs.imported import NAMES, import_metrics, radius_of
-from quatro.runs.metrics import read_metrics
+from quatro.runs.metrics import radius_of, read_metrics
 from quatro.types import Prompt, Rollout
 
 pytestmark = pytest.mark.trl

@@ -48,7 +48,7 @@ def training(
       quatro plot training runs/*-quatro-0 runs/*-gspo-0 -o compare.svg
     """
     from evals.figures.training import training_figure
-    from quatro.runs.series import read_curves
+    from quatro.runs.views.series import read_curves
 
     if printing.out is None and len(runs) > 1:
         raise usage_error(f"{len(runs)} runs need a place for their common figure; for example -o training.png")

@@ -86,7 +86,7 @@ def stability(runs: Runs, *, printing: Printing) -> None:
 
 
 def _draw(figure_of: Callable[..., Drawn], runs: list[Path], printing: Printing, name: str) -> None:
-    from quatro.runs.series import read_settings
+    from quatro.runs.views.series import read_settings
 
     found = read_settings(runs)
     output.warn(*found.warnings)

@@ -18,7 +18,7 @@ from evals.errors import UsageError
 from quatro.config import Config, config_to_yaml
 from quatro.processes.stop import StopRequest
 from quatro.runs.directory import RunDir
-from quatro.runs.summary import describe_run
+from quatro.runs.views.summary import describe_run
 from quatro.train import train
 from quatro_cli.app import app
 

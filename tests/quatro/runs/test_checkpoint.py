@@ -14,8 +14,8 @@ import torch
 from evals.errors import DataError, DivergedError
 from quatro.config import load_config
 from quatro.runs import checkpoint
+from quatro.runs.checkpoint import write_manifest
 from quatro.runs.directory import RunDir
-from quatro.runs.manifest import write_manifest
 
 STATE = {"step": 4, "cursor": [3, 1, 2], "lr": 1e-300, "rng": [2**64 - 1, None], "name": "λ\u2028"}
 TENSORS = {"moment": torch.arange(6.0).reshape(2, 3).T, "step": torch.tensor(7), "empty": torch.zeros(0)}

@@ -14,13 +14,13 @@ import pytest
 from evals.errors import DataError, LockedError, UsageError
 from quatro.config import Config, load_config
 from quatro.runs.directory import RunDir, default_run_path, free_name
-from quatro.runs.doctor import examine
 from quatro.runs.identity import refuse_changed
 from quatro.runs.lock import RunLock, is_locked
 from quatro.runs.metrics import read_metrics
 from quatro.runs.removing import remove_run
 from quatro.runs.status import changes
-from quatro.runs.summary import describe_run, list_runs
+from quatro.runs.views.doctor import examine
+from quatro.runs.views.summary import describe_run, list_runs
 
 
 @pytest.fixture
@@ -406,7 +406,7 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(run: RunDir, name: str,
     (run.path / name).unlink()
     os.mkfifo(run.path / name)
     # A process of its own: one that waits for a writer would never come back.
-    code = "import sys; from quatro.runs.summary import list_runs; from pathlib import Path; "
+    code = "import sys; from quatro.runs.views.summary import list_runs; from pathlib import Path; "
     code += "print([one.status for one in list_runs(Path(sys.argv[1]))])"
     ran = subprocess.run(
         [sys.executable, "-c", code, str(run.path.parent)], capture_output=True, text=True, timeout=60, check=True

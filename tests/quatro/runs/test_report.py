@@ -8,7 +8,7 @@ import pytest
 
 from evals.errors import DataError, UsageError
 from quatro.config import config_to_yaml, load_config
-from quatro.runs.report import gather_report
+from quatro.runs.views.report import gather_report
 
 
 def make_run(path, *settings, method=None, steps=3):
@@ -173,7 +173,7 @@ def test_broken_metrics_and_a_broken_sweep_file_are_named(tmp_path):
 def test_gathering_needs_no_torch(tmp_path):
     make_run(tmp_path / "a")
     code = (
-        "import sys; from pathlib import Path; from quatro.runs.report import gather_report; "
+        "import sys; from pathlib import Path; from quatro.runs.views.report import gather_report; "
         "from evals.report.document import document; from evals.report.page import report_page; "
         "report_page(document(gather_report([Path(sys.argv[1])]))); "
         "assert not {'torch', 'transformers', 'matplotlib'} & set(sys.modules)"

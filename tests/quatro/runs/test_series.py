@@ -9,7 +9,7 @@ import pytest
 
 from evals.errors import DataError, UsageError
 from quatro.config import config_to_yaml, load_config
-from quatro.runs.series import positive_advantages, read_curves, read_settings, run_folders
+from quatro.runs.views.series import positive_advantages, read_curves, read_settings, run_folders
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_where_delta_is_out_of_reach_it_says_so():
 
 
 def test_reading_runs_loads_no_torch(make_run):
-    code = "import sys; from pathlib import Path; from quatro.runs.series import read_settings; "
+    code = "import sys; from pathlib import Path; from quatro.runs.views.series import read_settings; "
     code += "read_settings([Path(sys.argv[1])]); assert 'torch' not in sys.modules and 'typer' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code, str(make_run("a"))], capture_output=True, encoding="utf-8")
     assert done.returncode == 0, done.stderr

@@ -54,7 +54,7 @@ def test_missing_ingredients_end_with_4_and_a_folder_that_is_no_run_with_2(sweep
 
 
 def test_a_sweep_is_grouped_by_setting_and_every_run_alone_is_a_curve(sweep, tmp_path):
-    from quatro.runs.series import read_curves
+    from quatro.runs.views.series import read_curves
 
     curves, _ = read_curves([sweep])
     assert [(curve.label, len(curve.runs)) for curve in curves] == [

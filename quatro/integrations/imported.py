@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evals.errors import DataError, UsageError
-from evals.files.metric_rows import Rows
 from evals.files.strict_json import parse_row, read_document, read_lines, refuse, shown
 from evals.files.whole import file_digest, json_line, write_bytes, write_json
 from quatro.runs.directory import refuse_occupied
+from quatro.runs.metrics import IMPORTED
 from quatro.runs.status import now
 
-IMPORTED = "imported.json"
 # Trainer -> its name -> ours, where both mean the same; docs/trl.md says where they do not to the last detail.
 NAMES: Mapping[str, Mapping[str, str]] = {
     "trl": {
@@ -110,32 +109,6 @@ def import_metrics(file: Path, out: Path, *, tool: str) -> Imported:
     kept = [name for name, is_number in seen.items() if is_number and name not in names]
     left_out = [name for name, is_number in seen.items() if not is_number]
     return Imported(len(rows), renamed, kept, left_out, num_dropped)
-
-
-def is_imported(run: Path) -> bool:
-    """Whether the folder holds metrics that `import_metrics` has written."""
-    return (run / IMPORTED).is_file()
-
-
-def read_source(run: Path) -> dict[str, str]:
-    """Where an imported run is from, by what imported.json calls it: from, file, sha256, time.
-
-    Raises:
-        DataError: imported.json is damaged.
-    """
-    document = read_document(run / IMPORTED)
-    for key in ("from", "file", "sha256", "time"):
-        if type(document.get(key)) is not str:
-            refuse(
-                f"{run / IMPORTED}:1", f"{key} is {shown(document.get(key))}, expected a text; import the file again"
-            )
-    return {key: document[key] for key in ("from", "file", "sha256", "time")}
-
-
-def radius_of(rows: Rows) -> float | None:
-    """The KL radius of an imported run, where its metrics say one: QUATRO's own `dual/delta`, the same in all rows."""
-    found = {row["dual/delta"] for row in rows if row.get("dual/delta") is not None}
-    return found.pop() if len(found) == 1 else None
 
 
 # ---- files of the trainers

@@ -22,12 +22,11 @@ from evals.samples.reading import sample_files
 from quatro.config import Config, value_texts
 from quatro.config.model import embedded_benchmark
 from quatro.runs.identity import read_config
-from quatro.runs.imported import is_imported, radius_of, read_source
-from quatro.runs.metrics import read_metrics
+from quatro.runs.metrics import is_imported, radius_of, read_metrics, read_source
 from quatro.runs.points import is_sweep, point_config, read_points, refuse_other_base
-from quatro.runs.rollouts import failures_text
-from quatro.runs.series import run_folders
-from quatro.runs.summary import describe_run
+from quatro.runs.views.rollouts import failures_text
+from quatro.runs.views.series import run_folders
+from quatro.runs.views.summary import describe_run
 
 ReportProgress = Callable[[int, int], None]  # samples files read, of how many
 

@@ -21,8 +21,7 @@ from quatro.config import Config, leaves
 from quatro.config.sizes import SIZE_KEYS
 from quatro.dual import DualSolution, solve_dual
 from quatro.runs.identity import read_config
-from quatro.runs.imported import is_imported, radius_of
-from quatro.runs.metrics import read_metrics
+from quatro.runs.metrics import is_imported, radius_of, read_metrics
 from quatro.runs.points import is_sweep, point_config, read_points, require_sweep
 
 # Keys that change no step of a run, only which seed it has, how long it is, and what is kept or measured beside it.

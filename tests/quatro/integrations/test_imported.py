@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 import quatro
 from evals.errors import DataError, UsageError
 from evals.training_metrics import TRAINING_METRICS
-from quatro.runs.imported import NAMES, import_metrics, radius_of, read_source
-from quatro.runs.metrics import read_metrics
-from quatro.runs.report import gather_report
-from quatro.runs.series import read_curves
-from quatro.runs.summary import describe_run, list_runs
+from quatro.integrations.imported import NAMES, import_metrics
+from quatro.runs.metrics import radius_of, read_metrics, read_source
+from quatro.runs.views.report import gather_report
+from quatro.runs.views.series import read_curves
+from quatro.runs.views.summary import describe_run, list_runs
 from quatro.sweep import labelled_runs
 from quatro_cli.app import app
 

@@ -12,8 +12,8 @@ from evals.files.metric_rows import LAST_ITERATIONS, with_base
 from evals.text import clock_text
 from quatro.config.blocks import EMBEDDED_PROMPTS
 from quatro.runs.checkpoint import complete_checkpoints
-from quatro.runs.rollouts import failures_text
-from quatro.runs.summary import RunSummary, describe_run
+from quatro.runs.views.rollouts import failures_text
+from quatro.runs.views.summary import RunSummary, describe_run
 
 Row = Mapping[str, Any]
 EXAMPLE = "NAME"  # of a benchmark, where none is known

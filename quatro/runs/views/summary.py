@@ -1,27 +1,29 @@
 """Summaries of runs, read without changing them: their state, their last metrics, their checkpoints."""
 
-import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from evals.errors import QuatroError, UsageError
 from evals.files.metric_rows import with_base
 from evals.training_metrics import EVALUATED, TRAINING_METRICS
-from quatro.config import Config
-from quatro.runs.checkpoint import checkpoint_steps
-from quatro.runs.directory import require_run
+from quatro.config import Config, load_config
+from quatro.config.errors import closest
+from quatro.runs.checkpoint import MODEL, checkpoint_steps
+from quatro.runs.directory import folder_bytes, require_run, step_number
 from quatro.runs.identity import read_config
-from quatro.runs.imported import is_imported, read_source
 from quatro.runs.lock import is_locked
-from quatro.runs.metrics import last_metrics, read_metrics
-from quatro.runs.rollouts import num_drawn, num_failures
+from quatro.runs.metrics import is_imported, last_metrics, read_metrics, read_source
 from quatro.runs.status import read_environment, read_status
+from quatro.runs.views.rollouts import num_drawn, num_failures
 
+ORDERS = ("name", "age", "size", "step", "reward", "best")
+REWARD = "reward/mean"
 STATUSES = ("running", "done", "interrupted", "failed", "killed", "imported", "unreadable", "unknown")
 
 _METRICS = tuple(
@@ -120,20 +122,6 @@ def chosen_metrics(names: Iterable[str]) -> list[str]:
     return [*known[:1], *parts, *known[1:]]
 
 
-def folder_bytes(folder: Path) -> int:
-    """Sizes of all files below ``folder``; a symbolic link counts as itself, not as what it leads to."""
-    total, waiting = 0, [str(folder)]
-    while waiting:
-        with contextlib.suppress(FileNotFoundError, PermissionError), os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-                    continue
-                with contextlib.suppress(FileNotFoundError):  # a run under way renames its files
-                    total += entry.stat(follow_symlinks=False).st_size
-    return total
-
-
 def list_runs(root: Path) -> list[RunSummary]:
     """Every run below ``root`` (runs of sweeps too), by path. A run that cannot be read is listed as such.
 
@@ -200,3 +188,117 @@ def describe_or_unreadable(path: Path) -> RunSummary:
         return describe_run(path)
     except (QuatroError, OSError) as error:
         return RunSummary(path, "unreadable", reason=str(error))
+
+
+# ---- which runs a list shows, and in what order
+
+
+def choose_runs(
+    runs: Sequence[RunSummary],
+    *,
+    methods: Collection[str] | None = None,
+    statuses: Collection[str] | None = None,
+    name: str | None = None,
+) -> list[RunSummary]:
+    """The runs with one of ``methods``, one of ``statuses`` and a path like ``name``; None lets all pass.
+
+    ``name`` is a shell pattern for the run's path or its last part; without `*`, `?` and `[` it is a part of the path.
+    Capital and small letters are the same to it.
+
+    Raises:
+        UsageError: a run never has such a status.
+    """
+    for status in statuses or ():
+        if status not in STATUSES:
+            raise UsageError(
+                f"--status {status}: a run never has it{closest(status, STATUSES)}; expected {', '.join(STATUSES)}"
+            )
+    pattern = "*" if name is None else name.lower() if set("*?[") & set(name) else f"*{name.lower()}*"
+    return [
+        run
+        for run in runs
+        if (methods is None or (run.config is not None and run.config.method.name in methods))
+        and (statuses is None or run.status in statuses)
+        and (fnmatchcase(str(run.path).lower(), pattern) or fnmatchcase(run.path.name.lower(), pattern))
+    ]
+
+
+def none_chosen(runs: Sequence[RunSummary], **given: object) -> str:
+    """What to say where `choose_runs` finds none of ``runs``: what was ``given``, and what there is to choose from."""
+    options = " ".join(
+        f"--{name} {value if isinstance(value, str) else ','.join(map(str, value))}"
+        for name, value in given.items()
+        if isinstance(value, str | list)
+    )
+    methods = sorted({run.config.method.name for run in runs if run.config is not None})
+    statuses = [status for status in STATUSES if any(run.status == status for run in runs)]
+    known = {"method": f"the methods are {', '.join(methods)}", "status": f"the statuses are {', '.join(statuses)}"}
+    there = [text for name, text in known.items() if given.get(name) is not None]
+    return "; ".join([f"none of the {len(runs)} runs has {options}", *there])
+
+
+def metric_of(order: str) -> str | None:
+    """The metric by which ``order`` sorts, if it does."""
+    return None if order in ORDERS and order != "reward" else REWARD if order == "reward" else order
+
+
+def sort_runs(runs: Sequence[RunSummary], order: str) -> list[RunSummary]:
+    """``runs`` by name, newest, largest, furthest or `best` first, or by a metric of their last row, largest first.
+
+    A run without the value comes last.
+
+    Raises:
+        UsageError: ``order`` is not in `ORDERS`, and no run has such a metric.
+    """
+    metric = metric_of(order)
+    if metric is not None and runs and not any(metric in run.metrics for run in runs) and metric != REWARD:
+        known = sorted({name for run in runs for name in run.metrics if "/" in name})
+        raise UsageError(
+            f"--sort {order}: expected {', '.join(ORDERS)} or a metric in the last row of a run"
+            f"{closest(order, [*ORDERS, *known])}"
+        )
+
+    def value(run: RunSummary) -> Any:
+        if metric is not None:
+            return run.metrics.get(metric)
+        if order == "age":
+            return None if run.age_s is None else -run.age_s
+        if order == "best":
+            return run.best and run.best[1]
+        return run.size if order == "size" else run.step
+
+    if order == "name":
+        return list(runs)
+    return sorted(runs, key=lambda run: (value(run) is None, -(value(run) or 0)))
+
+
+# ---- where the weights came from that a run began with
+
+
+class Origin(NamedTuple):
+    """A checkpoint of a run, which may be gone."""
+
+    run: Path
+    step: int
+
+
+def origin_of(model: str) -> Origin | None:
+    """The checkpoint in which ``model``, as a configuration names it, lies; None for any other model."""
+    folder = Path(model)
+    if folder.name != MODEL or len(folder.parts) < 4 or folder.parents[1].name != "checkpoints":
+        return None
+    step = step_number(folder.parent.name)
+    return None if step is None else Origin(folder.parents[2], step)
+
+
+def origins(model: str) -> tuple[list[Origin], str | None]:
+    """The checkpoints behind ``model``, the nearest first, and the model of the first run; None if that is unknown."""
+    found: list[Origin] = []
+    name: str | None = model
+    while name is not None and (origin := origin_of(name)) is not None and origin not in found:
+        found.append(origin)
+        try:
+            name = load_config(origin.run).model
+        except (QuatroError, OSError):
+            name = None
+    return found, name

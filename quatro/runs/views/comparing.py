@@ -17,8 +17,8 @@ from evals.results.labels import labels_of
 from evals.samples.graded import Asked, agreed_grader
 from evals.training_metrics import EVALUATED, evaluation_metrics
 from quatro.config import differing_keys
-from quatro.runs.summary import RunSummary, chosen_metrics, describe_run
 from quatro.runs.tag import Tag
+from quatro.runs.views.summary import RunSummary, chosen_metrics, describe_run
 
 METHOD = "method."
 

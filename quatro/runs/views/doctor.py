@@ -13,15 +13,13 @@ from evals.files.strict_json import parse_row, read_document, read_lines
 from evals.results.document import read_result
 from evals.samples.places import refuse_misplaced
 from quatro.config import load_config
-from quatro.runs.checkpoint import STATE, complete_checkpoints, lost_newest
-from quatro.runs.directory import require_run, step_number
+from quatro.runs.checkpoint import MANIFEST, STATE, complete_checkpoints, is_whole, lost_newest, verify
+from quatro.runs.directory import folder_bytes, require_run, step_number
 from quatro.runs.identity import missing_rollouts, read_config, refuse_changed, refuse_other_config
-from quatro.runs.imported import is_imported
-from quatro.runs.manifest import MANIFEST, is_whole, verify
-from quatro.runs.metrics import read_metrics
+from quatro.runs.metrics import is_imported, read_metrics
 from quatro.runs.resuming import refuse_other_settings, why_finished
 from quatro.runs.status import read_status
-from quatro.runs.summary import RunSummary, describe_or_unreadable, folder_bytes
+from quatro.runs.views.summary import RunSummary, describe_or_unreadable
 
 # In log.txt an error is one record: time, message, and lines without a time up to the next record.
 _TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"

@@ -1,0 +1,1 @@
+"""What is shown of runs and sweeps: read from their folders, never written there. Nothing on disk imports this."""
