@@ -21,8 +21,7 @@ from evals.errors import UsageError
 from quatro.policy.facts import context_limit, stop_ids
 from quatro.policy.loading import load_model
 from quatro.rollout.engine import Engine, EngineKind, Recipe, RolloutProgress, Seeds
-from quatro.rollout.limits import response_limits
-from quatro.rollout.stops import ResponseTexts
+from quatro.rollout.stops import ResponseTexts, response_limits
 from quatro.types import Prompt, Rollout, Sampling
 
 MIN_P = 0.05

@@ -55,7 +55,7 @@ ENGINES = LazyTable(
         "vllm": "quatro.rollout.kinds:Vllm",
         "replay": "quatro.rollout.kinds:Replay",
     },
-    own="quatro.rollout.own:own_engine",
+    own="quatro.rollout.kinds:own_engine",
 )
 # Each is a `PolicyKind` of quatro/policy/kinds.py.
 POLICIES = LazyTable({"local": "quatro.policy.kinds:Local", "deepspeed": "quatro.policy.kinds:DeepSpeed"})

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from evals.errors import DataError, UsageError
-from evals.files.strict_json import shown
+from evals.errors import DataError
 from quatro.types import FinishReason
 
 LONGEST_TOKEN = 256  # characters; vocabularies have runs of 128 spaces
@@ -67,11 +66,14 @@ def read_document(body: bytes | bytearray, kept: Callable[[str], str] = str) -> 
         document = _changed(json.loads(body), kept)
     except (ValueError, RecursionError):
         document = None
-    if not isinstance(document, dict):
-        raise Unanswered("answer", f"status 200 without a JSON object: {words(body)}")
-    if document.get("error"):
-        raise Unanswered("answer", f"status 200 with an error: {words(body)}")
+    if not isinstance(document, dict) or document.get("error"):
+        what = "with an error" if isinstance(document, dict) else "without a JSON object"
+        raise _useless(f"{what}: {words(body)}")
     return document
+
+
+def _useless(what: str) -> Unanswered:
+    return Unanswered("answer", f"status 200 {what}")
 
 
 def _changed(value: Any, kept: Callable[[str], str]) -> Any:
@@ -97,26 +99,11 @@ def read_models(document: Mapping[str, Any]) -> list[Served]:
     """The models of a server's list; raises Unanswered if it is none."""
     cards = document.get("data")
     if not isinstance(cards, list) or not all(isinstance(card, dict) and _text(card, "id") for card in cards):
-        raise Unanswered("answer", "status 200 without a list of models")
+        raise _useless("without a list of models")
     return [
         Served(_text(card, "id") or "", _text(card, "owned_by"), _text(card, "root"), _count(card, "max_model_len"))
         for card in cards
     ]
-
-
-def find_served(models: Sequence[Served], names: Sequence[str], *, where: str) -> Served:
-    """The model that is called one of ``names`` there, or was loaded from it.
-
-    Raises:
-        UsageError: no such model is served; the message lists those that are.
-    """
-    for name in names:
-        for model in models:
-            if name in (model.id, model.root):
-                return model
-    served = ", ".join(shown(model.id) for model in models[:5]) or "no model"
-    more = f" and {len(models) - 5} more" if len(models) > 5 else ""
-    raise UsageError(f"{where} serves {served}{more}, not {names[0]!r}; name one of them with --served-model")
 
 
 def read_answer(
@@ -145,13 +132,16 @@ def read_answer(
     choices = document.get("choices")
     choice = choices[0] if isinstance(choices, list) and len(choices) == 1 else None
     if not isinstance(choice, dict) or choice.get("index") not in (None, 0):
-        raise Unanswered("answer", "status 200 without exactly one response")
-    text = _content(choice.get("message")) if is_chat else choice.get("text")
+        raise _useless("without exactly one response")
+    text, reason, ids = choice.get("text"), choice.get("finish_reason"), choice.get("token_ids")
+    if is_chat:
+        text = _content(choice.get("message"))
     if not isinstance(text, str):
-        raise Unanswered("answer", "status 200 with a response that has no text")
-    reason = choice.get("finish_reason")
+        raise _useless("with a response that has no text")
     if reason not in ("stop", "length"):
-        raise Unanswered("answer", f"a response that ended with {reason!r}, expected 'stop' or 'length'")
+        raise _useless(f"with a response that ended with {reason!r}, expected 'stop' or 'length'")
+    if ids is not None and not (isinstance(ids, list) and all(type(id) is int and 0 <= id < 2**31 for id in ids)):
+        raise _useless("with token ids that are not whole numbers")
     usage = document.get("usage")
     num_prompt, num_tokens = _count(usage, "prompt_tokens") or None, _count(usage, "completion_tokens")
     if text and num_tokens == 0:  # it does not count
@@ -159,12 +149,22 @@ def read_answer(
     if prompt_ids is not None:
         _refuse_other_prompt(prompt_ids, num_prompt, choice.get("prompt_token_ids"))
         num_prompt = len(prompt_ids)
-    token_ids = _token_ids(choice)
-    if token_ids is not None:
-        if num_tokens not in (None, len(token_ids)):
-            raise Unanswered("answer", f"{len(token_ids)} token ids in a response that is said to have {num_tokens}")
-        num_tokens = len(token_ids)
-    _refuse_other_length(text, reason, num_tokens, num_prompt, max_tokens=max_tokens, context=context, is_chat=is_chat)
+    if ids is not None:
+        if num_tokens not in (None, len(ids)):
+            raise _useless(f"with {len(ids)} token ids in a response that is said to have {num_tokens}")
+        num_tokens = len(ids)
+    # A server that does not count cannot have drawn more tokens than its text has bytes, if all of it is there.
+    num_bytes = len(text.encode("utf-8", "replace"))
+    most = num_bytes if num_tokens is None and not is_chat else num_tokens
+    may_fill_context = context is not None and (num_prompt is None or num_prompt + (most or 0) >= context)
+    is_short = reason == "length" and most is not None and most < max_tokens and not may_fill_context
+    if is_short or (num_tokens or 0) > max_tokens or len(text) > LONGEST_TOKEN * (num_tokens or max_tokens):
+        counted = f"{num_bytes} bytes" if num_tokens is None else f"{num_tokens} tokens and {num_bytes} bytes"
+        raise DataError(
+            f"at most {max_tokens} tokens were asked for, and a response ended with {reason!r} after {counted}; the "
+            "server has a limit of its own: change it there, or sample with --max-tokens at or below it"
+        )
+    token_ids = None if ids is None else tuple(ids)
     fingerprint = _text(document, "system_fingerprint")
     return Answer(text, cast(FinishReason, reason), token_ids, num_tokens, num_prompt, fingerprint)
 
@@ -178,29 +178,6 @@ def _refuse_other_prompt(sent: Sequence[int], num_read: int | None, read: Any) -
         )
 
 
-def _refuse_other_length(
-    text: str,
-    reason: str,
-    num_tokens: int | None,
-    num_prompt: int | None,
-    *,
-    max_tokens: int,
-    context: int | None,
-    is_chat: bool,
-) -> None:
-    """A server that does not count cannot have drawn more tokens than its text has bytes, if all of it is there."""
-    num_bytes = len(text.encode("utf-8", "replace"))
-    most = num_bytes if num_tokens is None and not is_chat else num_tokens
-    may_fill_context = context is not None and (num_prompt is None or num_prompt + (most or 0) >= context)
-    is_short = reason == "length" and most is not None and most < max_tokens and not may_fill_context
-    if is_short or (num_tokens or 0) > max_tokens or len(text) > LONGEST_TOKEN * (num_tokens or max_tokens):
-        counted = f"{num_bytes} bytes" if num_tokens is None else f"{num_tokens} tokens and {num_bytes} bytes"
-        raise DataError(
-            f"at most {max_tokens} tokens were asked for, and a response ended with {reason!r} after {counted}; the "
-            "server has a limit of its own: change it there, or sample with --max-tokens at or below it"
-        )
-
-
 def _content(message: Any) -> Any:
     """Null where a server refused or only reasoned, which makes an empty response; a list of parts is no text."""
     if not isinstance(message, dict):
@@ -209,15 +186,6 @@ def _content(message: Any) -> Any:
         raise DataError(f"a message of the role {role!r} came back, expected 'assistant'")
     content = message.get("content")
     return "" if content is None else content
-
-
-def _token_ids(choice: Mapping[str, Any]) -> tuple[int, ...] | None:
-    ids = choice.get("token_ids")
-    if ids is None:
-        return None
-    if not isinstance(ids, list) or not all(type(id) is int and 0 <= id < 2**31 for id in ids):
-        raise Unanswered("answer", "status 200 with token ids that are not whole numbers")
-    return tuple(ids)
 
 
 def _text(block: Any, name: str) -> str | None:

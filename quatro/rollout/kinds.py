@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evals.errors import UsageError
+from evals.files.own_code import file_of, import_own
 from evals.samples.reading import read_samples
 from quatro.config import packages
 from quatro.policy.facts import context_limit, stop_ids
 from quatro.policy.loading import load_model, load_shape
 from quatro.rollout.engine import Engine, EngineKind, Recipe
-from quatro.rollout.limits import check_temperature
+from quatro.rollout.stops import check_temperature
 
 if TYPE_CHECKING:
     from quatro.policy.base import Policy
@@ -28,8 +30,7 @@ class Transformers(EngineKind):
     def open(recipe: Recipe, tokenizer: Any, policy: Policy | None = None) -> Engine:
         import torch
 
-        from quatro.rollout.transformers import TransformersEngine
-        from quatro.rollout.transformers_copy import CopyEngine
+        from quatro.rollout.transformers import CopyEngine, TransformersEngine
 
         limits: dict[str, Any] = {"max_batch_rows": recipe.rows_at_once, "max_batch_tokens": recipe.cache_tokens}
         if policy is None:
@@ -120,3 +121,18 @@ class Replay(EngineKind):
         from quatro.rollout.replay import ReplayEngine
 
         return ReplayEngine(Path(recipe.replay_file or ""), tokenizer)
+
+
+def own_engine(spec: str) -> type[EngineKind]:
+    """The class that ``spec`` names, `module:Class`.
+
+    Raises:
+        UsageError: it cannot be imported, or is no engine; names the file to look at.
+    """
+    kind: Any = import_own(spec, "engine")
+    if EngineKind not in getattr(kind, "__mro__", ()) or kind.open is EngineKind.open:
+        raise UsageError(
+            f"engine {spec!r} is {kind!r:.80}; expected a class with `open` that is derived from "
+            f"quatro.rollout.engine.EngineKind. Look at {file_of(spec)}"
+        )
+    return kind  # type: ignore[no-any-return]

@@ -26,20 +26,10 @@ from anyio.from_thread import start_blocking_portal
 
 from evals.errors import DataError, MissingError, QuatroError, UsageError
 from evals.files.strict_json import shown
-from quatro.rollout.answers import (
-    Answer,
-    Served,
-    Unanswered,
-    find_served,
-    read_answer,
-    read_document,
-    read_models,
-    words,
-)
+from quatro.rollout.answers import Answer, Served, Unanswered, read_answer, read_document, read_models, words
 from quatro.rollout.endpoint import KEYS, SECRET_LENGTH, Endpoint, without_key
 from quatro.rollout.engine import Arrival, Seeds
-from quatro.rollout.limits import response_limits
-from quatro.rollout.stops import REPLACEMENT, before_stop
+from quatro.rollout.stops import REPLACEMENT, before_stop, response_limits
 from quatro.types import Prompt, Rollout, Sampling
 
 logger = logging.getLogger(__name__)
@@ -71,7 +61,7 @@ def _certificates() -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
-class _Request(NamedTuple):
+class _Wanted(NamedTuple):
     """Response ``row`` to prompt number ``number``."""
 
     number: int
@@ -79,6 +69,17 @@ class _Request(NamedTuple):
     prompt: Prompt
     seed: int
     max_tokens: int
+
+
+class Request(NamedTuple):
+    """What a server is asked, and how patiently; ``about`` names it in errors."""
+
+    method: str
+    path: str
+    limit_s: float
+    most_tries: int = MOST_TRIES
+    body: Mapping[str, Any] | None = None
+    about: str = ""
 
 
 class Server:
@@ -98,12 +99,12 @@ class Server:
                 certificates that cannot be read.
         """
         url = f"{self.endpoint.base_url}/"
+        key = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         try:
             assert httpx.URL(url).host  # only then is it looked at
             return httpx.AsyncClient(
                 base_url=url,
-                headers={"Accept-Encoding": "identity"}
-                | ({"Authorization": f"Bearer {self._key}"} if self._key else {}),
+                headers={"Accept-Encoding": "identity", **key},
                 limits=httpx.Limits(max_connections=self.endpoint.concurrency),
                 timeout=httpx.Timeout(None, connect=CONNECT_LIMIT_S),
                 verify=_certificates(),
@@ -114,81 +115,70 @@ class Server:
             ) from None
 
     def find_model(self, names: Sequence[str]) -> Served:
-        """What the server says of the model that is called one of ``names`` there.
+        """What the server says of the model that is called one of ``names`` there, or was loaded from it.
 
         Raises:
-            UsageError: it serves no such model.
+            UsageError: it serves no such model; the message lists those that it serves.
             MissingError: it does not answer, or wants a key.
         """
 
         async def ask() -> list[Served]:
             async with self.client() as client:
-                return await self.ask(
-                    client, "GET", "models", read_models, limit_s=FIRST_LIMIT_S, most_tries=FIRST_TRIES
-                )
+                return await self.ask(client, Request("GET", "models", FIRST_LIMIT_S, FIRST_TRIES), read_models)
 
         with start_blocking_portal() as portal:  # a thread of its own: a notebook's has a loop already
             models = portal.call(ask)
-        return find_served(models, names, where=self.where)
+        for name in names:
+            for model in models:
+                if name in (model.id, model.root):
+                    return model
+        served = ", ".join(shown(model.id) for model in models[:5]) or "no model"
+        more = f" and {len(models) - 5} more" if len(models) > 5 else ""
+        raise UsageError(f"{self.where} serves {served}{more}, not {names[0]!r}; name one of them with --served-model")
 
-    async def ask(
-        self,
-        client: httpx.AsyncClient,
-        method: str,
-        path: str,
-        read: Callable[[Mapping[str, Any]], T],
-        *,
-        limit_s: float,
-        most_tries: int = MOST_TRIES,
-        body: Mapping[str, Any] | None = None,
-        about: str = "",
-        seed: int = 0,
-    ) -> T:
+    async def ask(self, client: httpx.AsyncClient, request: Request, read: Callable[[Mapping[str, Any]], T]) -> T:
         """What ``read`` makes of the answer; asked again where it raises Unanswered or the server fails.
-
-        ``about`` names the request in errors; ``seed`` spreads the tries of requests that failed together.
 
         Raises:
             UsageError: the server refuses the request.
             MissingError: it still fails after all tries, or wants another key.
             DataError: what ``read`` raises, or it has given no usable answer after all tries.
         """
-        jitter = random.Random(seed)
         tries: Counter[str] = Counter()
         while True:
             try:
-                return read(read_document(await self._once(client, method, path, body, limit_s, about), self.kept))
+                return read(read_document(await self._once(client, request), self.kept))
             except Unanswered as failure:
                 kind, said = failure.kind, self._shown(str(failure))
                 tries[kind] += 1
-                wait_s = wait_before(tries.total() + 1, jitter.random(), failure.retry_after_s)
-                if tries[kind] >= MOST_TRIES_OF.get(kind, most_tries) or wait_s > LONGEST_RETRY_AFTER_S:
-                    raise self._given_up(kind, said, tries.total(), wait_s, about) from None
+                wait_s = wait_before(tries.total() + 1, random.random(), failure.retry_after_s)
+                if tries[kind] >= MOST_TRIES_OF.get(kind, request.most_tries) or wait_s > LONGEST_RETRY_AFTER_S:
+                    waits = f" and asks to wait for {wait_s:.0f} s" if wait_s > LONGEST_RETRY_AFTER_S else ""
+                    advice = "Nothing that was drawn is lost: the same command draws the rest once the server answers"
+                    if kind == "answer" and not request.about:  # a page for people
+                        advice = ADDRESS_ADVICE
+                    raise (DataError if kind == "answer" else MissingError)(
+                        f"{self.where} gave no response{request.about} in {tries.total()} tries{waits}; at last: "
+                        f"{said}. {advice}"
+                    ) from None
             except DataError as error:
-                raise DataError(f"{self.where}{about}: {self._shown(str(error))}") from None
+                raise DataError(f"{self.where}{request.about}: {self._shown(str(error))}") from None
             if not self.retries[kind]:
                 logger.warning("%s: %s; it is asked again", self.where, said)
             self.retries[kind] += 1
             await asyncio.sleep(wait_s)
 
-    async def _once(
-        self,
-        client: httpx.AsyncClient,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None,
-        limit_s: float,
-        about: str,
-    ) -> bytearray:
+    async def _once(self, client: httpx.AsyncClient, request: Request) -> bytearray:
         """The body of the answer if its status is 200."""
-        # httpx would not write half a surrogate pair, which a problem may hold.
-        content = None if body is None else json.dumps(body).encode("ascii")
-        headers = {"Content-Type": "application/json"} if body is not None else {}
+        content, headers = None, {}
+        if request.body is not None:
+            # httpx would not write half a surrogate pair, which a problem may hold.
+            content, headers = json.dumps(request.body).encode("ascii"), {"Content-Type": "application/json"}
         answer = bytearray()
         try:
             async with (
-                asyncio.timeout(limit_s),
-                client.stream(method, path, content=content, headers=headers) as response,
+                asyncio.timeout(request.limit_s),
+                client.stream(request.method, request.path, content=content, headers=headers) as response,
             ):
                 encoding = response.headers.get("Content-Encoding", "identity")
                 if encoding.strip().lower() not in ("", "identity"):  # a few kB of it may unfold to all memory
@@ -198,7 +188,7 @@ class Server:
                     if len(answer) > MOST_BYTES:
                         raise Unanswered("answer", f"an answer of more than {MOST_BYTES:,} bytes")
         except TimeoutError:
-            raise Unanswered("timeout", f"no answer within {limit_s:g} s") from None
+            raise Unanswered("timeout", f"no answer within {request.limit_s:g} s") from None
         except httpx.RequestError as error:
             raise Unanswered("connection", f"{type(error).__name__}: {error}".rstrip(": ")) from None
         status = response.status_code
@@ -207,33 +197,22 @@ class Server:
         if status in (408, 429) or status >= 500:
             raise Unanswered(str(status), f"status {status}: {words(answer)}", retry_after(response.headers))
         goes_to = f" (it redirects to {response.headers['Location']})" if "Location" in response.headers else ""
-        raise self._refusal(status, self._shown(words(answer) + goes_to), about)
+        raise self._refusal(status, self._shown(words(answer) + goes_to), request.about)
 
     def _refusal(self, status: int, said: str, about: str) -> QuatroError:
-        refused = f"{self.where} refuses the request{about} with status {status} and says: {said}"
+        kind: type[QuatroError] = UsageError
+        advice = "change the option that it does not take, or leave it out"
         if status in (401, 403):
-            return MissingError(f"{refused}; set the right key in {KEYS[0]}")
-        if 300 <= status < 400 or status in (404, 405):
-            return UsageError(f"{refused}; {ADDRESS_ADVICE}")
-        if "top_k" in said:
-            return UsageError(f"{refused}; it draws from all tokens only: leave --top-k out")
-        return UsageError(f"{refused}; change the option that it does not take, or leave it out")
-
-    def _given_up(self, kind: str, said: str, num_tries: int, wait_s: float, about: str) -> QuatroError:
-        waits = f" and asks to wait for {wait_s:.0f} s" if wait_s > LONGEST_RETRY_AFTER_S else ""
-        error = DataError if kind == "answer" else MissingError
-        advice = "Nothing that was drawn is lost: the same command draws the rest once the server answers"
-        if kind == "answer" and not about:  # a page for people
+            kind, advice = MissingError, f"set the right key in {KEYS[0]}"
+        elif 300 <= status < 400 or status in (404, 405):
             advice = ADDRESS_ADVICE
-        return error(f"{self.where} gave no response{about} in {num_tries} tries{waits}; at last: {said}. {advice}")
+        elif "top_k" in said:
+            advice = "it draws from all tokens only: leave --top-k out"
+        return kind(f"{self.where} refuses the request{about} with status {status} and says: {said}; {advice}")
 
     def _shown(self, said: str) -> str:
         """What a server says may be long and may repeat the key, which must not be cut in two before it is found."""
-        return self.hidden(said)[:MOST_SHOWN]
-
-    def hidden(self, said: str) -> str:
-        """``said`` for a message."""
-        return without_key(said, self._key)
+        return without_key(said, self._key)[:MOST_SHOWN]
 
     def kept(self, text: str) -> str:
         """``text`` for a file: without a key that is one, which the server may have put into it."""
@@ -290,15 +269,15 @@ class ServerSampler:
         limits = [sampling.max_new_tokens] * len(prompts)
         if self._tokenizer is not None:
             limits = response_limits(prompts, sampling.max_new_tokens, context=self._served.max_model_len)
-        requests = (
-            _Request(number, row, prompts[number], seed, limits[number])
+        wanted = (
+            _Wanted(number, row, prompts[number], seed, limits[number])
             for number, row_seeds in enumerate(seeds)
             for row, seed in enumerate(row_seeds)
         )
         texts: list[set[str]] = [set() for _ in prompts]
         arrivals: SimpleQueue[Arrival | None] = SimpleQueue()  # None: there is no more
         with start_blocking_portal() as portal:  # leaving it cancels what is under way
-            drawing = portal.start_task_soon(self._draw, requests, sampling, arrivals.put)
+            drawing = portal.start_task_soon(self._draw, wanted, sampling, arrivals.put)
             drawing.add_done_callback(lambda _: arrivals.put(None))
             is_over = False
             while not is_over:
@@ -325,12 +304,12 @@ class ServerSampler:
             self._told.add(kind)
             logger.warning("%s: %s", self._server.where, said)
 
-    async def _draw(self, requests: Iterator[_Request], sampling: Sampling, arrive: Callable[[Arrival], None]) -> None:
+    async def _draw(self, wanted: Iterator[_Wanted], sampling: Sampling, arrive: Callable[[Arrival], None]) -> None:
         async with self._server.client() as client:
 
             async def work() -> None:
-                for request in requests:  # shared: each takes the next one
-                    arrive(self._arrival(request, await self._ask(client, request, sampling), sampling))
+                for one in wanted:  # shared: each takes the next one
+                    arrive(self._arrival(one, await self._ask(client, one, sampling), sampling))
 
             try:
                 async with asyncio.TaskGroup() as group:
@@ -339,41 +318,39 @@ class ServerSampler:
             except BaseExceptionGroup as errors:
                 raise errors.exceptions[0] from None
 
-    async def _ask(self, client: httpx.AsyncClient, request: _Request, sampling: Sampling) -> Answer:
-        form = self._server.endpoint.form
+    async def _ask(self, client: httpx.AsyncClient, wanted: _Wanted, sampling: Sampling) -> Answer:
+        form, prompt = self._server.endpoint.form, wanted.prompt
 
         def read(document: Mapping[str, Any]) -> Answer:
             answer = read_answer(
                 document,
                 model=self._served.id,
-                max_tokens=request.max_tokens,
+                max_tokens=wanted.max_tokens,
                 context=self._served.max_model_len,
                 is_chat=form == "chat",
-                prompt_ids=request.prompt.token_ids if form == "ids" else None,
+                prompt_ids=prompt.token_ids if form == "ids" else None,
             )
             self._refuse_other_text(answer, sampling.stop)
             return answer
 
-        return await self._server.ask(
-            client,
+        request = Request(
             "POST",
             self._server.endpoint.path,
-            read,
-            limit_s=LIMIT_S + LIMIT_PER_TOKEN_S * request.max_tokens,
-            body=self.body(request.prompt, request.seed, request.max_tokens, sampling),
-            about=f" for {request.prompt.id!a} of {request.prompt.benchmark}",
-            seed=request.seed,
+            LIMIT_S + LIMIT_PER_TOKEN_S * wanted.max_tokens,
+            body=self._body(wanted, sampling),
+            about=f" for {prompt.id!a} of {prompt.benchmark}",
         )
+        return await self._server.ask(client, request, read)
 
-    def body(self, prompt: Prompt, seed: int, max_tokens: int, sampling: Sampling) -> dict[str, Any]:
-        """What is sent for one response; ``seed`` has 64 bits."""
-        form = self._server.endpoint.form
+    def _body(self, wanted: _Wanted, sampling: Sampling) -> dict[str, Any]:
+        """What is sent for one response."""
+        form, prompt = self._server.endpoint.form, wanted.prompt
         body: dict[str, Any] = {
             "model": self._served.id,
-            "max_tokens": max_tokens,
+            "max_tokens": wanted.max_tokens,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
-            "seed": seed >> (64 - SEED_BITS),
+            "seed": wanted.seed >> (64 - SEED_BITS),
         }
         if form == "chat":
             body["messages"] = json.loads(prompt.text)
@@ -399,17 +376,17 @@ class ServerSampler:
         # The last token may be the stop token, which a server does not show.
         readings = (before_stop(self._decode(some), stop) for some in (ids, ids[:-1]))
         if _letters(before_stop(answer.text, stop)) not in map(_letters, readings):
-            here, there = (shown(self._server.hidden(text)) for text in (self._decode(ids), answer.text))
+            here, there = shown(self._server.kept(self._decode(ids))), shown(answer.text)
             raise DataError(f"token ids came back that read {here} here, beside the text {there}; {OTHER_MODEL}")
 
     def _decode(self, ids: list[int]) -> str:
         text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
         return text
 
-    def _arrival(self, request: _Request, answer: Answer, sampling: Sampling) -> Arrival:
+    def _arrival(self, wanted: _Wanted, answer: Answer, sampling: Sampling) -> Arrival:
         if answer.system_fingerprint is not None and len(self.fingerprints) < MOST_FINGERPRINTS:
             self.fingerprints.add(answer.system_fingerprint[:MOST_SHOWN])
-        self._tell_odd(request.prompt, answer)
+        self._tell_odd(wanted.prompt, answer)
         whole = answer.text
         if answer.token_ids is not None and self._tokenizer is not None:
             self.num_with_ids += 1
@@ -417,16 +394,12 @@ class ServerSampler:
         else:
             self.num_as_text += 1
         text = before_stop(whole, sampling.stop)
-        reason = answer.finish_reason if text == whole else "stop"
-        return Arrival(
-            request.number, request.row, Rollout(answer.token_ids or (), text, reason), answer.num_tokens or 0
-        )
+        rollout = Rollout(answer.token_ids or (), text, answer.finish_reason if text == whole else "stop")
+        return Arrival(wanted.number, wanted.row, rollout, answer.num_tokens or 0)
 
     def _tell_odd(self, prompt: Prompt, answer: Answer) -> None:
         if answer.num_tokens is None:
-            self._tell(
-                "uncounted", "it does not say how many tokens a response has, so one that it cuts may go unnoticed"
-            )
+            self._tell("uncounted", "it does not say how many tokens a response has: it may cut one unnoticed")
         num_characters = sum(map(str.isalnum, prompt.problem))
         if answer.num_prompt is not None and answer.num_prompt * MOST_PER_TOKEN < num_characters:
             self._tell(

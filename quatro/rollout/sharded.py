@@ -9,7 +9,7 @@ import os
 import signal
 import traceback
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -108,9 +108,9 @@ class _Worker:
         self.number = number
         context = multiprocessing.get_context("spawn")
         self.connection, other = context.Pipe()
-        self.process: BaseProcess = context.Process(target=_serve, args=(make, other), name=f"engine-{number}")
-        with _environment(environment):
-            self.process.start()
+        arguments = (make, dict(environment), other)
+        self.process: BaseProcess = context.Process(target=_serve, args=arguments, name=f"engine-{number}")
+        self.process.start()
         other.close()
 
     def send(self, *request: Any) -> None:
@@ -136,8 +136,9 @@ class _Worker:
         )
 
 
-def _serve(make: Callable[[], Sampler], connection: Connection) -> None:
+def _serve(make: Callable[[], Sampler], environment: Mapping[str, str], connection: Connection) -> None:
     """Answers requests until the other end is closed."""
+    os.environ.update(environment)  # CUDA reads which devices it may see when it is first used
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; ours to end is `close`
 
     def report(num_finished: int, num_tokens: int) -> None:
@@ -167,18 +168,3 @@ def _stop_all(workers: list[_Worker]) -> None:
             worker.process.kill()
             worker.process.join()
     workers.clear()
-
-
-@contextlib.contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """A child inherits the environment as it is when it starts, before anything of torch is imported in it."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

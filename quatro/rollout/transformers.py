@@ -20,10 +20,9 @@ from quatro.config.sizes import CPU_SIZES
 from quatro.policy.facts import context_limit
 from quatro.rollout.decoding import Decoding, Reporter, Request
 from quatro.rollout.engine import Engine, RolloutProgress, Seeds
-from quatro.rollout.limits import response_limits
 from quatro.rollout.pools import plan_pools
 from quatro.rollout.slot_model import SlotModel
-from quatro.rollout.stops import ResponseTexts
+from quatro.rollout.stops import ResponseTexts, response_limits
 from quatro.types import Prompt, Rollout, Sampling
 
 
@@ -104,6 +103,17 @@ class TransformersEngine(Engine):
             for pool in pools:
                 Decoding(self._slots, pool, request).run()
         return [[rollout for rollout in group if rollout is not None] for group in results]
+
+
+class CopyEngine(TransformersEngine):
+    """Samples from ``model``, a whole copy of a policy whose weights are in shards; `sync` takes them over."""
+
+    @torch.no_grad()
+    def sync(self, named_weights: Callable[[], Iterator[tuple[str, Tensor]]]) -> Mapping[str, float]:
+        own = dict(self.model.named_parameters())
+        for name, weight in named_weights():
+            own[name].copy_(weight)
+        return {}
 
 
 @contextmanager

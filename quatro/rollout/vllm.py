@@ -21,10 +21,9 @@ from torch import Tensor
 from evals.errors import DivergedError, MissingError, UsageError
 from quatro.config import packages
 from quatro.rollout.engine import Engine, RolloutProgress, Seeds
-from quatro.rollout.limits import check_temperature, response_limits
 from quatro.rollout.probe import Probe
 from quatro.rollout.process_state import keeping_process_group, process_unchanged
-from quatro.rollout.stops import ResponseTexts
+from quatro.rollout.stops import ResponseTexts, check_temperature, response_limits
 from quatro.types import FinishReason, Prompt, Rollout, Sampling
 
 logger = logging.getLogger(__name__)

@@ -19,8 +19,8 @@ from quatro.policy.facts import EXTRA_STOP_TOKENS, vocabulary_size
 from quatro.policy.loading import load_model_config, load_tokenizer
 from quatro.policy.model_files import require_tokenizer
 from quatro.rollout.endpoint import FORMS, Endpoint, PromptForm, api_key, key_name, without_key
-from quatro.rollout.limits import check_temperature
 from quatro.rollout.prompts import make_prompt, to_prompts
+from quatro.rollout.stops import check_temperature
 from quatro.sample.benchmark import refuse_long_prompts
 from quatro.sample.engines import Opened, tell_unused_chat_template
 from quatro.sample.settings import add_answers
