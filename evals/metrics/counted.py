@@ -198,7 +198,7 @@ def count_samples(
     plan = plan_reading(paths, asked)
     return Counted(
         lambda: grade_planned(plan, benchmarks=benchmarks, asked=asked, jobs=jobs, on_progress=on_progress),
-        shelf_of(plan, benchmarks, {**asked.given(), "first": str(asked.first)}),
+        shelf_of(plan, benchmarks, {**asked.given, "first": str(asked.first)}),
     )
 
 

@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 from evals.benchmarks.catalogue import registry
 from evals.benchmarks.fetching import cache_folder
 from evals.files.whole import write_bytes
-from evals.samples.graded import Reading
-from evals.samples.graded_copies import FileState, file_state
+from evals.samples.graded import FileState, Reading, file_state
 
 _log = logging.getLogger(__name__)
 

@@ -1,17 +1,16 @@
-"""Samples of code: where the tests of a problem are found, and what the sandbox's verdict makes of a grade."""
+"""Samples of code: where the tests of a problem are found, and the grades that they get in the sandbox.
+
+What runs programs, and what reads benchmarks, is imported only where samples are of code.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from evals.benchmarks.catalogue import registry
-from evals.benchmarks.code import row_of
-from evals.benchmarks.loading import local_problems
-from evals.benchmarks.problems import content_hash
-from evals.code.grading import Answer, CodeGrade
 from evals.errors import DataError
 from evals.files.strict_json import read_document, refuse, shown
 from evals.files.whole import file_digest, file_stem, write_whole
@@ -75,6 +74,9 @@ def tested_problems(rows: Sequence[Sample], files: Sequence[Path]) -> dict[tuple
     Raises:
         DataError: a problem has them in none of these places, has others beside another file, or they cannot be read.
     """
+    from evals.benchmarks.code import row_of
+    from evals.benchmarks.loading import local_problems
+
     beside = long_values(files)
     copies: dict[str, dict[str, Extra]] = {}
     found: dict[tuple[str, str], Extra] = {}
@@ -131,6 +133,9 @@ def tests_digests(file: Path, benchmarks: Iterable[str]) -> dict[str, str]:
 
     They are those beside it, and those of this machine's copies of ``benchmarks``.
     """
+    from evals.benchmarks.loading import local_problems
+    from evals.benchmarks.problems import content_hash
+
     beside = problems_beside(file)
     found = {BESIDE: file_digest(beside).hexdigest()} if beside is not None else {}
     return found | {name: content_hash(problems) for name in benchmarks if (problems := local_problems(name))}
@@ -143,18 +148,41 @@ def looked_up(rows: Sequence[Sample], file: Path) -> list[str]:
     return sorted({row.benchmark for row in open_rows if (values_file(row.benchmark), row.id) not in beside})
 
 
-def answer_of(row: Sample, problem: Extra) -> Answer:
-    """The sample as the grader of code takes it."""
-    return Answer((row.benchmark, row.id), row.completion, problem, problem["problem"] or row.prompt)
+def sandbox_here() -> str:
+    """What programs are isolated by on this machine; see `evals.code.grading.isolation`."""
+    from evals.code.grading import isolation
+
+    return isolation()
 
 
-def code_grade(found: CodeGrade) -> Grade:
-    """The verdicts as a grade. A program that crashes, or takes too much memory or output, is incorrect."""
-    if found.program is None:
-        return Grade(False, "no_answer", None, "extraction", "no program in the completion")
-    verdicts = {name: one.status for name, one in found.verdicts.items()}
-    if found.failed is None:
-        return Grade(True, "correct", found.program, "sandbox", verdicts=verdicts)
-    name, verdict = found.failed
-    detail = f"{name}: {verdict.status}: {verdict.detail}"
-    return Grade(False, _OUTCOMES.get(verdict.status, "incorrect"), found.program, "sandbox", detail, verdicts)
+def grade_code(
+    rows: Sequence[Sample], files: Sequence[Path], jobs: int | None, on_progress: Callable[[int, int], None] | None
+) -> list[Grade]:
+    """A grade for each row: its program must pass all tests. One that crashes, or needs too much, is incorrect.
+
+    Raises:
+        DataError: as `tested_problems`.
+        MissingError: programs cannot be isolated on this machine.
+    """
+    from evals.code.grading import Answer, CodeGrader
+
+    problems = tested_problems(rows, files)
+    answers = []
+    for row in rows:
+        problem = problems[row.benchmark, row.id]
+        answers.append(Answer((row.benchmark, row.id), row.completion, problem, problem["problem"] or row.prompt))
+    with CodeGrader(workers=jobs or 0) as grader:
+        found = grader.grade(answers, on_progress)
+    grades = []
+    for one in found:
+        verdicts = {name: verdict.status for name, verdict in one.verdicts.items()}
+        if one.program is None:
+            grades.append(Grade(False, "no_answer", None, "extraction", "no program in the completion"))
+        elif one.failed is None:
+            grades.append(Grade(True, "correct", one.program, "sandbox", verdicts=verdicts))
+        else:
+            name, verdict = one.failed
+            detail = f"{name}: {verdict.status}: {verdict.detail}"
+            outcome = _OUTCOMES.get(verdict.status, "incorrect")
+            grades.append(Grade(False, outcome, one.program, "sandbox", detail, verdicts))
+    return grades

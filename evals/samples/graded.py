@@ -1,24 +1,30 @@
 """Samples, each with its grade, which comes from a graded copy of the file, from the rows, or from a grader here.
 
-A file of a run is replaced by its graded copy (`quatro eval grade RUN`) if that copy was made from these samples.
+A graded file holds samples with `correct` and `outcome`, and has a note beside it that says of which samples, by which
+grader, with which settings and tests it was made. `quatro eval grade RUN` makes one for each samples file of a run,
+which takes the file's place wherever samples are measured. As soon as one of these things is another, the graded file
+is stale: it is not used, and grading makes it anew.
 """
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from evals.code.grading import isolation
 from evals.errors import DataError, UsageError
 from evals.files.own_code import is_own
-from evals.grading import GRADER_VERSION, Grade, Policy
-from evals.grading.extraction import ExtractionPolicy
+from evals.files.strict_json import read_document
+from evals.files.whole import file_digest, write_whole
+from evals.grading import GRADER_VERSION, OUTCOMES, Grade
 from evals.results.document import GraderInfo
-from evals.samples.graded_copies import Note, graded_copy, note_of
+from evals.samples.about import GRADED_HERE, agreed_grader, grader_info
+from evals.samples.agreement import Agreement, agreements
+from evals.samples.code import BESIDE, looked_up, sandbox_here, tests_digests
 from evals.samples.graders import (
     GAVE_UP,
     GradingSettings,
@@ -27,36 +33,29 @@ from evals.samples.graders import (
     missing_box_hint,
     own_sources,
     refuse_infra_errors,
+    with_grade,
 )
-from evals.samples.own_grader import OWN
+from evals.samples.own_grader import OWN, changed_since
 from evals.samples.places import refuse_misplaced
 from evals.samples.reading import read_samples, sample_files
 from evals.samples.types import Sample, Samples
 
-_HERE = ", graded here"
+_SETTINGS = tuple(one.name for one in fields(GradingSettings))
 
 
 @dataclass(frozen=True)
 class Asked:
-    """How to grade. None means as graded copies were, else the default.
+    """How to grade: the settings that were ``given`` by name, else those of graded copies, else the default.
 
     Where ``may_grade`` is false, a row without a grade is refused. ``first`` takes this many samples of each problem.
     """
 
-    policy: Policy | None = None
-    extraction: ExtractionPolicy | None = None
-    grader: str | None = None
+    given: Mapping[str, Any] = field(default_factory=dict)
     may_grade: bool = True
-    thinking: str | None = None
     first: int | None = None
 
-    def given(self) -> dict[str, str]:
-        """The settings that were asked for by name."""
-        values = {field.name: getattr(self, field.name) for field in fields(GradingSettings)}
-        return {name: value for name, value in values.items() if value is not None}
-
     def settings(self) -> GradingSettings:
-        return GradingSettings(self.policy or "strict", self.extraction or "boxed", self.grader, self.thinking)
+        return GradingSettings(**self.given)
 
     def settings_of(self, file: Path) -> GradingSettings:
         """What was asked for, else what ``file``, or its graded copy in a run, was graded with, else the default.
@@ -66,15 +65,14 @@ class Asked:
         """
         copy = graded_copy(file)
         note = note_of(file) or (copy if copy is not None and not copy.stale else None)
-        known = {field.name: note.grader.get(field.name) for field in fields(GradingSettings)} if note else {}
+        known = {name: value for name in _SETTINGS if note and (value := note.grader.get(name)) is not None}
         self.refuse_forgotten(note)
-        chosen: dict[str, Any] = {name: value for name, value in (known | self.given()).items() if value is not None}
-        return GradingSettings(**chosen)
+        return GradingSettings(**{**known, **self.given})
 
     def refuse_forgotten(self, *notes: Note | None) -> None:
         """Raises UsageError if a user's own function graded a file that is graded again, and no grader was named."""
         for note in notes:
-            grader = note.grader.get("grader") if note is not None and self.grader is None else None
+            grader = note.grader.get("grader") if note is not None and "grader" not in self.given else None
             if note is not None and isinstance(grader, str) and is_own(grader):
                 raise UsageError(
                     f"{note.file} was graded by {grader}. This is code, run only if you name it: add --grader {grader} "
@@ -83,7 +81,7 @@ class Asked:
 
     def differs_from(self, grader: Mapping[str, Any]) -> str:
         """The first setting in which ``grader`` differs from what was asked for, in words; empty if there is none."""
-        for name, value in self.given().items():
+        for name, value in self.given.items():
             if grader.get(name) != value:
                 usual = "by benchmark" if name == "grader" else "not set"
                 return f"{name} {grader.get(name) or usual}, not {value}"
@@ -109,9 +107,26 @@ def plan_reading(paths: Sequence[Path], asked: Asked) -> Reading:
     `refuse_misplaced` says which these are.
     """
     sources = [file for path in paths for file in sample_files(Path(path))]
-    for file in sources:
+    copies: dict[Path, Path] = {}
+    notes: list[Note] = []
+    warnings: list[str] = []
+    for file in dict.fromkeys(sources):
         refuse_misplaced(file)
-    copies, notes, warnings = _graded_copies(sources, asked)
+        note, copy = note_of(file), graded_copy(file)
+        if note is not None and note.stale:
+            warnings.append(f"{file} {note.stale}: the grades in its rows are used, and their grader is unknown")
+        elif note is not None:
+            notes.append(note)
+        if copy is None:
+            continue
+        difference = asked.differs_from(copy.grader)
+        if copy.stale or difference:
+            asked.refuse_forgotten(copy)
+            reason = copy.stale or f"was graded with {difference}"
+            warnings.append(f"{copy.file} {reason}: it is ignored, and {file} is graded anew")
+        else:
+            copies[file] = copy.file
+            notes.append(copy)
     return Reading(paths, [copies.get(file, file) for file in sources], copies, notes, warnings)
 
 
@@ -163,7 +178,7 @@ def grade_planned(
     """`read_graded` of files that were looked for already; raises as it does."""
     samples = read_samples(plan.paths, benchmarks=benchmarks, instead=plan.copies, first=asked.first)
     samples = replace(samples, rows=asked.settings().without_thoughts(samples.rows))
-    said_by = {str(note.file): _info(note.grader) for note in plan.notes if note.file in samples.files}
+    said_by = {str(note.file): grader_info(note.grader) for note in plan.notes if note.file in samples.files}
     ungraded = [file for file in samples.files if str(file) not in said_by]
     chosen = [place for place, row in enumerate(samples.rows) if id is None or row.id == id]
     open_places = [place for place in chosen if samples.rows[place].correct is None]
@@ -176,18 +191,18 @@ def grade_planned(
     if not asked.may_grade:
         Samples.graded(samples)
     settings = asked.settings()
-    grades = grade_rows(open_rows, **settings.of_rows(), files=samples.files, jobs=jobs, on_progress=on_progress)
+    grades = grade_rows(open_rows, settings=settings, files=samples.files, jobs=jobs, on_progress=on_progress)
     refuse_infra_errors((row, found.outcome) for row, found in zip(open_rows, grades, strict=True))
     log_failures(grades)
     hints = _hints(plan.paths, open_rows, grades, settings)
     rows = list(samples.rows)
     for place, found in zip(open_places, grades, strict=True):
         rows[place] = replace(rows[place], correct=found.correct)
-    here = f"{ungraded[0] if ungraded else samples.files[0]}{_HERE}"
-    sandbox = isolation() if any(grade.verdicts for grade in grades) else None
+    here = f"{ungraded[0] if ungraded else samples.files[0]}{GRADED_HERE}"
+    sandbox = sandbox_here() if any(grade.verdicts for grade in grades) else None
     sources = own_sources(open_rows, grades, settings.grader)
     made_by = {"version": GRADER_VERSION, **settings.recorded(), "sandbox": sandbox, "own_graders": sources}
-    grader = agreed_grader({**said_by, here: _info(made_by)})
+    grader = agreed_grader({**said_by, here: grader_info(made_by)})
     is_lasting = all(found.stage not in ("sandbox", OWN) and found.outcome not in GAVE_UP for found in grades)
     warnings = [*samples.warnings, *plan.warnings, *hints]
     return Graded(replace(samples, rows=rows, warnings=warnings), grader, is_lasting)
@@ -199,79 +214,11 @@ def _grader_of_rows(samples: Samples) -> GraderInfo:
     return GraderInfo(**({"sandbox": " and ".join(sorted(sandboxes))} if sandboxes else {}))
 
 
-def agreed_grader(said_by: Mapping[str, GraderInfo]) -> GraderInfo:
-    """The one grader of all files. ``said_by`` has the grader of each by name; unknown ones are passed over.
-
-    A file without code has no sandbox, and goes with any; so does one that no grader of the user's own judged.
-
-    Raises:
-        DataError: two differ; both files and what they say are named.
-    """
-    agreed: dict[str, Any] = {}
-    sources: dict[str, str] = {}
-    first = ""
-    for file, grader in said_by.items():
-        own = grader.model_dump()
-        if grader.version is None:
-            continue
-        for spec, digest in (own.pop("own_graders", None) or {}).items():
-            if sources.setdefault(spec, digest) != digest:
-                raise DataError(
-                    f"{first} and {file} were graded by two versions of {spec}, so their numbers do not compare; grade "
-                    "them alike with `quatro eval grade FILES -o DIR`"
-                )
-        sandbox = agreed.get("sandbox", own.get("sandbox"))
-        if first and {**own, "sandbox": own.get("sandbox", sandbox)} != {**agreed, "sandbox": sandbox}:
-            raise DataError(
-                f"{first} ({_words(agreed)}) and {file} ({_words(own)}) were graded differently, so "
-                f"their numbers do not compare; grade them alike: `{_alike((first, file), (agreed, own))}`"
-            )
-        agreed, first = {**own, **agreed}, first or file
-    return GraderInfo(**agreed | ({"own_graders": sources} if sources else {}))
-
-
-def _alike(names: Sequence[str], graders: Sequence[Mapping[str, str | None]]) -> str:
-    """The command that grades two files alike: with each setting that one of them has and that is not the default."""
-    defaults = {**GradingSettings().recorded(), "thinking": None}
-    chosen = {
-        setting: next((value for one in graders if (value := one.get(setting)) not in (None, usual)), None)
-        for setting, usual in defaults.items()
-    }
-    options = [word for setting, value in chosen.items() if value is not None for word in (f"--{setting}", value)]
-    files = [name.removesuffix(_HERE) for name in names]
-    return shlex.join(["quatro", "eval", "grade", *files, *options, "-o", "graded-alike"])
-
-
-def _graded_copies(sources: Sequence[Path], asked: Asked) -> tuple[dict[Path, Path], list[Note], list[str]]:
-    """Graded copies by samples file, notes of all graded files to be read, and warnings about those that are not."""
-    copies: dict[Path, Path] = {}
-    notes: list[Note] = []
-    warnings: list[str] = []
-    for file in dict.fromkeys(sources):
-        own = note_of(file)
-        if own is not None and own.stale:
-            warnings.append(f"{file} {own.stale}: the grades in its rows are used, and their grader is unknown")
-        elif own is not None:
-            notes.append(own)
-        copy = graded_copy(file)
-        if copy is None:
-            continue
-        difference = asked.differs_from(copy.grader)
-        if copy.stale or difference:
-            asked.refuse_forgotten(copy)
-            reason = copy.stale or f"was graded with {difference}"
-            warnings.append(f"{copy.file} {reason}: it is ignored, and {file} is graded anew")
-        else:
-            copies[file] = copy.file
-            notes.append(copy)
-    return copies, notes, warnings
-
-
 def _refuse_idle(asked: Asked, ungraded: Sequence[Path], notes: Sequence[Note]) -> None:
     """Raises UsageError if settings were asked for that would be ignored."""
-    if not asked.given():
+    if not asked.given:
         return
-    options = [word for name, value in asked.given().items() for word in (f"--{name}", value)]
+    options = [word for name, value in asked.given.items() for word in (f"--{name}", value)]
     found = [
         (note.file, f"was graded with {difference}")
         for note in notes
@@ -297,12 +244,211 @@ def _hints(
     ]
 
 
-def _info(grader: Mapping[str, Any]) -> GraderInfo:
-    """The head's entry: version, policy, and the settings that are not the default."""
-    defaults = {"extraction": "boxed", "grader": None, "thinking": None, "sandbox": None, "own_graders": None}
-    unusual = {key: grader[key] for key, value in defaults.items() if grader.get(key, value) != value}
-    return GraderInfo(version=grader["version"], policy=grader["policy"], **unusual)
+class FileState(NamedTuple):
+    """What a file held when it was looked at."""
+
+    size: int
+    mtime_ns: int
+    sha256: str
+
+    def is_still_that_of(self, file: Path) -> bool:
+        """Whether nobody has written to ``file`` since, as far as its size and time tell."""
+        status = file.stat()
+        return (status.st_size, status.st_mtime_ns) == (self.size, self.mtime_ns)
 
 
-def _words(grader: Mapping[str, str | None]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in grader.items())
+def file_state(file: Path) -> FileState:
+    """The state of ``file``; what is written while it is read makes it another one."""
+    status = file.stat()
+    return FileState(status.st_size, status.st_mtime_ns, _sha256(file))
+
+
+class Note(NamedTuple):
+    """The note beside a graded file. ``stale`` says why the file cannot be used; it is empty if the file can.
+
+    ``grader`` holds the version, policy, extraction, grader (None: the registry's choice), sandbox and own graders of
+    the grading, ``state`` is that of the file, and ``said`` the whole note.
+    """
+
+    file: Path
+    grader: Mapping[str, Any]
+    stale: str = ""
+    state: FileState | None = None
+    said: Mapping[str, Any] = {}
+
+
+def note_of(graded: Path, source: Path | None = None) -> Note | None:
+    """The note of a graded file, compared with the file, and with the samples in ``source``; None if there is no note.
+
+    What is not here has not changed: whoever only reads grades need have neither tests nor own graders.
+    """
+    path = _note_path(graded)
+    if not path.is_file():
+        return None
+    said = _read_note(path)
+    grader = said.get("grader")
+    if not isinstance(grader, dict) or not all(isinstance(grader.get(key), str) for key in ("version", "policy")):
+        return Note(graded, {}, f"has a note that cannot be read ({path.name})")
+    state = file_state(graded)
+    found = {**grader, "sandbox": said.get("sandbox"), "own_graders": said.get("own_graders")}
+    return Note(graded, found, _why_stale(said, graded, state, source), state, said)
+
+
+def _why_stale(said: Mapping[str, Any], graded: Path, state: FileState, source: Path | None) -> str:
+    """What decided about the grades and is another one now, in words; empty if nothing is."""
+    if said.get("graded_sha256") != state.sha256:
+        return "was changed after it was graded"
+    if changed := changed_since(said.get("own_graders")):
+        return f"was graded by {changed}, which was changed since"
+    if said.get("sandbox") is not None:
+        tests = known if isinstance(known := said.get("tests"), dict) else {}
+        here = tests_digests(source or graded, [name for name in tests if name != BESIDE])
+        if any(tests.get(name) != digest for name, digest in here.items()):
+            return "was graded with other tests"
+    if source is None:
+        return ""
+    if said.get("samples_sha256") != _sha256(source):
+        return "was made of other samples"
+    if (version := said["grader"]["version"]) != GRADER_VERSION:
+        return f"was made by another version of quatro (grader {version}, not {GRADER_VERSION})"
+    return _older_sandbox(said["sandbox"]) if said.get("sandbox") is not None else ""
+
+
+def _older_sandbox(made_in: object) -> str:
+    """Compares versions alone: who reads what was run in a sandbox elsewhere may have none here."""
+    from evals.sandbox import VERSION
+
+    _, _, version = str(made_in).partition(", version ")
+    return (
+        "" if version == str(VERSION) else f"was made by another version of quatro (sandbox {version}, not {VERSION})"
+    )
+
+
+def graded_copy(source: Path) -> Note | None:
+    """The graded copy of a run's samples file, stale if ``source`` has changed since; None if there is none."""
+    target = _target(source, None) if _run_of(source) is not None else None
+    if target is None or not target.is_file():
+        return None
+    return note_of(target, source) or Note(target, {}, "has no note that says how it was made")
+
+
+@dataclass(frozen=True)
+class GradedFile:
+    """What became of one samples file; ``outcomes`` counts its rows, ``agreements`` compares with scores they held."""
+
+    source: Path
+    target: Path
+    outcomes: Mapping[str, int]
+    was_done: bool
+    warnings: Sequence[str] = ()
+    agreements: Sequence[Agreement] = ()
+
+    @property
+    def num_rows(self) -> int:
+        return sum(self.outcomes.values())
+
+
+def plan(paths: Sequence[Path], out: Path | None) -> list[tuple[Path, Path]]:
+    """(samples file, graded file) for every file that ``paths`` name.
+
+    Files in a run (``samples/<tag>/<benchmark>.jsonl``) go to its ``graded/<tag>/`` unless ``out`` says otherwise.
+
+    Raises:
+        UsageError: a file is in no run and ``out`` is missing, ``out`` is a file, or two would have the same name.
+        DataError: a path does not exist or holds no samples.
+    """
+    if out is not None and out.exists() and not out.is_dir():
+        raise UsageError(f"-o {out} is a file; name a folder, which will hold a graded file for each samples file")
+    targets: dict[Path, Path] = {}
+    for path in paths:
+        for source in sample_files(path):
+            target = _target(source, out)
+            if target.resolve() == source.resolve():
+                raise UsageError(f"{source} would be overwritten by its graded copy; choose another folder with -o DIR")
+            if target in targets and targets[target] != source:
+                raise UsageError(
+                    f"{targets[target]} and {source} would both become {target}; grade them into different folders"
+                )
+            targets[target] = source
+    return [(source, target) for target, source in targets.items()]
+
+
+def grade_file(
+    source: Path,
+    target: Path,
+    settings: GradingSettings,
+    *,
+    jobs: int | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> GradedFile:
+    """Grades every row of ``source`` into ``target``; both it and its note appear whole or not at all.
+
+    What would come out the same is left as it is. Code is graded again in another sandbox.
+
+    Raises:
+        DataError: a row breaks the samples contract, or cannot be graded.
+        MissingError: a row is code, and programs cannot be isolated on this machine.
+        OSError: ``target`` cannot be written.
+    """
+    grader = {"version": GRADER_VERSION, **settings.recorded()}
+    note = note_of(target, source) if target.is_file() else None
+    is_by_this = note is not None and not note.stale and note.said["grader"] == grader
+    if note is not None and is_by_this and (note.grader["sandbox"] is None or note.grader["sandbox"] == sandbox_here()):
+        known = [Agreement(**one) for one in note.said.get("agreements", ())]
+        return GradedFile(source, target, note.said["outcomes"], was_done=True, agreements=known)
+    made_by: dict[str, Any] = {"schema": 1, "grader": grader, "samples_sha256": _sha256(source), "sandbox": None}
+    samples = read_samples([source])
+    rows = settings.without_thoughts(samples.rows)
+    grades = grade_rows(rows, settings=settings, files=[source], jobs=jobs, on_progress=on_progress)
+    if any(grade.verdicts for grade in grades):
+        made_by |= {"sandbox": sandbox_here(), "tests": tests_digests(source, looked_up(rows, source))}
+    if (sources := own_sources(rows, grades, settings.grader)) is not None:
+        made_by["own_graders"] = sources
+    counts = Counter(grade.outcome for grade in grades)
+    outcomes: dict[str, int] = {name: counts[name] for name in OUTCOMES}
+    path = _note_path(target)
+    path.unlink(missing_ok=True)
+    write_whole(target, (with_grade(row, found).to_json_line() for row, found in zip(rows, grades, strict=True)))
+    found = agreements(samples.rows, [bool(grade.correct) for grade in grades])
+    document = {**made_by, "outcomes": outcomes, "graded_sha256": _sha256(target)}
+    document["agreements"] = [one._asdict() for one in found]
+    # Last, so that a note means a complete file. Failures of this machine deserve another try: no note.
+    if not counts["infra_error"]:
+        write_whole(path, [json.dumps(document, indent=2).encode("utf-8") + b"\n"])
+    return GradedFile(source, target, outcomes, was_done=False, warnings=samples.warnings, agreements=found)
+
+
+def _note_path(graded: Path) -> Path:
+    return graded.with_name(f"{graded.name.removesuffix('.gz').removesuffix('.jsonl')}.grading.json")
+
+
+def _target(source: Path, out: Path | None) -> Path:
+    name = f"{source.name.removesuffix('.gz').removesuffix('.jsonl')}.jsonl"
+    run = _run_of(source)
+    if run is None:
+        if out is None:
+            raise UsageError(f"{source} is in no run directory; name a folder for graded files with -o DIR")
+        return out / name
+    return (out or run / "graded") / source.parent.resolve().relative_to((run / "samples").resolve()) / name
+
+
+def _run_of(source: Path) -> Path | None:
+    """The run directory whose ``samples`` folder holds ``source``."""
+    for folder in source.resolve().parents:
+        if folder.name == "samples" and (folder.parent / "config.yaml").is_file():
+            return folder.parent
+    return None
+
+
+def _read_note(note: Path) -> dict[str, Any]:
+    try:
+        found = read_document(note)
+    except (OSError, DataError):  # absent or damaged: the file is graded again
+        return {}
+    counts = found.get("outcomes")
+    is_sound = isinstance(counts, dict) and all(type(counts.get(name)) is int for name in OUTCOMES)
+    return found if is_sound else {}
+
+
+def _sha256(file: Path) -> str:
+    return file_digest(file).hexdigest()

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from evals.benchmarks.catalogue import GRADERS, JUDGED_AS, Kind, is_grader, kind_of
 from evals.errors import DataError, UsageError
@@ -16,10 +15,9 @@ from evals.files.strict_json import shown
 from evals.grading import Grade, Outcome, Policy, grade_many
 from evals.grading.extraction import ExtractionPolicy
 from evals.grading.thinking import THOUGHT, split_thought
-from evals.samples.code import answer_of, code_grade, tested_problems
-from evals.samples.gym import grade_tasks
+from evals.samples.code import grade_code
 from evals.samples.math_verify import MATH_VERIFY, math_verify_grades
-from evals.samples.own_grader import OWN, own_grader, sources_of
+from evals.samples.own_grader import OWN, Verdict, own_grader, sources_of
 from evals.samples.types import Sample
 
 _log = logging.getLogger(__name__)
@@ -44,10 +42,6 @@ class GradingSettings:
         """The settings for a note; markers of thoughts stand in it only where there are some."""
         return {name: value for name, value in vars(self).items() if name != "thinking" or value is not None}
 
-    def of_rows(self) -> dict[str, Any]:
-        """The settings that `grade_rows` takes, of rows that `without_thoughts` has gone over."""
-        return {name: value for name, value in vars(self).items() if name != "thinking"}
-
     def without_thoughts(self, rows: Sequence[Sample]) -> Sequence[Sample]:
         """The rows with their thoughts apart, in a column of their own."""
         return rows if self.thinking is None else [_without_thought(row, self.thinking) for row in rows]
@@ -63,18 +57,16 @@ def _without_thought(row: Sample, markers: str) -> Sample:
 def grade_rows(
     rows: Sequence[Sample],
     *,
-    policy: Policy = "strict",
-    extraction: ExtractionPolicy = "boxed",
-    grader: str | None = None,
+    settings: GradingSettings | None = None,
     files: Sequence[Path] = (),
     jobs: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[Grade]:
-    """A grade for each row, whatever its ``correct`` says, by the grader of its benchmark (or by ``grader``).
+    """A grade for each row, whatever its ``correct`` says, by the grader of its benchmark (or by the settings').
 
-    A row whose thought is unfinished has no answer. ``policy`` and ``extraction`` concern maths; ``files`` are those
-    that the rows come from, beside which tests of code may lie. ``jobs`` processes share the work (None: one a usable
-    core), and ``on_progress(done, total)`` counts what takes time: different answers, programs, and isolated checkers.
+    A row whose thought is unfinished has no answer; `without_thoughts` went over the rows. ``files`` are those that the
+    rows come from, beside which tests of code may lie. ``jobs`` processes share the work (None: one a usable core), and
+    ``on_progress(done, total)`` counts what takes time: different answers, programs, and isolated checkers.
 
     Raises:
         UsageError: there is no such grader, or it is math and a row has no answer.
@@ -83,52 +75,68 @@ def grade_rows(
         DataError: a row is not the countdown problem that its benchmark says, or is code and its tests are not there,
             or does not say which item of reasoning-gym it answers.
     """
-    if grader is not None and not (is_grader(grader) or grader == MATH_VERIFY):
-        raise UsageError(f"unknown grader {grader!r}; choose {', '.join(GRADERS)}, or your own as module:function")
-    kinds = graders_of(rows, grader)
-    own = {kind: own_grader(kind) for kind in kinds.values() if is_own(kind)}
+    settings = settings or GradingSettings()
+    if settings.grader is not None and not (is_grader(settings.grader) or settings.grader == MATH_VERIFY):
+        raise UsageError(
+            f"unknown grader {settings.grader!r}; choose {', '.join(GRADERS)}, or your own as module:function"
+        )
+    kinds = graders_of(rows, settings.grader)
     grades: dict[int, Grade] = {}
-    maths, code, tasks = [], [], []
+    places: dict[str, list[int]] = {}
     for index, row in enumerate(rows):
-        kind = kinds[row.benchmark]
         if not row.completion and row.extra.get(THOUGHT):
             grades[index] = Grade(False, "no_answer", None, "extraction", "the thought is unfinished")
-        elif kind in own:
-            is_right = own[kind](row.completion, row.answer, f"sample {row.sample_index} of {shown(row.id)}")
-            grades[index] = Grade(is_right, "correct" if is_right else "incorrect", None, OWN)
+        else:
+            has_tests = row.answer is None and settings.grader is None and kinds[row.benchmark] in ("math", "code")
+            places.setdefault("code" if has_tests else kinds[row.benchmark], []).append(index)
+    for kind in sorted(places, key=lambda kind: _ORDER.get(kind, 0)):
+        chosen = [rows[index] for index in places[kind]]
+        if is_own(kind):
+            judge = own_grader(kind)
+            found = [_grade_own(row, judge) for row in chosen]
         elif kind == "countdown":
-            grades[index] = _grade_countdown(row)
+            found = [_grade_countdown(row) for row in chosen]
         elif kind == "reasoning-gym":
-            tasks.append(index)
-        elif kind == "code" or (row.answer is None and grader is None):
-            code.append(index)
+            from evals.samples.gym import grade_tasks
+
+            found = grade_tasks(chosen, files, jobs, on_progress)
+        elif kind == "code":
+            found = grade_code(chosen, files, jobs, on_progress)
         else:
-            if row.answer is None:
-                raise UsageError(
-                    f"--grader {grader}: {row.benchmark} {shown(row.id)} has no reference answer; leave the option out"
-                )
-            if not str(row.answer).strip():
-                raise DataError(
-                    f"{row.benchmark} {shown(row.id)} has an empty reference answer: nothing can be correct; "
-                    "add the answer, or leave the problem out"
-                )
-            maths.append(index)
-    if tasks:
-        chosen = [rows[index] for index in tasks]
-        grades.update(zip(tasks, grade_tasks(chosen, files, jobs, on_progress), strict=True))
-    if code:
-        chosen = [rows[index] for index in code]
-        grades.update(zip(code, _grade_code(chosen, files, jobs, on_progress), strict=True))
-    if maths:
-        if grader is None:
-            _warn_of_tests([rows[index] for index in maths])
-        pairs = ((rows[index].completion, rows[index].answer) for index in maths)
-        if grader == MATH_VERIFY:
-            found = math_verify_grades(pairs, extraction)
-        else:
-            found = grade_many(pairs, policy=policy, extraction=extraction, on_progress=on_progress)
-        grades.update(zip(maths, found, strict=True))
+            found = _grade_maths(chosen, settings, on_progress)
+        grades.update(zip(places[kind], found, strict=True))
     return [grades[index] for index in range(len(rows))]
+
+
+# What takes long is graded last.
+_ORDER = {"reasoning-gym": 1, "code": 2, "math": 3, MATH_VERIFY: 3}
+
+
+def _grade_maths(
+    rows: Sequence[Sample], settings: GradingSettings, on_progress: Callable[[int, int], None] | None
+) -> list[Grade]:
+    for row in rows:
+        if row.answer is None:
+            raise UsageError(
+                f"--grader {settings.grader}: {row.benchmark} {shown(row.id)} has no reference answer; leave the "
+                "option out"
+            )
+        if not str(row.answer).strip():
+            raise DataError(
+                f"{row.benchmark} {shown(row.id)} has an empty reference answer: nothing can be correct; "
+                "add the answer, or leave the problem out"
+            )
+    if settings.grader is None:
+        _warn_of_tests(rows)
+    pairs = ((row.completion, row.answer) for row in rows)
+    if settings.grader == MATH_VERIFY:
+        return math_verify_grades(pairs, settings.extraction)
+    return grade_many(pairs, policy=settings.policy, extraction=settings.extraction, on_progress=on_progress)
+
+
+def _grade_own(row: Sample, judge: Verdict) -> Grade:
+    is_right = judge(row.completion, row.answer, f"sample {row.sample_index} of {shown(row.id)}")
+    return Grade(is_right, "correct" if is_right else "incorrect", None, OWN)
 
 
 def graders_of(rows: Sequence[Sample], grader: str | None) -> dict[str, str]:
@@ -189,17 +197,6 @@ def _grade_countdown(row: Sample) -> Grade:
     check_answer(row.answer, row.id, row.benchmark)
     why = fault(str(row.answer), row.completion, row.finish_reason)
     return Grade(not why, "incorrect" if why else "correct", row.completion, "countdown", detail=why)
-
-
-def _grade_code(
-    rows: Sequence[Sample], files: Sequence[Path], jobs: int | None, on_progress: Callable[[int, int], None] | None
-) -> list[Grade]:
-    from evals.code.grading import CodeGrader
-
-    problems = tested_problems(rows, files)
-    with CodeGrader(workers=jobs or 0) as grader:
-        found = grader.grade([answer_of(row, problems[row.benchmark, row.id]) for row in rows], on_progress)
-    return [code_grade(one) for one in found]
 
 
 def with_grade(row: Sample, found: Grade) -> Sample:

@@ -15,7 +15,7 @@ from evals.metrics.counted import Counted
 from evals.metrics.pairing import namesakes
 from evals.metrics.passk_ucc import passk_result, ucc_result
 from evals.results.document import About, Result, Row, SamplingInfo
-from evals.samples.graded import agreed_grader
+from evals.samples.about import agreed_grader
 from evals.samples.types import Samples
 from evals.similarity.setting import Setting
 

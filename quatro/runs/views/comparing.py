@@ -14,7 +14,8 @@ from evals.metrics.comparing import compare_passk
 from evals.metrics.counted import Counted, count_samples
 from evals.results.comparison import Comparison
 from evals.results.labels import labels_of
-from evals.samples.graded import Asked, agreed_grader
+from evals.samples.about import agreed_grader
+from evals.samples.graded import Asked
 from evals.training_metrics import EVALUATED, evaluation_metrics
 from quatro.config import differing_keys
 from quatro.runs.tag import Tag

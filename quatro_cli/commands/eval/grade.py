@@ -25,8 +25,7 @@ USUAL = ("correct", "incorrect", "no_answer")  # outcomes that the table always 
 
 if TYPE_CHECKING:
     from evals.grading import Grade
-    from evals.samples.graded import Asked
-    from evals.samples.graded_copies import GradedFile
+    from evals.samples.graded import Asked, GradedFile
     from evals.samples.graders import GradingSettings
     from evals.samples.types import Sample
 
@@ -97,7 +96,7 @@ def grade(
 
 
 def _grade(files: list[Path], out: Path | None, asked: Asked, *, jobs: int | None, dry_run: bool, json: bool) -> None:
-    from evals.samples.graded_copies import grade_file, note_of, plan
+    from evals.samples.graded import grade_file, note_of, plan
     from evals.samples.graders import missing_box_hint
 
     settings, planned = asked.settings(), plan(files, out)
@@ -192,7 +191,7 @@ def _explain(
             words = [f"{name} {value}" for name, value in settings.recorded().items() if value is not None]
             output.info(f"{file}: explained as it was graded, with {', '.join(words)}")
         rows = settings.without_thoughts(rows)
-        grades = grade_rows(rows, **settings.of_rows(), files=[file], jobs=jobs)
+        grades = grade_rows(rows, settings=settings, files=[file], jobs=jobs)
         entries += [
             {"file": str(file), **_entry(row, found)}
             for row, found in zip(rows, grades, strict=True)

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import typer
 
@@ -169,7 +169,8 @@ def asked_for(
             raise usage_error(f"{option} {value!r}: expected {', '.join(known[:-1])} or {known[-1]}")
     if thinking is not None:
         check_markers(thinking)
-    return Asked(cast(Any, policy), cast(Any, extraction), grader, thinking=thinking, first=first)
+    given = {"policy": policy, "extraction": extraction, "grader": grader, "thinking": thinking}
+    return Asked({name: value for name, value in given.items() if value is not None}, first=first)
 
 
 def require(files: list[Path]) -> None:
@@ -222,7 +223,7 @@ def counted_samples(
 
 def two_counted(paths: tuple[Path, Path], benchmarks: list[str], **how: Any) -> tuple[Counted, Counted, About]:
     """`counted_samples` of both, and the head of a document about the second; raises DataError if graders differ."""
-    from evals.samples.graded import agreed_grader
+    from evals.samples.about import agreed_grader
 
     (a, about_a), (b, about_b) = (counted_samples([path], benchmarks, **how) for path in paths)
     agreed_grader({str(path): about["grader"] for path, about in zip(paths, (about_a, about_b), strict=True)})

@@ -148,7 +148,7 @@ def side_by_side(
       quatro eval side-by-side cold.jsonl hot.jsonl --label cold --label hot --ci -o hot.json
     """
     from evals.results.labels import labels_of
-    from evals.samples.graded import agreed_grader
+    from evals.samples.about import agreed_grader
     from evals.tables.side_by_side import Side, temperature_result
 
     how = clustering(similarity, threshold, linkage, tokens)

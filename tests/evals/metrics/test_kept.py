@@ -13,8 +13,7 @@ from evals.errors import DataError
 from evals.metrics import counted, counting, kept
 from evals.metrics.counted import Counted, count_samples
 from evals.metrics.passk_ucc import passk_result, ucc_result
-from evals.samples.graded import Asked
-from evals.samples.graded_copies import grade_file
+from evals.samples.graded import Asked, grade_file
 from evals.samples.graders import GradingSettings
 
 FOUR = ["tfidf", "rouge-l", "jaccard", "edit"]
@@ -176,8 +175,8 @@ def test_the_code_of_every_room_of_evals_is_in_the_key(monkeypatch, tmp_path):
 
 def test_grades_made_here_are_kept_with_how_they_were_made(tmp_path, reads):
     path = write(tmp_path / "raw.jsonl", correct=None)
-    strict, last = passk(path), passk(path, asked=Asked(extraction="last-number"))
-    assert (passk(path), passk(path, asked=Asked(extraction="last-number"))) == (strict, last)
+    strict, last = passk(path), passk(path, asked=Asked({"extraction": "last-number"}))
+    assert (passk(path), passk(path, asked=Asked({"extraction": "last-number"}))) == (strict, last)
     assert '"extraction": "last-number"' in last
     assert len(reads) == 2
 

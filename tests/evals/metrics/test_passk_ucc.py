@@ -15,7 +15,7 @@ from evals.metrics.passk_ucc import passk_result, ucc_result
 from evals.results.document import GraderInfo, Result, read_result
 from evals.samples.about import about_samples
 from evals.samples.graded import read_graded
-from evals.samples.graders import grade_rows
+from evals.samples.graders import GradingSettings, grade_rows
 from evals.samples.reading import read_samples
 from evals.samples.types import Sample, Samples
 
@@ -241,7 +241,7 @@ def test_infra_errors_are_refused(tmp_path):
 
 
 def is_right(sample, **how):
-    return grade_rows([sample], **how)[0].correct
+    return grade_rows([sample], settings=GradingSettings(**how))[0].correct
 
 
 def test_the_benchmark_chooses_its_grader():

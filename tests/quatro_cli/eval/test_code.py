@@ -127,7 +127,7 @@ def test_graded_code_is_graded_again_in_another_sandbox(tmp_path, monkeypatch):
     file = write(tmp_path / "in")
     assert quatro("eval", "grade", file, "-o", tmp_path / "out").exit_code == 0
     assert "done already" in quatro("eval", "grade", file, "-o", tmp_path / "out").output
-    monkeypatch.setattr("evals.samples.graded_copies.isolation", lambda: "full, version 99")
+    monkeypatch.setattr("evals.samples.graded.sandbox_here", lambda: "full, version 99")
     assert "written" in quatro("eval", "grade", file, "-o", tmp_path / "out").output
 
 
