@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import os
@@ -10,14 +9,13 @@ import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from evals.benchmarks.catalogue import find_benchmark
 from evals.errors import DataError, QuatroError, UsageError
 from evals.files.strict_json import read_document
-from evals.files.whole import fsync_directory, naming, write_bytes, write_text
+from evals.files.whole import fsync_directory, naming, write_text
 from evals.results.document import Result, read_result
 from quatro.config import Config
 from quatro.export.model_card import Facts, model_card
@@ -39,8 +37,6 @@ Dtype = Literal["float32", "bfloat16", "float16"]
 DTYPES: tuple[Dtype, ...] = ("float32", "bfloat16", "float16")
 ExportProgress = Callable[[int, int], None]  # (bytes on the disk, bytes in all)
 
-_CHUNK_BYTES = 1 << 20
-SPARE_BYTES = 1 << 20  # for the card and what a file system needs of its own
 # Where transformers notes the folder that something was loaded from: a path of this machine.
 _ORIGIN_KEYS = ("_name_or_path", "name_or_path")
 
@@ -89,8 +85,6 @@ def export_model(
     if (note := checkpoint.unfinished_note(found)) is not None:
         logger.warning(note)
     final.parent.mkdir(parents=True, exist_ok=True)
-    _refuse_full_disk(_num_bytes(found.model, dtype) + SPARE_BYTES, final.parent)
-    _remove_rubbish(final)
     unfinished = final.with_name(f".{final.name}.{os.getpid()}.tmp")
     try:
         unfinished.mkdir()
@@ -98,9 +92,7 @@ def export_model(
         facts = gather_facts(run, config, found.step, name=final.name, dtype=stored, is_inside=found.is_inside)
         write_text(unfinished / "README.md", model_card(facts))
         fsync_directory(unfinished)
-        os.rename(
-            unfinished, final
-        )  # takes the place of an empty folder, and fails if somebody has filled it meanwhile
+        os.rename(unfinished, final)  # over an empty folder; it fails if somebody has filled that meanwhile
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
@@ -117,71 +109,24 @@ def refuse_present(folder: Path) -> None:
         raise UsageError(f"{folder} {kind}, and nothing is overwritten: name another with -o, or remove it first")
 
 
-def _num_bytes(model: Path, dtype: str | None) -> int:
-    """Bytes of the weights as they will be written; the other files are small."""
-    if _is_copied(model, dtype):
-        return sum(path.stat().st_size for path in model.rglob("*"))
-    import torch
-
-    from quatro.policy.loading import load_shape
-
-    itemsize: int = getattr(torch, dtype or _stored_format(model)).itemsize
-    return sum(parameter.numel() for parameter in load_shape(str(model)).parameters()) * itemsize
-
-
-def _refuse_full_disk(needed: int, parent: Path) -> None:
-    """Refuse a full disk before half an hour of copying; if it fills up meanwhile, the writes fail."""
-    free = shutil.disk_usage(parent).free
-    if free < needed:
-        message = f"No space left on device ({needed:,} bytes are needed, {free:,} are free)"
-        raise OSError(errno.ENOSPC, message, str(parent))
-
-
-def _remove_rubbish(final: Path) -> None:
-    """Remove what killed exports to the same folder have left."""
-    for path in final.parent.iterdir():
-        match = re.fullmatch(re.escape(f".{final.name}.") + "([0-9]+)[.]tmp", path.name)
-        if match and not _is_alive(int(match.group(1))):
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return pid != os.getpid()  # our own name, from an earlier process with the same id
-
-
-# ---- the model
-
-
-def _stored_format(model: Path) -> str:
-    """The number format that the weights of a whole model have; float32 where an adapter is merged."""
-    if (model / ADAPTER_CONFIG).is_file():
-        return "float32"
-    config = read_document(model / "config.json", allow_non_finite=True)
-    return str(config.get("dtype") or config.get("torch_dtype") or "float32")
-
-
-def _is_copied(model: Path, dtype: str | None) -> bool:
-    """Whether the files of a whole model are taken as they are: that needs neither torch nor the model's memory."""
-    return dtype is None and not (model / ADAPTER_CONFIG).is_file()
-
-
 def _write_model(source: Path, target: Path, dtype: str | None, progress: ExportProgress | None) -> str:
-    """Write the model of a folder, an adapter merged into its base; returns the number format of the weights."""
-    stored = dtype or _stored_format(source)
-    if _is_copied(source, dtype):
+    """Write the model of a folder, an adapter merged into its base; returns the number format of the weights.
+
+    Without ``dtype`` the files of a whole model are copied, which needs neither torch nor the model's memory.
+    """
+    is_adapter, stored = (source / ADAPTER_CONFIG).is_file(), "float32"
+    if not is_adapter:
+        config = read_document(source / "config.json", allow_non_finite=True)
+        stored = str(config.get("dtype") or config.get("torch_dtype") or stored)
+    if is_adapter or dtype is not None:
+        _write_converted(source, target, stored, dtype or stored)
+        stored = dtype or stored
+    else:
         for path in (path for path in source.rglob("*") if path.is_file()):
             copy = target / path.relative_to(source)
             copy.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("rb") as stream:
-                write_bytes(copy, iter(partial(stream.read, _CHUNK_BYTES), b""))
-    else:
-        _write_converted(source, target, stored)
+            with naming(copy):
+                shutil.copyfile(path, copy)
     done = 0
     files = [path for path in sorted(target.rglob("*")) if path.is_file()]
     total = sum(path.stat().st_size for path in files)
@@ -199,13 +144,13 @@ def _write_model(source: Path, target: Path, dtype: str | None, progress: Export
     return stored
 
 
-def _write_converted(source: Path, target: Path, dtype: str) -> None:
+def _write_converted(source: Path, target: Path, stored: str, dtype: str) -> None:
     import torch
 
     from quatro.policy.loading import load_model, load_tokenizer
     from quatro.policy.local import save_folder
 
-    model = load_model(str(source), getattr(torch, _stored_format(source)), "cpu")
+    model = load_model(str(source), getattr(torch, stored), "cpu")
     for name, parameter in model.named_parameters():
         parameter.data = _cast(parameter.data, getattr(torch, dtype), name)
     save_folder(model, target, load_tokenizer(str(source)))
@@ -242,6 +187,7 @@ def gather_facts(run: Path, config: Config, step: int, *, name: str, dtype: str,
     Raises:
         DataError: metrics.jsonl cannot be read.
     """
+    data = find_benchmark(config.data.prompts)
     return Facts(
         name=name,
         config=config,
@@ -249,7 +195,7 @@ def gather_facts(run: Path, config: Config, step: int, *, name: str, dtype: str,
         dtype=dtype,
         is_inside=is_inside,
         base_model=_base_model(config.model),
-        datasets=_datasets(config.data.prompts),
+        datasets=[data.hub[0].id] if data is not None and data.hub else [],
         rows=[row for row in read_metrics(run) if row["step"] <= step],
         results=_results(run, step, is_inside=is_inside),
         environment=read_environment(run),
@@ -257,22 +203,13 @@ def gather_facts(run: Path, config: Config, step: int, *, name: str, dtype: str,
 
 
 def _base_model(model: str) -> str | None:
-    """The id on the Hub of ``model``, or of the model below the adapter that it is."""
+    """The id on the Hub of ``model``, or of the model below the adapter that it is; None for a folder or embedded."""
     try:
-        return _hub_id(base_of(model))
+        base = base_of(model)
     except QuatroError:  # it was there when the run began
         return None
-
-
-def _hub_id(model: str) -> str | None:
-    """``model`` if it is an id on the Hub; None for a folder of this machine and an embedded model."""
-    is_id = re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", model, re.ASCII) is not None
-    return model if is_id and not Path(model).exists() else None
-
-
-def _datasets(prompts: str) -> list[str]:
-    entry = find_benchmark(prompts)
-    return [entry.hub[0].id] if entry is not None and entry.hub else []
+    is_id = re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", base, re.ASCII) is not None
+    return base if is_id and not Path(base).exists() else None
 
 
 def _results(run: Path, step: int, *, is_inside: bool) -> list[tuple[str, Result]]:

@@ -1,21 +1,30 @@
-"""The README.md of an exported model: what was trained how, on what, with which outcome. Text from facts, no files."""
+"""The README.md of an exported model: what was trained how, on what, with which outcome. Text from facts, no files.
+
+Untrusted words stay words in its Markdown.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evals.benchmarks.problems import FILE_ENDINGS
 from evals.benchmarks.prompts import PLACE, TEMPLATES, Message, messages
 from evals.files.metric_rows import with_base
+from evals.results.document import Result, Row
+from evals.tables.formats import markdown_text
+from evals.tables.titles import rows_in_order, title_of
 from evals.text import visible
 from evals.training_metrics import TRAINING_METRICS, evaluation_metrics
 from quatro.config import Config, leaves
-from quatro.export.card_results import FoundResults, model_index, results_section
-from quatro.export.card_text import code, fence, is_number, number, plain, scalar, table
+
+if TYPE_CHECKING:
+    from huggingface_hub import EvalResult
 
 METHOD_TITLES = {"quatro": "QUATRO"}
 PAPER = '"QUATRO: Query-Adaptive Trust Region Policy Optimization for LLM Fine-tuning" (Lee et al., 2026)'
@@ -47,7 +56,7 @@ class Facts:
     base_model: str | None = None
     datasets: Sequence[str] = ()
     rows: Sequence[Mapping[str, Any]] = ()
-    results: FoundResults = ()
+    results: Sequence[tuple[str, Result]] = ()
     environment: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -59,7 +68,7 @@ def model_card(facts: Facts) -> str:
         _prompting(facts),
         _training(facts),
         _metrics(facts),
-        results_section(facts.results),
+        _results(facts),
         _making(facts),
     )
     return "\n\n".join(section for section in sections if section) + "\n"
@@ -69,7 +78,7 @@ def _head(facts: Facts) -> str:
     """The metadata that the Hub reads; results are its model index."""
     from huggingface_hub import ModelCardData
 
-    index = model_index(facts.results)
+    index = [_indexed(result, row) for _, result, row in _shown(facts.results)]
     method = _public(facts.config.method.name)
     data = ModelCardData(
         base_model=facts.base_model,
@@ -87,44 +96,39 @@ def _head(facts: Facts) -> str:
 
 def _introduction(facts: Facts) -> str:
     config = facts.config
-    radius = config.method.kl_radius
+    radius, lora = config.method.kl_radius, config.policy.lora
     delta = f" (KL radius delta = {radius:g} nats per prompt)" if radius is not None else ""
     title = METHOD_TITLES.get(config.method.name, _public(config.method.name))
     reached = f"stopped inside iteration {facts.step + 1}" if facts.is_inside else f"{facts.step}"
-    lines = [
-        f"# {plain(facts.name)}",
-        "",
-        f"{code(_base_name(facts))} fine-tuned by reinforcement learning with {plain(title)}{delta}: "
-        f"{reached} of {config.steps} iterations on {code(_public(config.data.prompts))}, "
-        f"rewarded by {code(_public(config.reward.name))}. Weights are stored as {facts.dtype}.",
+    paragraphs = [
+        f"# {_plain(facts.name)}",
+        f"{_code(facts.base_model or _public(config.model))} fine-tuned by reinforcement learning with {_plain(title)}"
+        f"{delta}: {reached} of {config.steps} iterations on {_code(_public(config.data.prompts))}, "
+        f"rewarded by {_code(_public(config.reward.name))}. Weights are stored as {facts.dtype}.",
     ]
-    if (lora := config.policy.lora) is not None:
+    if lora is not None:
         adapter = f"A LoRA adapter of rank {lora.rank} (alpha {lora.alpha})"
-        lines += ["", f"{adapter} was trained and merged into the base model."]
+        paragraphs.append(f"{adapter} was trained and merged into the base model.")
     if config.method.name == "quatro":
-        lines += ["", f"The method is that of the paper {PAPER}."]
+        paragraphs.append(f"The method is that of the paper {PAPER}.")
     if not config.model.startswith("embedded:"):
-        lines += ["", "The licence of the base model applies to these weights."]
-    return "\n".join(lines)
+        paragraphs.append("The licence of the base model applies to these weights.")
+    return "\n\n".join(paragraphs)
 
 
 def _prompting(facts: Facts) -> str:
     config = facts.config
     template, rollout = config.data.template, config.rollout
-    is_chat = config.data.prompt_template.is_chat
+    is_chat, is_embedded = config.data.prompt_template.is_chat, config.model.startswith("embedded:")
     turns = messages(config.data.prompt_template, PLACE)
     is_named = template in TEMPLATES and config.data.system is None
-    named = f"the template {code(template)}" if is_named else "the template below"
     if is_chat:
         prompt = "tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)"
         setup = ["messages = [", *map(_turn, turns), "]"]
-        encode = "inputs = tokenizer(prompt, add_special_tokens=False, return_tensors='pt')"
     else:
         own = json.dumps(turns[0]["content"], ensure_ascii=False) + '.replace("{problem}", problem)'
         prompt, setup = "problem" if template in TEMPLATES else own, []
-        encode = "inputs = tokenizer(prompt, return_tensors='pt')"
-    special = [_EMBEDDED_NOTE] if config.model.startswith("embedded:") else []
-    loader = "PreTrainedTokenizerFast" if special else "AutoTokenizer"
+    loader = "PreTrainedTokenizerFast" if is_embedded else "AutoTokenizer"
     stop = f", stop_strings={list(config.stop)!r}, tokenizer=tokenizer" if config.stop else ""
     program = [
         f"from transformers import AutoModelForCausalLM, {loader}",
@@ -132,31 +136,31 @@ def _prompting(facts: Facts) -> str:
         "folder = '.'  # this one, or its id on the Hub",
         "model = AutoModelForCausalLM.from_pretrained(folder, dtype='auto')",
         f"tokenizer = {loader}.from_pretrained(folder)",
-        "problem = " + repr(_EMBEDDED_PROBLEM.get(facts.config.data.prompts, "What is 6 times 7?")),
+        "problem = " + repr(_EMBEDDED_PROBLEM.get(config.data.prompts, "What is 6 times 7?")),
         *setup,
         f"prompt = {prompt}",
-        encode,
+        f"inputs = tokenizer(prompt{', add_special_tokens=False' if is_chat else ''}, return_tensors='pt')",
         f"output = model.generate(**inputs, do_sample=True, temperature={rollout.temperature:g}, "
         f"top_p={rollout.top_p:g}, top_k={rollout.top_k}, max_new_tokens={rollout.max_new_tokens}{stop})",
         "print(tokenizer.decode(output[0, inputs['input_ids'].shape[1]:], skip_special_tokens=True))",
     ]
     shown = [f"{turn['role']}: {turn['content']}" if is_chat else turn["content"] for turn in turns]
-    return "\n".join(
-        [
-            "## Use",
-            "",
-            f"Prompts were rendered with {named}; others are out of distribution.",
-            "",
-            *fence("text", "\n".join(shown).splitlines()),
-            "",
-            *fence("python", program),
-            *special,
-            "",
-            f"Or with quatro: `quatro sample FOLDER -b BENCHMARK --template {template}`."
-            if is_named
-            else "Or with quatro: `quatro sample FOLDER -b BENCHMARK`, with `--template` and `--system` as above.",
-        ]
-    )
+    named, way = "the template below", "`quatro sample FOLDER -b BENCHMARK`, with `--template` and `--system` as above."
+    if is_named:
+        named, way = f"the template {_code(template)}", f"`quatro sample FOLDER -b BENCHMARK --template {template}`."
+    lines = [
+        "## Use",
+        "",
+        f"Prompts were rendered with {named}; others are out of distribution.",
+        "",
+        *("```text", *"\n".join(shown).splitlines(), "```"),
+        "",
+        *("```python", *program, "```"),
+        *([_EMBEDDED_NOTE] if is_embedded else []),
+        "",
+        f"Or with quatro: {way}",
+    ]
+    return "\n".join(lines)
 
 
 def _turn(turn: Message) -> str:
@@ -183,17 +187,13 @@ def _training(facts: Facts) -> str:
     method = {f"method.{key}": value for key, value in leaves(settings["method"])}
     others = {key: value for key, value in leaves(settings) if not _is_left_out(key)}
     shown = {key: value if key == "rollout.stop" else _without_paths(value) for key, value in (method | others).items()}
-    rows = [[code(key), code(scalar(value))] for key, value in shown.items()]
     minibatches = config.prompts_per_step // config.minibatch_prompts
-    return "\n".join(
-        [
-            "## Training",
-            "",
-            f"One iteration is {config.prompts_per_step} prompts x {config.rollouts_per_prompt} rollouts, learnt from "
-            f"in {minibatches} minibatch{'es' if minibatches > 1 else ''} per pass.",
-            "",
-            *table(["setting", "value"], rows),
-        ]
+    about = (
+        f"One iteration is {config.prompts_per_step} prompts x {config.rollouts_per_prompt} rollouts, learnt from in "
+        f"{minibatches} minibatch{'es' if minibatches > 1 else ''} per pass."
+    )
+    return _section(
+        "Training", about, ["setting", "value"], [[_code(key), _code(_scalar(value))] for key, value in shown.items()]
     )
 
 
@@ -204,21 +204,13 @@ def _metrics(facts: Facts) -> str:
     known |= {name: name for name in evaluation_metrics(facts.rows[-1])}
     rows = []
     for name, title in known.items():
-        series = [(int(row["step"]), float(row[name])) for row in with_base(facts.rows) if is_number(row.get(name))]
+        series = [(int(row["step"]), float(row[name])) for row in with_base(facts.rows) if _is_number(row.get(name))]
         if series:
             last = [value for step, value in series[-LAST_ROWS:] if step]
-            ends = [f"{number(value)} ({step})" for step, value in (series[0], series[-1])]
-            rows.append([plain(title), *ends, number(sum(last) / len(last))])
+            ends = [f"{_number(value)} ({step})" for step, value in (series[0], series[-1])]
+            rows.append([_plain(title), *ends, _number(sum(last) / len(last))])
     header = ["metric", "first (iteration)", "last (iteration)", f"mean of the last {LAST_ROWS}"]
-    return "\n".join(
-        [
-            "## Metrics",
-            "",
-            "Of the training rollouts; `eval/` of a benchmark, (0) before training.",
-            "",
-            *table(header, rows),
-        ]
-    )
+    return _section("Metrics", "Of the training rollouts; `eval/` of a benchmark, (0) before training.", header, rows)
 
 
 def _making(facts: Facts) -> str:
@@ -227,24 +219,107 @@ def _making(facts: Facts) -> str:
     versions = {"quatro": environment.get("quatro"), "commit": environment.get("commit")}
     versions |= {"python": environment.get("python")} | {name: packages.get(name) for name in PACKAGES}
     versions |= {"device": environment.get("device")}
-    rows = [[plain(name), code(str(value))] for name, value in versions.items() if value]
+    rows = [[_plain(name), _code(str(value))] for name, value in versions.items() if value]
     place = f"inside iteration {facts.step + 1}" if facts.is_inside else f"of iteration {facts.step}"
-    return "\n".join(
-        [
-            "## How it was made",
-            "",
-            f"Trained with `quatro train`, written by `quatro export` from the checkpoint {place} after its hashes "
-            "were verified.",
-            *(["", *table(["software", "version"], rows)] if rows else []),
-        ]
+    about = (
+        f"Trained with `quatro train`, written by `quatro export` from the checkpoint {place} after its hashes were "
+        "verified."
     )
+    return _section("How it was made", about, ["software", "version"] if rows else [], rows)
+
+
+# ---- Pass@k and UCC@k: a table for people, and the index that the Hub reads
+
+
+def _shown(results: Sequence[tuple[str, Result]]) -> Iterator[tuple[str, Result, Row]]:
+    """Pass@k and UCC@k of each benchmark, and their average where there are several; with where they were found."""
+    for place, result in results:
+        is_one = len({row.benchmark for row in result.rows} - {"average"}) == 1
+        for row in rows_in_order(result.rows):
+            if row.metric in ("pass@k", "ucc@k") and not (is_one and row.benchmark == "average"):
+                yield place, result, row
+
+
+def _indexed(result: Result, row: Row) -> EvalResult:
+    from huggingface_hub import EvalResult
+
+    sampling = result.sampling
+    settings: dict[str, Any] = {"problems": row.num_problems, "samples": row.n, "temperature": sampling.temperature}
+    settings |= {"top_p": sampling.top_p, "clustering": _clustering(row) or None}
+    return EvalResult(
+        task_type="text-generation",
+        dataset_type=visible(row.benchmark, keep=""),
+        dataset_name=visible(title_of(row.benchmark), keep=""),
+        metric_type=f"{row.metric.removesuffix('k')}{row.k}",
+        metric_name=_title(row),
+        metric_value=float(_value(row, row.value)),
+        metric_args={key: value for key, value in settings.items() if value is not None},
+    )
+
+
+def _results(facts: Facts) -> str:
+    rows = []
+    for place, result, row in _shown(facts.results):
+        interval = "-" if row.ci_low is None else f"{_value(row, row.ci_low)} to {_value(row, row.ci_high)}"
+        drawn = [str(row.num_problems), str(row.n)]
+        drawn += [_number(result.sampling.temperature), _number(result.sampling.top_p)]
+        cells = [_title(row), title_of(row.benchmark), _value(row, row.value), interval, *drawn]
+        rows.append([_plain(cell) for cell in (*cells, _clustering(row) or "-", place)])
+    if not rows:
+        return ""
+    header = ["metric", "benchmark", "value", "95 % interval", "problems", "samples"]
+    header += ["T", "top_p", "clustering", "from"]
+    about = "Pass@k in percent; UCC@k is the number of distinct correct answers among k draws."
+    return _section("Results", about, header, rows)
+
+
+def _title(row: Row) -> str:
+    return f"{'Pass' if row.metric == 'pass@k' else 'UCC'}@{row.k}"
+
+
+def _value(row: Row, value: float | None) -> str:
+    """Pass@k in percent; UCC@k is a count."""
+    return "-" if value is None else f"{100 * value:.1f}" if row.metric == "pass@k" else f"{value:.2f}"
+
+
+def _clustering(row: Row) -> str:
+    return " ".join(_scalar(part) for part in (row.similarity, row.threshold, row.linkage) if part is not None)
 
 
 # ---- text
 
 
-def _base_name(facts: Facts) -> str:
-    return facts.base_model or _public(facts.config.model)
+def _section(title: str, about: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A heading, a sentence and a table; cells stand as they are. Without a header there is no table."""
+    table = [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)] if header else []
+    return "\n".join([f"## {title}", "", about, *([""] if table else []), *table])
+
+
+def _scalar(value: Any) -> str:
+    """``value`` as YAML and JSON write it; text as it is."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+def _number(value: Any) -> str:
+    """Four significant digits; a dash for what is no finite number."""
+    return f"{value:.4g}" if _is_number(value) else "-"
+
+
+def _plain(value: str) -> str:
+    """``value`` as plain words in Markdown, on one line: no markup, HTML or table cell can begin in it."""
+    return markdown_text(visible(value, keep=""))
+
+
+def _code(value: str) -> str:
+    """``value`` in code type, in a table too."""
+    flat = visible(value, keep="").replace("|", "\\|")
+    longest = max((len(run) for run in re.findall("`+", flat)), default=0)
+    ticks, pad = "`" * (longest + 1), " " if longest else ""
+    return f"{ticks}{pad}{flat}{pad}{ticks}"
 
 
 def _public(value: str) -> str:

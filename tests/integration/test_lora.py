@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from evals.errors import DataError, MissingError
 from evals.files.whole import write_json
 from quatro.config import load_config
-from quatro.export.folder import SPARE_BYTES, export_model
+from quatro.export.folder import export_model
 from quatro.policy.facts import stop_ids
 from quatro.policy.loading import load_model, load_tokenizer
 from quatro.processes.stop import StopRequest
@@ -185,20 +185,6 @@ def test_a_checkpoint_inside_an_iteration_says_so(tmp_path, settings, run_traini
         export_model(run, tmp_path / "whole")
     assert "inside" not in caplog.text
     assert "4 of 4 iterations" in (tmp_path / "whole" / "README.md").read_text(encoding="utf-8")
-
-
-def test_fault_04_a_full_disk_is_found_out_before_anything_is_merged(
-    tmp_path, settings, run_training, base, monkeypatch
-):
-    run_training(tmp_path / "run", [*settings, "steps=1"])
-    size = 4 * sum(weight.numel() for weight in load_file(base / "model.safetensors").values())
-    usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=SPARE_BYTES + size - 1))
-    before = sorted(path.name for path in tmp_path.iterdir())
-    with pytest.raises(OSError, match=r"No space left.*are needed"):
-        export_model(tmp_path / "run", tmp_path / "out")
-    assert sorted(path.name for path in tmp_path.iterdir()) == before
-    export_model(tmp_path / "run", tmp_path / "out", dtype="bfloat16")  # half as large
 
 
 def test_a_run_may_begin_with_an_adapter_and_train_all_weights(tmp_path, settings, run_training, tiny_folder):
