@@ -24,6 +24,7 @@ from evals.figures.sheet import PAGE, SMALL, Sheet, fitted
 from evals.results.document import Row
 from evals.results.entries import Entry, published_entries
 from evals.results.paper import paper
+from evals.tables.parts import unique_labels
 from evals.tables.titles import title_of, without_lone_average
 from evals.text import visible
 
@@ -149,15 +150,6 @@ def published_beside(metric: str, entries: Sequence[Entry]) -> tuple[list[Entry]
         if number.misprint is not None and (key.benchmark, key.k) in held
     ]
     return found, notes
-
-
-def unique_labels(entries: Sequence[Entry]) -> list[str]:
-    """Labels of ``entries``, with the model where the same label stands for several."""
-    labels = [entry.label for entry in entries]
-    return [
-        f"{entry.label} ({entry.model})" if labels.count(entry.label) > 1 and entry.model else entry.label
-        for entry in entries
-    ]
 
 
 def curves_figure(panels: Sequence[CurvePanel], *, sheet: Sheet = PAGE) -> Figure:

@@ -26,11 +26,11 @@ from evals.tables.parts import (
     Style,
     Table,
     cells_of,
-    column_names,
     is_wrong,
     ks_of,
     method_table,
     misprint_note,
+    unique_labels,
 )
 from evals.tables.titles import in_order, title_of
 
@@ -211,7 +211,7 @@ def _ucc_table(entries: Sequence[Entry], metric: str, setting: str, ks: Sequence
 
     shown = [entry for entry in entries if any(number(entry, name, k) for name in rows for k in ks)]
     shown_at = {k: [entry for entry in shown if any(number(entry, name, k) for name in rows)] for k in ks}
-    names = {id(entry): name for entry, name in zip(shown, column_names(shown), strict=True)}
+    names = {id(entry): name for entry, name in zip(shown, unique_labels(shown), strict=True)}
     columns = tuple(Column(names[id(entry)], f"k = {k}") for k in ks for entry in shown_at[k])
     lines, notes, sizes = [], [], set()
     for name in rows:
@@ -241,7 +241,7 @@ def _ucc_table(entries: Sequence[Entry], metric: str, setting: str, ks: Sequence
 def _entropy(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
     """One row, baselines first."""
     ordered = sorted(entries, key=lambda entry: entry.is_ours)
-    names = column_names(ordered)
+    names = unique_labels(ordered)
     groups = ["Ours" if entry.is_ours else "Baselines" for entry in ordered]
     names = [name.removeprefix("Ours ") for name in names]
     columns = tuple(Column(name, group) for name, group in zip(names, groups, strict=True))
@@ -274,7 +274,7 @@ def _code(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
     names = in_order(name for entry in entries for name in entry.benchmarks(metric))
     blocks = [[name] for name in names if name != "mbppplus" or "mbpp" not in names]
     blocks = [["mbpp", "mbppplus"] if block == ["mbpp"] and "mbppplus" in names else block for block in blocks]
-    labels = column_names(entries)
+    labels = unique_labels(entries)
     sections = []
     for block in blocks:
         columns, cell_columns = [], []

@@ -17,9 +17,9 @@ from evals.tables.parts import (
     Style,
     Table,
     cells_of,
-    column_names,
     ks_of,
     method_table,
+    unique_labels,
 )
 from evals.tables.titles import on_benchmark, rows_in_order, title_of, without_lone_average
 from evals.text import visible
@@ -46,6 +46,12 @@ _P_DIGITS = 4  # the smallest p of 10,000 resamples is 0.0002
 PERCENT = ("pass@k", "maj@k", "g-pass@k", "cover", "flip@k", "flip")
 
 
+def metric_title(metric: str, setting: str = "") -> str:
+    """``metric`` as a table's title, with `(%)` where it is shown in percent and the ``setting`` in parentheses."""
+    title = TITLES.get(metric, visible(metric)) + (" (%)" if metric in PERCENT else "")
+    return f"{title} ({setting})" if setting else title
+
+
 def flips_tables(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
     """A table for each benchmark: methods x (k | buckets inside)."""
     ks = ks_of(entries, metric, style)
@@ -58,7 +64,7 @@ def flips_tables(entries: Sequence[Entry], metric: str, style: Style) -> list[Ta
         grid = [
             cells_of([entry.number(metric, name, k, bucket) for entry in entries], scale=100.0) for k, bucket in places
         ]
-        rows = zip(column_names(entries), entries, zip(*grid, strict=True), strict=True)
+        rows = zip(unique_labels(entries), entries, zip(*grid, strict=True), strict=True)
         lines = tuple(Line(label, cells, is_ours=entry.is_ours) for label, entry, cells in rows if any(cells))
         place = title_of(name)
         title = f"flip@k (%) {on_benchmark(name)}, by the base's share of correct samples"
@@ -74,7 +80,7 @@ def metric_tables(entries: Sequence[Entry], metric: str, style: Style) -> list[T
         held = [entry for entry in entries if any(key.setting == setting for key in entry.numbers)]
         names = without_lone_average(key.benchmark for key in keys if key.setting == setting and key.benchmark)
         if any(key.k is not None for key in keys):
-            plate = f"{_title(metric)} on {len(names)} benchmarks" + (f" ({setting})" if setting else "")
+            plate = f"{metric_title(metric)} on {len(names)} benchmarks" + (f" ({setting})" if setting else "")
             tables += [replace(_over_k(held, metric, name, setting, style), plate=plate) for name in names]
         else:
             tables.append(_without_k(held, metric, names, setting, style))
@@ -85,7 +91,7 @@ def _over_k(entries: Sequence[Entry], metric: str, name: str, setting: str, styl
     shown_setting = f" ({setting})" if setting else ""
     place = title_of(name) + shown_setting
     return method_table(
-        f"{_title(metric)} {on_benchmark(name)}{shown_setting}",
+        f"{metric_title(metric)} {on_benchmark(name)}{shown_setting}",
         place,
         [entry for entry in entries if any((key.benchmark, key.setting) == (name, setting) for key in entry.numbers)],
         ks_of(entries, metric, style),
@@ -105,10 +111,11 @@ def _without_k(entries: Sequence[Entry], metric: str, names: Sequence[str], sett
         if metric in UNRANKED:
             cells = [cell and replace(cell, is_best=False) for cell in cells]
         lines.append(Line(title_of(name), tuple(cells)))
-    columns = tuple(Column(label) for label in column_names(entries))
-    title = _title(metric) + (f" ({setting})" if setting else "")
+    columns = tuple(Column(label) for label in unique_labels(entries))
     unit = "percent" if metric in PERCENT else "count"
-    return Table(title, setting or metric, "Dataset", "", unit, (Section("", columns, tuple(lines)),))
+    return Table(
+        metric_title(metric, setting), setting or metric, "Dataset", "", unit, (Section("", columns, tuple(lines)),)
+    )
 
 
 def comparison_table(comparison: Comparison) -> list[Table]:
@@ -130,12 +137,9 @@ def comparison_table(comparison: Comparison) -> list[Table]:
             lines.append(
                 Line(label, (Cell(scale * row.a), Cell(scale * row.b), difference, Cell(row.p, digits=_P_DIGITS)))
             )
-        title = _title(metric) + (f" ({setting})" if setting else "")
         unit = "percent" if metric in PERCENT else "count"
         name = f"{metric} ({setting})" if setting else metric
-        tables.append(Table(title, name, "Dataset", "", unit, (Section("", columns, tuple(lines)),)))
+        tables.append(
+            Table(metric_title(metric, setting), name, "Dataset", "", unit, (Section("", columns, tuple(lines)),))
+        )
     return tables
-
-
-def _title(metric: str) -> str:
-    return TITLES.get(metric, visible(metric)) + (" (%)" if metric in PERCENT else "")

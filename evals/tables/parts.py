@@ -187,7 +187,7 @@ def ks_of(entries: Sequence[Entry], metric: str, style: Style) -> list[int]:
     return list(dict.fromkeys(style.ks))
 
 
-def column_names(entries: Sequence[Entry]) -> list[str]:
+def unique_labels(entries: Sequence[Entry]) -> list[str]:
     """Labels, with the model where two models share one."""
     labels = [entry.label for entry in entries]
     return [

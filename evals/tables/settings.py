@@ -9,7 +9,7 @@ from evals.tables.parts import Cell, Column, Line, Section, Table
 from evals.text import visible
 
 
-class Setting(NamedTuple):
+class HyperParameter(NamedTuple):
     """One hyper-parameter of a run: ``source`` says whose value it is. A usual one is shown only where runs differ."""
 
     group: str
@@ -19,12 +19,12 @@ class Setting(NamedTuple):
     is_usual: bool = False
 
 
-def settings_tables(runs: Mapping[str, Sequence[Setting]]) -> list[Table]:
+def settings_tables(runs: Mapping[str, Sequence[HyperParameter]]) -> list[Table]:
     """A table of what the runs share, and one of what differs; each only if it holds something.
 
     A dash stands where a run has no such setting. The source of values that differ is said once if it is the same.
     """
-    found: dict[tuple[str, str], dict[str, Setting]] = {}
+    found: dict[tuple[str, str], dict[str, HyperParameter]] = {}
     for run, settings in runs.items():
         for one in settings:
             found.setdefault((one.group, one.name), {})[run] = one
@@ -57,7 +57,7 @@ def settings_tables(runs: Mapping[str, Sequence[Setting]]) -> list[Table]:
     ]
 
 
-def _sources(by_run: Mapping[str, Setting]) -> str:
+def _sources(by_run: Mapping[str, HyperParameter]) -> str:
     """Whose the values are: the commonest source, then the runs that have another."""
     runs_of: dict[str, list[str]] = {}
     for run, setting in by_run.items():

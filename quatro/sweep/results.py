@@ -271,10 +271,12 @@ def run_tables(layout: Literal["settings", "cost"], runs: Mapping[str, Sequence[
         DataError: a metrics.jsonl is broken, or has no iteration.
     """
     from evals.tables.cost import cost_table
-    from evals.tables.settings import Setting, settings_tables
+    from evals.tables.settings import HyperParameter, settings_tables
     from quatro.config.hyperparameters import hyperparameters
 
     if layout == "cost":
         return [cost_table(runs)]
     configs = {label: [read_config(folder) for folder in folders] for label, folders in runs.items()}
-    return settings_tables({label: [Setting(*one) for one in hyperparameters(c)] for label, c in configs.items()})
+    return settings_tables(
+        {label: [HyperParameter(*one) for one in hyperparameters(c)] for label, c in configs.items()}
+    )

@@ -8,18 +8,7 @@ from typing import Annotated
 
 import typer
 
-from quatro_cli.commands.eval.options import (
-    Files,
-    Grader,
-    Id,
-    Linkage,
-    Similarities,
-    Thresholds,
-    Tokens,
-    asked_for,
-    clustering,
-    graded_samples,
-)
+from quatro_cli.commands.eval import options as shared
 from quatro_cli.options import Benchmarks, Json, refuse_idle, refuse_loss
 from quatro_cli.output import output
 
@@ -32,9 +21,9 @@ class Format(StrEnum):
 
 
 def clusters(
-    files: Files,
+    files: shared.Files,
     benchmarks: Benchmarks,
-    id: Id,
+    id: shared.Id,
     format: Annotated[
         Format,
         typer.Option("--format", metavar="NAME", help="text (default); latex: boxes for a paper.", show_default=False),
@@ -45,11 +34,11 @@ def clusters(
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write to this file instead of stdout.")
     ] = None,
-    similarity: Similarities = None,
-    threshold: Thresholds = None,
-    linkage: Linkage = "components",
-    tokens: Tokens = None,
-    grader: Grader = None,
+    similarity: shared.Similarities = None,
+    threshold: shared.Thresholds = None,
+    linkage: shared.Linkage = "components",
+    tokens: shared.Tokens = None,
+    grader: shared.Grader = None,
     json: Json = False,
 ) -> None:
     """Show the largest clusters of a problem, with a text each.
@@ -70,9 +59,9 @@ def clusters(
     else:
         refuse_idle({"--format latex": json}, "--json")
     refuse_loss(out, files)
-    how = clustering(similarity, threshold, linkage, tokens)
-    asked = asked_for(grader)
-    samples, _ = graded_samples(files, benchmarks, asked=asked, id=id)
+    how = shared.clustering(similarity, threshold, linkage, tokens)
+    asked = shared.asked_for(grader)
+    samples, _ = shared.graded_samples(files, benchmarks, asked=asked, id=id)
     found = clusters_of_problem(samples, id, **how)
     if json:
         output.json({"schema": 1, "problems": [one.document(largest=LARGEST_CLUSTERS) for one in found]})

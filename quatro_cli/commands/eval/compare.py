@@ -6,29 +6,7 @@ from typing import Annotated
 
 import typer
 
-from quatro_cli.commands.eval.options import (
-    A,
-    Also,
-    B,
-    BootstrapSeed,
-    First,
-    Grader,
-    Jobs,
-    Ks,
-    Linkage,
-    Out,
-    Similarities,
-    Taus,
-    Thresholds,
-    Tokens,
-    asked_for,
-    beside_pass,
-    check_out,
-    clustering,
-    progress,
-    say_and_write,
-    two_counted,
-)
+from quatro_cli.commands.eval import options as shared
 from quatro_cli.options import Benchmarks, Json, numbers, refuse_idle, usage_error
 
 
@@ -42,23 +20,23 @@ def _elsewhere(name: str) -> str:
 
 
 def compare(
-    a: A,
-    b: B,
+    a: shared.A,
+    b: shared.B,
     benchmarks: Benchmarks,
     metric: Annotated[str, typer.Option("--metric", metavar="NAME", help="pass@k (with --also) or ucc@k.")] = "pass@k",
-    k: Ks = None,
-    also: Also = None,
-    tau: Taus = None,
-    similarity: Similarities = None,
-    threshold: Thresholds = None,
-    linkage: Linkage = "components",
-    tokens: Tokens = None,
-    jobs: Jobs = None,
-    seed: BootstrapSeed = 0,
-    first: First = None,
-    grader: Grader = None,
+    k: shared.Ks = None,
+    also: shared.Also = None,
+    tau: shared.Taus = None,
+    similarity: shared.Similarities = None,
+    threshold: shared.Thresholds = None,
+    linkage: shared.Linkage = "components",
+    tokens: shared.Tokens = None,
+    jobs: shared.Jobs = None,
+    seed: shared.BootstrapSeed = 0,
+    first: shared.First = None,
+    grader: shared.Grader = None,
     json: Json = False,
-    out: Out = None,
+    out: shared.Out = None,
 ) -> None:
     """Compare two sets of samples, B minus A, problem by problem.
 
@@ -84,18 +62,18 @@ def compare(
         )
     else:
         refuse_idle({"--tau": tau}, "--metric ucc@k")
-    metrics, taus = beside_pass(also, tau)
-    how = clustering(similarity, threshold, linkage, tokens)
+    metrics, taus = shared.beside_pass(also, tau)
+    how = shared.clustering(similarity, threshold, linkage, tokens)
     ks = numbers(k, "--k", int)
-    asked = asked_for(grader, first=first)
-    check_out(out, [a, b])
-    counted_a, counted_b, _ = two_counted((a, b), benchmarks, asked=asked, jobs=jobs)
+    asked = shared.asked_for(grader, first=first)
+    shared.check_out(out, [a, b])
+    (counted_a, _), (counted_b, _) = shared.several_counted([a, b], benchmarks, asked=asked, jobs=jobs)
     sides = (str(a), str(b))
     if metric == "pass@k":
         found = compare_passk(counted_a, counted_b, names=sides, ks=ks, also=metrics, taus=taus, seed=seed)
     else:
-        with progress("clustering") as tell:
+        with shared.progress("clustering") as tell:
             found = compare_ucc(counted_a, counted_b, names=sides, **how, ks=ks, seed=seed, jobs=jobs, on_progress=tell)
     if not json:
         show_comparison(found)
-    say_and_write(found, json=json, out=out)  # below the table, where a warning is not passed over
+    shared.say_and_write(found, json=json, out=out)  # below the table, where a warning is not passed over

@@ -7,19 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quatro_cli.commands.eval.options import (
-    BootstrapSeed,
-    First,
-    Interval,
-    Label,
-    Out,
-    PerProblem,
-    asked_for,
-    check_out,
-    check_per_problem,
-    say_and_write,
-    two_counted,
-)
+from quatro_cli.commands.eval import options as shared
 from quatro_cli.options import Benchmarks, Json, numbers
 from quatro_cli.output import output
 
@@ -36,13 +24,13 @@ def flips(
     k: Annotated[
         str | None, typer.Option("--k", metavar="K[,K]", help="Values of k for flip@k. Default: 16, or n if smaller.")
     ] = None,
-    ci: Interval = False,
-    seed: BootstrapSeed = 0,
-    first: First = None,
-    per_problem: PerProblem = False,
-    label: Label = None,
+    ci: shared.Interval = False,
+    seed: shared.BootstrapSeed = 0,
+    first: shared.First = None,
+    per_problem: shared.PerProblem = False,
+    label: shared.Label = None,
     json: Json = False,
-    out: Out = None,
+    out: shared.Out = None,
 ) -> None:
     """Count problems that training turned from failed to solved.
 
@@ -59,13 +47,13 @@ def flips(
     from evals.metrics.flips import flips_result
 
     ks = numbers(k, "--k", int)
-    asked = asked_for(first=first)
-    check_out(out, [base, tuned])
-    check_per_problem(per_problem, json=json, out=out)
-    before, after, about = two_counted((base, tuned), benchmarks, asked=asked, label=label)
+    asked = shared.asked_for(first=first)
+    shared.check_out(out, [base, tuned])
+    shared.check_per_problem(per_problem, json=json, out=out)
+    (before, _), (after, about) = shared.several_counted([base, tuned], benchmarks, asked=asked, label=label)
     names = (str(base), str(tuned))
     result = flips_result(before, after, names=names, ks=ks, ci=ci, seed=seed, per_problem=per_problem, **about)
-    say_and_write(result, json=json, out=out)
+    shared.say_and_write(result, json=json, out=out)
     if not json:
         _show(result)
 
@@ -97,4 +85,4 @@ def _show(result: Result) -> None:
                 ]
             )
     columns = ["benchmark", "bucket", "base correct", "problems", "base solved none", "newly solved"]
-    output.table("Flips in %", [*columns, *(f"flip@{k}" for k in ks)], body)
+    output.table("Flips (%)", [*columns, *(f"flip@{k}" for k in ks)], body)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quatro_cli.commands.eval.options import Jobs, Thinking, asked_for
+from quatro_cli.commands.eval import options as shared
 from quatro_cli.options import AllowUnsafe, DryRun, Json, usage_error
 from quatro_cli.output import output, visible
 
@@ -57,8 +57,10 @@ def grade(
             help="math, countdown, code, reasoning-gym or your own; math-verify, to see where it differs.",
         ),
     ] = None,
-    thinking: Thinking = None,
-    jobs: Jobs = None,
+    thinking: Annotated[
+        str | None, typer.Option("--thinking", metavar="MARKERS", help="Judge what follows </think>.")
+    ] = None,
+    jobs: shared.Jobs = None,
     allow_unsafe_code: AllowUnsafe = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Show what is compared and what decides; write nothing.")
@@ -84,7 +86,18 @@ def grade(
       quatro eval grade samples/math500.jsonl -o graded
       quatro eval grade runs/math --explain --id 17
     """
-    asked = asked_for(grader, policy=policy, extraction=extraction, thinking=thinking, compares=True)
+    from evals.grading import POLICIES
+    from evals.grading.extraction import EXTRACTION_POLICIES
+    from evals.grading.thinking import check_markers
+    from evals.samples.math_verify import MATH_VERIFY
+
+    asked = shared.asked_for(
+        grader,
+        others=(MATH_VERIFY,),
+        policy=shared.one_of("--policy", policy, POLICIES),
+        extraction=shared.one_of("--extraction", extraction, EXTRACTION_POLICIES),
+        thinking=None if thinking is None else check_markers(thinking),
+    )
     if id is not None and not (explain or disagree):
         raise usage_error("--id goes with --explain: grading writes whole files")
     if explain or disagree:

@@ -45,16 +45,7 @@ Taus = Annotated[
     typer.Option("--tau", metavar="T[,T]", help="Share of correct draws that g-pass and cover require. Default: 0.5."),
 ]
 Interval = Annotated[bool, typer.Option("--ci", help="Add 95 % bootstrap intervals over problems.")]
-First = Annotated[
-    int | None,
-    typer.Option(
-        "--n",
-        metavar="N",
-        min=1,
-        help="First N samples only: compare at equal n.",
-        show_default=False,
-    ),
-]
+First = Annotated[int | None, typer.Option("--n", metavar="N", min=1, help="First N samples only: compare at equal n.")]
 BootstrapSeed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the bootstrap.")]
 PerProblem = Annotated[bool, typer.Option("--per-problem", help="Put counts of every problem in --json, -o.")]
 Label = Annotated[str | None, typer.Option("--label", metavar="NAME", help="Name of the result in tables.")]
@@ -69,12 +60,7 @@ Labels = Annotated[
     ),
 ]
 Grader = Annotated[
-    str | None,
-    typer.Option("--grader", metavar="NAME", help="math, countdown, code, reasoning-gym or your own."),
-]
-Thinking = Annotated[
-    str | None,
-    typer.Option("--thinking", metavar="MARKERS", help="Judge what follows </think>."),
+    str | None, typer.Option("--grader", metavar="NAME", help="math, countdown, code, reasoning-gym or your own.")
 ]
 Out = Annotated[
     Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write it too: .json, or rows: .csv, .parquet.")
@@ -140,36 +126,23 @@ def beside_pass(also: str | None, tau: str | None) -> tuple[list[str], list[floa
     return metrics, taus
 
 
+def one_of(option: str, value: str | None, known: Sequence[str]) -> Any:
+    """``value``, which is None where the option was not given; raises UsageError unless it is one of ``known``."""
+    if value is not None and value not in known:
+        raise usage_error(f"{option} {value!r}: expected {', '.join(known[:-1])} or {known[-1]}")
+    return value
+
+
 def asked_for(
-    grader: str | None = None,
-    *,
-    policy: str | None = None,
-    extraction: str | None = None,
-    thinking: str | None = None,
-    first: int | None = None,
-    compares: bool = False,
+    grader: str | None = None, *, first: int | None = None, others: Sequence[str] = (), **named: str | None
 ) -> Asked:
-    """How to grade, as the options say; raises UsageError for an unknown name.
-
-    ``compares`` lets math-verify grade, with which our grader is compared.
-    """
+    """How to grade, as the options say; raises UsageError for an unknown grader. ``others`` are known here, too."""
     from evals.benchmarks.catalogue import GRADERS, is_grader
-    from evals.grading.thinking import check_markers
     from evals.samples.graded import Asked
-    from evals.samples.math_verify import MATH_VERIFY
 
-    own = "a function of your own as module:function"
-    graders = (*GRADERS, MATH_VERIFY) if compares else GRADERS
-    for option, value, known, is_known in (
-        ("--policy", policy, POLICIES, policy in POLICIES),
-        ("--extraction", extraction, EXTRACTIONS, extraction in EXTRACTIONS),
-        ("--grader", grader, (*graders, own), grader in graders or is_grader(grader)),
-    ):
-        if value is not None and not is_known:
-            raise usage_error(f"{option} {value!r}: expected {', '.join(known[:-1])} or {known[-1]}")
-    if thinking is not None:
-        check_markers(thinking)
-    given = {"policy": policy, "extraction": extraction, "grader": grader, "thinking": thinking}
+    if not is_grader(grader) and grader not in others:
+        one_of("--grader", grader, (*GRADERS, *others, "a function of your own as module:function"))
+    given = {"grader": grader, **named}
     return Asked({name: value for name, value in given.items() if value is not None}, first=first)
 
 
@@ -186,7 +159,6 @@ def graded_samples(
     asked: Asked | None = None,
     label: str | None = None,
     id: str | None = None,
-    jobs: int | None = None,
 ) -> tuple[Samples, About]:
     """The samples in ``files`` with a grade on each (of problem ``id`` alone, if given), and a document's head."""
     from evals.samples.about import about_samples
@@ -195,17 +167,12 @@ def graded_samples(
     require(files)
     wanted = split(benchmarks, "-b") or None
     with progress("grading") as tell:
-        samples, grader = read_graded(files, benchmarks=wanted, asked=asked, id=id, jobs=jobs, on_progress=tell)
+        samples, grader = read_graded(files, benchmarks=wanted, asked=asked, id=id, on_progress=tell)
     return samples, {**about_samples(samples.files), "label": label, "grader": grader}
 
 
 def counted_samples(
-    files: list[Path],
-    benchmarks: list[str],
-    *,
-    asked: Asked | None = None,
-    label: str | None = None,
-    jobs: int | None = None,
+    files: list[Path], benchmarks: list[str], *, asked: Asked, label: str | None = None, jobs: int | None = None
 ) -> tuple[Counted, About]:
     """`graded_samples` as counts, which may be known from an earlier command."""
     from evals.metrics.counted import count_samples
@@ -216,19 +183,20 @@ def counted_samples(
     with progress("grading") as tell:
         counted = count_samples(files, benchmarks=wanted, asked=asked, jobs=jobs, on_progress=tell)
     about = about_samples(counted.files)
-    if asked is not None and asked.first is not None and "sampling" in about:
+    if asked.first is not None and "sampling" in about:
         about["sampling"] = about["sampling"].model_copy(update={"n": asked.first})
     return counted, {**about, "label": label, "grader": counted.grader}
 
 
-def two_counted(paths: tuple[Path, Path], benchmarks: list[str], **how: Any) -> tuple[Counted, Counted, About]:
-    """`counted_samples` of both, and the head of a document about the second; raises DataError if graders differ."""
+def several_counted(paths: Sequence[Path], benchmarks: list[str], **how: Any) -> list[tuple[Counted, About]]:
+    """`counted_samples` of each path; raises DataError if their graders differ."""
     from evals.samples.about import agreed_grader
 
-    (a, about_a), (b, about_b) = (counted_samples([path], benchmarks, **how) for path in paths)
-    agreed_grader({str(path): about["grader"] for path, about in zip(paths, (about_a, about_b), strict=True)})
-    warn_of_foreign_grades(dict(zip(paths, (about_a, about_b), strict=True)))
-    return a, b, about_b
+    found = [counted_samples([path], benchmarks, **how) for path in paths]
+    about_of = {path: about for path, (_, about) in zip(paths, found, strict=True)}
+    agreed_grader({str(path): about["grader"] for path, about in about_of.items()})
+    _warn_of_foreign_grades(about_of)
+    return found
 
 
 def say_whose_grades(about: About) -> None:
@@ -241,7 +209,7 @@ def say_whose_grades(about: About) -> None:
         )
 
 
-def warn_of_foreign_grades(about_of: Mapping[Path, About]) -> None:
+def _warn_of_foreign_grades(about_of: Mapping[Path, About]) -> None:
     """A warning where some sides came with grades of another program and others were graded by quatro."""
     from evals.samples.about import has_foreign_grades
 

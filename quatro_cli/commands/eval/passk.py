@@ -2,45 +2,25 @@
 
 from __future__ import annotations
 
-from quatro_cli.commands.eval.options import (
-    Also,
-    BootstrapSeed,
-    Files,
-    First,
-    Grader,
-    Interval,
-    Jobs,
-    Ks,
-    Label,
-    Out,
-    PerProblem,
-    Taus,
-    asked_for,
-    beside_pass,
-    check_out,
-    check_per_problem,
-    counted_samples,
-    say_and_write,
-    say_whose_grades,
-)
+from quatro_cli.commands.eval import options as shared
 from quatro_cli.options import Benchmarks, Json, numbers
 
 
 def passk(
-    files: Files,
+    files: shared.Files,
     benchmarks: Benchmarks,
-    k: Ks = None,
-    also: Also = None,
-    tau: Taus = None,
-    ci: Interval = False,
-    seed: BootstrapSeed = 0,
-    first: First = None,
-    per_problem: PerProblem = False,
-    label: Label = None,
-    grader: Grader = None,
-    jobs: Jobs = None,
+    k: shared.Ks = None,
+    also: shared.Also = None,
+    tau: shared.Taus = None,
+    ci: shared.Interval = False,
+    seed: shared.BootstrapSeed = 0,
+    first: shared.First = None,
+    per_problem: shared.PerProblem = False,
+    label: shared.Label = None,
+    grader: shared.Grader = None,
+    jobs: shared.Jobs = None,
     json: Json = False,
-    out: Out = None,
+    out: shared.Out = None,
 ) -> None:
     """Pass@k: how likely at least one of k samples is correct.
 
@@ -54,14 +34,14 @@ def passk(
     from evals.metrics.passk_ucc import passk_result
     from quatro_cli.commands.eval.tables import show_rows
 
-    metrics, taus = beside_pass(also, tau)
+    metrics, taus = shared.beside_pass(also, tau)
     ks = numbers(k, "--k", int)
-    asked = asked_for(grader, first=first)
-    check_out(out, files)
-    check_per_problem(per_problem, json=json, out=out)
-    counted, about = counted_samples(files, benchmarks, asked=asked, label=label, jobs=jobs)
-    say_whose_grades(about)
+    asked = shared.asked_for(grader, first=first)
+    shared.check_out(out, files)
+    shared.check_per_problem(per_problem, json=json, out=out)
+    counted, about = shared.counted_samples(files, benchmarks, asked=asked, label=label, jobs=jobs)
+    shared.say_whose_grades(about)
     result = passk_result(counted, ks=ks, also=metrics, taus=taus, ci=ci, seed=seed, per_problem=per_problem, **about)
-    say_and_write(result, json=json, out=out)
+    shared.say_and_write(result, json=json, out=out)
     if not json:
         show_rows(result.rows)

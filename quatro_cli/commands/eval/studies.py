@@ -3,36 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from quatro_cli import completion
-from quatro_cli.commands.eval.options import (
-    BootstrapSeed,
-    Files,
-    First,
-    Interval,
-    Jobs,
-    Ks,
-    Label,
-    Labels,
-    Linkage,
-    Out,
-    Similarities,
-    Similarity,
-    Threshold,
-    Thresholds,
-    Tokens,
-    asked_for,
-    check_out,
-    clustering,
-    counted_samples,
-    graded_samples,
-    progress,
-    say_and_write,
-    warn_of_foreign_grades,
-)
+from quatro_cli.commands.eval import options as shared
 from quatro_cli.options import Benchmarks, Json, names, numbers, usage_error
 from quatro_cli.output import output
 
@@ -43,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def similarity(
-    files: Files,
+    files: shared.Files,
     benchmarks: Benchmarks,
     similarity: Annotated[
         str | None,
@@ -54,7 +30,7 @@ def similarity(
             autocompletion=completion.similarities,
         ),
     ] = None,
-    tokens: Tokens = None,
+    tokens: shared.Tokens = None,
     max_pairs: Annotated[
         int,
         typer.Option(
@@ -65,9 +41,9 @@ def similarity(
         ),
     ] = 1000,
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the random subset of pairs.")] = 0,
-    label: Label = None,
+    label: shared.Label = None,
     json: Json = False,
-    out: Out = None,
+    out: shared.Out = None,
 ) -> None:
     """Show how similar two correct samples of a problem are.
 
@@ -81,9 +57,9 @@ def similarity(
     from evals.studies.similarity import check_study, similarity_result
 
     measures = check_study(names(similarity, "--similarity"), tokens)  # before any file is read
-    check_out(out, files)
-    samples, about = graded_samples(files, benchmarks, label=label)
-    with progress("comparing answers") as tell:
+    shared.check_out(out, files)
+    samples, about = shared.graded_samples(files, benchmarks, label=label)
+    with shared.progress("comparing answers") as tell:
         result = similarity_result(
             samples,
             similarities=measures,
@@ -93,49 +69,39 @@ def similarity(
             on_progress=tell,
             **about,
         )
-    say_and_write(result, json=json, out=out)
+    shared.say_and_write(result, json=json, out=out)
     if json:
         return
     from evals.tables.titles import rows_in_order, title_of
 
+    leads = ["benchmark", "similarity", "problems", "n", "pairs"]
+    heads = {"0.05": "5 %", "0.25": "25 %", "0.5": "median", "0.75": "75 %", "0.95": "95 %"}
     body = []
     for row in rows_in_order(result.rows):
         extra = row.model_extra or {}
-        quantiles = [f"{extra['quantiles'][p]:.3f}" for p in ("0.05", "0.25", "0.5", "0.75", "0.95")]
-        pairs = f"{extra['num_pairs']} of {extra['num_pairs_total']}"
-        equal = f"{100 * extra['equal_share']:.1f}"
-        body.append([title_of(row.benchmark), row.similarity, row.num_problems, row.n, pairs, *quantiles, equal])
-    columns = [
-        "benchmark",
-        "similarity",
-        "problems",
-        "n",
-        "pairs",
-        "5 %",
-        "25 %",
-        "median",
-        "75 %",
-        "95 %",
-        "pairs at 1, %",
-    ]
+        lead = [title_of(row.benchmark), row.similarity, row.num_problems, row.n]
+        quantiles = [f"{extra['quantiles'][p]:.3f}" for p in heads]
+        pairs, equal = f"{extra['num_pairs']} of {extra['num_pairs_total']}", f"{100 * extra['equal_share']:.1f}"
+        body.append([*lead, pairs, *quantiles, equal])
+    columns = [*leads, *heads.values(), "pairs at 1, %"]
     output.table("Similarity of two correct answers to a problem", columns, body)
 
 
 def side_by_side(
-    files: Files,
+    files: shared.Files,
     benchmarks: Benchmarks,
-    label: Labels,
+    label: shared.Labels,
     k: Annotated[str | None, typer.Option("--k", metavar="K[,K]", help="Add Pass@k and UCC@k for these k.")] = None,
-    similarity: Similarities = None,
-    threshold: Thresholds = None,
-    linkage: Linkage = "components",
-    tokens: Tokens = None,
-    jobs: Jobs = None,
-    ci: Interval = False,
-    seed: BootstrapSeed = 0,
-    first: First = None,
+    similarity: shared.Similarities = None,
+    threshold: shared.Thresholds = None,
+    linkage: shared.Linkage = "components",
+    tokens: shared.Tokens = None,
+    jobs: shared.Jobs = None,
+    ci: shared.Interval = False,
+    seed: shared.BootstrapSeed = 0,
+    first: shared.First = None,
     json: Json = False,
-    out: Out = None,
+    out: shared.Out = None,
 ) -> None:
     """Show several samples files side by side, a row for each.
 
@@ -148,40 +114,37 @@ def side_by_side(
       quatro eval side-by-side cold.jsonl hot.jsonl --label cold --label hot --ci -o hot.json
     """
     from evals.results.labels import labels_of
-    from evals.samples.about import agreed_grader
     from evals.tables.side_by_side import Side, temperature_result
 
-    how = clustering(similarity, threshold, linkage, tokens)
+    how = shared.clustering(similarity, threshold, linkage, tokens)
     ks = numbers(k, "--k", int) or []
-    check_out(out, files)
+    shared.check_out(out, files)
     named = labels_of(files, label)
-    asked = asked_for(first=first)
-    found = [counted_samples([path], benchmarks, asked=asked, jobs=jobs) for path in files]
-    agreed_grader({str(path): about["grader"] for path, (_, about) in zip(files, found, strict=True)})
+    asked = shared.asked_for(first=first)
+    found = shared.several_counted(files, benchmarks, asked=asked, jobs=jobs)
     sides = [Side(name, *one) for name, one in zip(named, found, strict=True)]
-    warn_of_foreign_grades({path: about for path, (_, about) in zip(files, found, strict=True)})
-    with progress("clustering") as tell:
+    with shared.progress("clustering") as tell:
         result = temperature_result(sides, **how, ks=ks, ci=ci, seed=seed, jobs=jobs, on_progress=tell)
-    say_and_write(result, json=json, out=out)
+    shared.say_and_write(result, json=json, out=out)
     if not json:
         _show_sides(result)
 
 
 def bias(
-    files: Files,
+    files: shared.Files,
     benchmarks: Benchmarks,
-    k: Ks = None,
-    similarity: Similarity = None,
-    threshold: Threshold = None,
-    linkage: Linkage = "components",
-    tokens: Tokens = None,
+    k: shared.Ks = None,
+    similarity: shared.Similarity = None,
+    threshold: shared.Threshold = None,
+    linkage: shared.Linkage = "components",
+    tokens: shared.Tokens = None,
     draws: Annotated[
         int, typer.Option("--draws", metavar="N", min=1, help="Random subsets of each problem, for each k.")
     ] = 20,
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the random subsets.")] = 0,
-    label: Label = None,
+    label: shared.Label = None,
     json: Json = False,
-    out: Out = None,
+    out: shared.Out = None,
 ) -> None:
     """Show how much UCC@k owes to clustering all n samples.
 
@@ -199,15 +162,15 @@ def bias(
     ks = numbers(k, "--k", int)
     measures = names(similarity, "--similarity")
     _setting({"": None}, measures, threshold, linkage, tokens)  # before any file is read
-    check_out(out, files)
-    samples, about = graded_samples(files, benchmarks, label=label)
+    shared.check_out(out, files)
+    samples, about = shared.graded_samples(files, benchmarks, label=label)
     kinds = {problem.benchmark: problem.kind for problem in samples.graded()}
     setting = _setting(kinds, measures, threshold, linkage, tokens)
-    with progress("clustering afresh") as tell:
+    with shared.progress("clustering afresh") as tell:
         result = reclustered_result(
             samples, setting=setting, seed=seed, ks=ks, num_draws=draws, on_progress=tell, **about
         )
-    say_and_write(result, json=json, out=out)
+    shared.say_and_write(result, json=json, out=out)
     if not json:
         _show_bias(result.rows)
 
@@ -237,63 +200,62 @@ def _setting(
 
 
 _DRAWN = ("T", "top_p", "problems", "n")
-_SIDE_HEADS = {"ucr": "UCR", "num_clusters": "clusters", "effective_number": "effective"}
+_SIDES = {
+    "pass@k": "pass@{} %",
+    "ucc@k": "UCC@{}",
+    "ucr": "UCR",
+    "num_clusters": "clusters",
+    "effective_number": "effective",
+}
 
 
 def _show_sides(result: Result) -> None:
-    from evals.similarity.setting import Setting
+    """A table for each setting: sides and benchmarks down; what all of its rows share stands in its title."""
+    from evals.results.entries import setting_of
     from evals.tables.titles import rows_in_order, title_of, without_lone_average
-    from quatro_cli.commands.eval.tables import number_cell
+    from quatro_cli.commands.eval.tables import number_cell, show_grid
 
-    tables: dict[str, dict[tuple[str, str], dict[tuple[str, int | None], Row]]] = {}
+    tables: dict[str, list[Row]] = {}
     for row in rows_in_order(result.rows):
-        label = (row.model_extra or {})["label"]
-        cells = tables.setdefault(str(Setting.of(row)), {}).setdefault((label, row.benchmark), {})
-        cells[row.metric, row.k] = row
-    ks = sorted({row.k for row in result.rows if row.k is not None})
-    pairs: list[tuple[str, int | None, str]] = [("pass@k", k, f"pass@{k} %") for k in ks]
-    pairs += [("ucc@k", k, f"UCC@{k}") for k in ks if k > 1]
-    pairs += [(metric, None, head) for metric, head in _SIDE_HEADS.items()]
-    for title, lines in tables.items():
-        body = []
-        for (label, benchmark), cells in lines.items():
-            if benchmark not in without_lone_average(name for of, name in lines if of == label):
-                continue
-            ucr = cells["ucr", None]
-            extra = ucr.model_extra or {}
-            drawn = [extra["temperature"], extra["top_p"], ucr.num_problems, ucr.n]
-            shown = [number_cell(cells[metric, k]) for metric, k, _ in pairs]
-            body.append((label, title_of(benchmark), drawn, shown))
-        # What all rows share stands in the title: that leaves room for the numbers.
-        shared = {
-            head: values.pop() for at, head in enumerate(_DRAWN) if len(values := {row[2][at] for row in body}) == 1
-        }
-        columns = [
-            "samples",
-            "benchmark",
-            *(head for head in _DRAWN if head not in shared),
-            *(head for *_, head in pairs),
-        ]
-        rows = [
-            [label, name, *(value for head, value in zip(_DRAWN, drawn, strict=True) if head not in shared), *shown]
-            for label, name, drawn, shown in body
-        ]
+        tables.setdefault(setting_of(row), []).append(row)
+    for setting, rows in tables.items():
+        names_of: dict[str, list[str]] = {}
+        for row in rows:
+            names_of.setdefault(_extra(row, "label"), []).append(row.benchmark)
+        shown = [row for row in rows if row.benchmark in without_lone_average(names_of[_extra(row, "label")])]
+        shown.sort(key=lambda row: (list(_SIDES).index(row.metric), row.k or 0))
+        drawn = [(_extra(row, "temperature"), _extra(row, "top_p"), row.num_problems, row.n) for row in shown]
+        columns = dict(zip(_DRAWN, zip(*drawn, strict=True), strict=True))
+        shared = {head: values[0] for head, values in columns.items() if len(set(values)) == 1}
+        cells = []
+        for row, values in zip(shown, drawn, strict=True):
+            own = (value for head, value in zip(_DRAWN, values, strict=True) if head not in shared)
+            lead = (_extra(row, "label"), title_of(row.benchmark), *own)
+            cells.append((lead, _SIDES[row.metric].format(row.k), number_cell(row)))
         said = [f"{head} {value:g}" for head, value in shared.items() if value is not None]
-        output.table(", ".join(["Side by side", *said, title]), columns, rows)
+        leads = ["samples", "benchmark", *(head for head in _DRAWN if head not in shared)]
+        show_grid(", ".join(["Side by side", *said, setting]), leads, cells)
 
 
 def _show_bias(rows: list[Row]) -> None:
     from evals.similarity.setting import Setting
     from evals.studies.partition_bias import RECLUSTERED
     from evals.tables.titles import title_of, without_lone_average
+    from quatro_cli.commands.eval.tables import head_of, show_grid
 
+    order = {"ucc@k": "clusters of all n", RECLUSTERED: "k clustered afresh"}
     names = without_lone_average(row.benchmark for row in rows)
-    ks = list(dict.fromkeys(row.k for row in rows))
-    value = {(row.metric, row.benchmark, row.k): row for row in rows}
-    body = []
-    for name in names:
-        for metric, shown in (("ucc@k", "clusters of all n"), (RECLUSTERED, "k clustered afresh")):
-            found = [value[metric, name, k] for k in ks]
-            cells = [f"{row.value:.2f}" + (f" ± {row.draws_se:.2f}" if row.draws_se else "") for row in found]
-            body.append([title_of(name), found[0].num_problems, found[0].n, shown, *cells])
-    output.table(f"UCC@k, {Setting.of(rows[0])}", ["benchmark", "problems", "n", "", *(f"k={k}" for k in ks)], body)
+    rows = [row for row in rows if row.benchmark in names]
+    cells = [
+        (
+            (title_of(row.benchmark), row.num_problems, row.n, order[row.metric]),
+            head_of(row),
+            f"{row.value:.2f}" + (f" ± {row.draws_se:.2f}" if row.draws_se else ""),
+        )
+        for row in sorted(rows, key=lambda row: (names.index(row.benchmark), list(order).index(row.metric)))
+    ]
+    show_grid(f"UCC@k, {Setting.of(rows[0])}", ["benchmark", "problems", "n", ""], cells)
+
+
+def _extra(row: Row, key: str) -> Any:
+    return (row.model_extra or {})[key]

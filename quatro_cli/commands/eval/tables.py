@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from quatro_cli.output import output, visible
 
@@ -13,28 +13,38 @@ if TYPE_CHECKING:
     from evals.results.document import Row
     from evals.studies.clusters import Clusters
 
+AnyRow = TypeVar("AnyRow", "Row", "DifferenceRow")
+
 LARGEST_CLUSTERS = 5
 CLUSTERS_IN_BOX = 3
 LONGEST_SHOWN_LINES = 12
 LONGEST_SHOWN_CHARS = 1500
 MOST_IN_HEADS = 12  # characters of the names of two sides, with which the table fits 80 columns
 
-_SHARES = ("pass@k", "maj@k", "g-pass@k", "cover", "flip", "flip@k")
-_TITLES = {"pass@k": "Pass@k in %", "maj@k": "maj@k in %", "g-pass@k": "G-Pass@k in %", "cover": "Cover@tau in %"}
-_UCC_TITLE = "UCC@k (solutions among k samples)"
-_CLUSTERED = {"distinct@k": "distinct@k (solutions among k right answers)", "vendi": "Vendi score of the right answers"}
-_HEADS = {"ucr": "UCR", "num_clusters": "clusters", "effective_number": "effective", "cover": "cover", "vendi": "Vendi"}
+_CLUSTERED = ("distinct@k", "vendi")  # metrics of clusters with a table of their own; the others stand beside UCC@k
+_HEADS = {"ucr": "UCR", "num_clusters": "clusters", "effective_number": "effective", "vendi": "Vendi"}
+
+
+def show_grid(title: str, leads: Sequence[str], cells: Iterable[tuple[tuple[object, ...], str, object]]) -> None:
+    """A table of ``cells``: each has what its line begins with, under ``leads``, the head of its column and a text."""
+    lines: dict[tuple[object, ...], dict[str, object]] = {}
+    heads: dict[str, None] = {}
+    for lead, head, text in cells:
+        lines.setdefault(lead, {})[head] = text
+        heads[head] = None
+    rows = [[*lead, *(line.get(head) for head in heads)] for lead, line in lines.items()]
+    output.table(title, [*leads, *heads], rows)
 
 
 def show_rows(rows: Iterable[Row]) -> None:
     """A table for each group of rows that belong side by side: benchmarks down, k across."""
-    from evals.tables.titles import rows_in_order, title_of
+    from evals.tables.titles import title_of, without_lone_average
 
-    tables: dict[str, list[Row]] = {}
-    for row in rows_in_order(rows):
-        tables.setdefault(_title(row), []).append(row)
-    for title, group in tables.items():
-        _show(title, group)
+    for title, group in _tables_of(rows).items():
+        lead_of = {row.benchmark: (title_of(row.benchmark), row.num_problems, row.n) for row in reversed(group)}
+        names = without_lone_average(lead_of)
+        cells = [(lead_of[row.benchmark], head_of(row), number_cell(row)) for row in group if row.benchmark in names]
+        show_grid(title, ["benchmark", "problems", "n"], cells)
         for row in group:
             share = row.share_of_all_solutions
             if row.metric == "ucr" and share is not None:
@@ -49,32 +59,32 @@ def show_sensitivity(rows: Sequence[Row]) -> None:
     """
     from evals.results.document import AVERAGE
     from evals.similarity.setting import Setting
-    from evals.studies.sensitivity import PAPER, THRESHOLDS
+    from evals.studies.sensitivity import PAPER
     from evals.tables.titles import title_of
 
     names = {row.benchmark for row in rows} - {AVERAGE}
     name = AVERAGE if len(names) > 1 else min(names)
-    value = {Setting.of(row): row.value for row in rows if row.benchmark == name}
-    body = []
-    for linkage, tokens in dict.fromkeys((row.linkage, row.tokens) for row in rows):
-        cells = []
-        for threshold in THRESHOLDS:
-            setting = Setting(PAPER.similarity, threshold, linkage or "", tokens or "")
-            text = f"{value[setting]:.2f}"
-            cells.append(f"{text} *" if setting == PAPER else f"{text}  ")
-        body.append([linkage, tokens, *cells])
+    cells = [
+        (
+            (row.linkage, row.tokens),
+            f">= {row.threshold:g}",
+            f"{row.value:.2f} {'*' if Setting.of(row) == PAPER else ' '}",
+        )
+        for row in rows
+        if row.benchmark == name
+    ]
     output.info(
         "The paper states neither threshold, linkage nor tokens; * is our reading of it. What the "
         "same samples would give otherwise:"
     )
     title = f"UCC@{rows[0].k} of {visible(title_of(name))} by {PAPER.similarity}, by threshold"
-    output.table(title, ["linkage", "tokens", *(f">= {threshold:g}" for threshold in THRESHOLDS)], body)
+    show_grid(title, ["linkage", "tokens"], cells)
 
 
 def show_comparison(comparison: Comparison) -> None:
     """A line for each difference, with its interval and p-value."""
     from evals.results.labels import labels_of
-    from evals.tables.titles import rows_in_order, title_of
+    from evals.tables.titles import title_of
 
     sides = [comparison.a, comparison.b]
     heads = labels_of([Path(side) for side in sides]) if len(set(sides)) == 2 else ["A", "B"]
@@ -82,20 +92,14 @@ def show_comparison(comparison: Comparison) -> None:
         heads = ["A", "B"]
     output.info("\n".join(f"{head}: {side}" for head, side in zip(heads, sides, strict=True)))
     output.info(f"change: {heads[1]} minus {heads[0]}")
-    tables: dict[str, list[DifferenceRow]] = {}
-    for row in rows_in_order(comparison.rows):
-        tables.setdefault(_title(row), []).append(row)
-    for title, rows in tables.items():
-        columns = ["benchmark", "problems", "n", "metric", *heads, "change", "95 % interval", "p"]
+    columns = ["benchmark", "problems", "n", "metric", *heads, "change", "95 % interval", "p"]
+    for title, rows in _tables_of(comparison.rows).items():
         body = []
         for row in rows:
             a, b = (_scaled(value, row.metric) for value in (row.a, row.b))
-            difference, low, high = (
-                _scaled(value, row.metric, sign="+") for value in (row.difference, row.ci_low, row.ci_high)
-            )
-            name = _HEADS[row.metric] if row.k is None else f"k={row.k}"
-            head = [title_of(row.benchmark), row.num_problems, row.n, name]
-            body.append([*head, a, b, difference, f"{low} to {high}", f"{row.p:.4f}"])
+            change, low, high = (_scaled(value, row.metric, "+") for value in (row.difference, row.ci_low, row.ci_high))
+            lead = [title_of(row.benchmark), row.num_problems, row.n, head_of(row)]
+            body.append([*lead, a, b, change, f"{low} to {high}", f"{row.p:.4f}"])
         output.table(title, columns, body)
 
 
@@ -147,32 +151,24 @@ def _excerpt(text: str) -> list[str]:
     return [*shown, f"... ({rest} more characters)"] if rest else shown
 
 
-def _title(row: Row | DifferenceRow) -> str:
+def _tables_of(rows: Iterable[AnyRow]) -> dict[str, list[AnyRow]]:
+    """The rows that stand in one table, by its title."""
+    from evals.results.entries import setting_of
     from evals.similarity.setting import Setting
+    from evals.tables.metric_tables import metric_title
+    from evals.tables.titles import rows_in_order
 
-    setting = Setting.of(row)
-    if setting is not None:
-        return f"{_CLUSTERED.get(row.metric, _UCC_TITLE)}, {setting}"
-    tau = getattr(row, "tau", None)
-    return _TITLES.get(row.metric, row.metric) + ("" if tau is None else f", tau = {tau:g}")
+    tables: dict[str, list[AnyRow]] = {}
+    for row in rows_in_order(rows):
+        is_beside_ucc = Setting.of(row) is not None and row.metric not in _CLUSTERED
+        title = metric_title("ucc@k" if is_beside_ucc else row.metric, setting_of(row))
+        tables.setdefault(title, []).append(row)
+    return tables
 
 
-def _show(title: str, rows: list[Row]) -> None:
-    from evals.tables.titles import title_of, without_lone_average
-
-    columns = list(dict.fromkeys((row.metric, row.k) for row in rows))
-    by_benchmark: dict[str, dict[tuple[str, int | None], Row]] = {}
-    for row in rows:
-        by_benchmark.setdefault(row.benchmark, {})[row.metric, row.k] = row
-    head = ["benchmark", "problems", "n"]
-    head += [_HEADS.get(metric, metric) if k is None else f"k={k}" for metric, k in columns]
-    body = []
-    for name in without_lone_average(by_benchmark):
-        cells = by_benchmark[name]
-        first = next(iter(cells.values()))
-        shown = [number_cell(cells[column]) if column in cells else None for column in columns]
-        body.append([title_of(name), first.num_problems, first.n, *shown])
-    output.table(title, head, body)
+def head_of(row: Row | DifferenceRow) -> str:
+    """What stands above the number of ``row``, or beside it: its k, or its metric."""
+    return _HEADS.get(row.metric, row.metric) if row.k is None else f"k={row.k}"
 
 
 def number_cell(row: Row) -> str:
@@ -184,5 +180,7 @@ def number_cell(row: Row) -> str:
 
 
 def _scaled(value: float, metric: str, sign: str = "") -> str:
-    scale, digits = (100, 1) if metric in _SHARES else (1, 3 if metric == "ucr" else 2)
+    from evals.tables.metric_tables import PERCENT
+
+    scale, digits = (100, 1) if metric in PERCENT else (1, 3 if metric == "ucr" else 2)
     return f"{scale * value:{sign}.{digits}f}"

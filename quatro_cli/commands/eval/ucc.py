@@ -6,30 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from quatro_cli.commands.eval.options import (
-    BootstrapSeed,
-    Files,
-    First,
-    Grader,
-    Interval,
-    Jobs,
-    Ks,
-    Label,
-    Linkage,
-    Out,
-    PerProblem,
-    Similarities,
-    Thresholds,
-    Tokens,
-    asked_for,
-    check_out,
-    check_per_problem,
-    clustering,
-    counted_samples,
-    progress,
-    say_and_write,
-    say_whose_grades,
-)
+from quatro_cli.commands.eval import options as shared
 from quatro_cli.options import Benchmarks, Json, names, numbers, refuse_idle, usage_error
 from quatro_cli.output import output
 
@@ -42,24 +19,24 @@ Preset = Annotated[
 
 
 def ucc(
-    files: Files,
+    files: shared.Files,
     benchmarks: Benchmarks,
-    k: Ks = None,
-    similarity: Similarities = None,
-    threshold: Thresholds = None,
-    linkage: Linkage = "components",
-    tokens: Tokens = None,
+    k: shared.Ks = None,
+    similarity: shared.Similarities = None,
+    threshold: shared.Thresholds = None,
+    linkage: shared.Linkage = "components",
+    tokens: shared.Tokens = None,
     also: AlsoClustered = None,
     preset: Preset = None,
-    jobs: Jobs = None,
-    ci: Interval = False,
-    seed: BootstrapSeed = 0,
-    first: First = None,
-    per_problem: PerProblem = False,
-    label: Label = None,
-    grader: Grader = None,
+    jobs: shared.Jobs = None,
+    ci: shared.Interval = False,
+    seed: shared.BootstrapSeed = 0,
+    first: shared.First = None,
+    per_problem: shared.PerProblem = False,
+    label: shared.Label = None,
+    grader: shared.Grader = None,
     json: Json = False,
-    out: Out = None,
+    out: shared.Out = None,
 ) -> None:
     """UCC@k: how many different solutions k samples hold.
 
@@ -76,25 +53,25 @@ def ucc(
     same: dict[str, Any] = {"similarity": similarity, "threshold": threshold, "linkage": linkage, "tokens": tokens}
     if preset is not None:
         same = _of_preset(preset, same)
-    how = clustering(**same)
+    how = shared.clustering(**same)
     further = names(also, "--also") or []
     check_beside_ucc(further, how["similarities"])
     ks = numbers(k, "--k", int)
-    asked = asked_for(grader, first=first)
-    check_out(out, files)
-    check_per_problem(per_problem, json=json, out=out)
-    counted, about = counted_samples(files, benchmarks, asked=asked, label=label, jobs=jobs)
-    say_whose_grades(about)
+    asked = shared.asked_for(grader, first=first)
+    shared.check_out(out, files)
+    shared.check_per_problem(per_problem, json=json, out=out)
+    counted, about = shared.counted_samples(files, benchmarks, asked=asked, label=label, jobs=jobs)
+    shared.say_whose_grades(about)
     counting: dict[str, Any] = {"also": further, "ks": ks, "ci": ci, "seed": seed, "per_problem": per_problem}
-    with progress("clustering") as tell:
+    with shared.progress("clustering") as tell:
         result = ucc_result(counted, **how, **counting, jobs=jobs, on_progress=tell, **about)
     others = None
     if preset is not None:
-        with progress("clustering otherwise") as tell:
+        with shared.progress("clustering otherwise") as tell:
             others = sensitivity_rows(counted, ks=ks, jobs=jobs, on_progress=tell)
         result = result.model_copy(update={"preset": preset, "sensitivity": others})
         output.warn(*sampling_warnings(result))
-    say_and_write(result, json=json, out=out)
+    shared.say_and_write(result, json=json, out=out)
     if not json:
         show_rows(result.rows)
     if others is not None and not json:

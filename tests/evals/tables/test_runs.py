@@ -7,7 +7,7 @@ import pytest
 from evals.errors import DataError
 from evals.tables.cost import PHASES, cost_table
 from evals.tables.formats import to_csv
-from evals.tables.settings import Setting, settings_tables
+from evals.tables.settings import HyperParameter, settings_tables
 from evals.training_metrics import TRAINING_METRICS
 
 
@@ -18,11 +18,15 @@ def cells(table):
 
 
 def test_what_runs_share_stands_once_and_what_differs_in_columns():
-    a = [Setting("G", "lr", "1e-6", "paper"), Setting("G", "clip", "0.2", "verl"), Setting("F", "x", "0", "ours", True)]
+    a = [
+        HyperParameter("G", "lr", "1e-6", "paper"),
+        HyperParameter("G", "clip", "0.2", "verl"),
+        HyperParameter("F", "x", "0", "ours", True),
+    ]
     b = [
-        Setting("G", "lr", "1e-6", "paper"),
-        Setting("G", "delta", "0.1", "paper"),
-        Setting("F", "x", "0", "ours", True),
+        HyperParameter("G", "lr", "1e-6", "paper"),
+        HyperParameter("G", "delta", "0.1", "paper"),
+        HyperParameter("F", "x", "0", "ours", True),
     ]
     differing, shared = settings_tables({"A": a, "B": b})
     assert [column.name for column in differing.sections[0].columns] == ["A", "B", "Source"]
@@ -32,7 +36,7 @@ def test_what_runs_share_stands_once_and_what_differs_in_columns():
 
 def test_a_usual_value_is_shown_where_runs_differ_and_sources_are_told_apart():
     runs = {
-        name: [Setting("F", "x", value, source, True)]
+        name: [HyperParameter("F", "x", value, source, True)]
         for name, value, source in (("A", "0", "ours"), ("B", "1", "set"), ("C", "0", "ours"))
     }
     (table,) = settings_tables(runs)
@@ -40,7 +44,7 @@ def test_a_usual_value_is_shown_where_runs_differ_and_sources_are_told_apart():
 
 
 def test_one_run_has_one_table():
-    (table,) = settings_tables({"A": [Setting("G", "lr", "1e-6", "paper")]})
+    (table,) = settings_tables({"A": [HyperParameter("G", "lr", "1e-6", "paper")]})
     assert [column.name for column in table.sections[0].columns] == ["A", "Source"]
     assert to_csv([table], with_ci=False) == "Group,Hyper-parameter,A,Source\nG,lr,1e-6,paper\n"
 

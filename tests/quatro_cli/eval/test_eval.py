@@ -88,7 +88,7 @@ def test_the_table_shows_percent_and_the_warnings_go_elsewhere(samples):
     samples.write_text("".join(rows[1:]), encoding="utf-8")
     result = runner.invoke(app, ["eval", "passk", str(samples), "--k", "1"])
     assert result.exit_code == 0
-    assert "Pass@k in %" in result.stdout
+    assert "Pass@k (%)" in result.stdout
     assert "30.6" in result.stdout  # problem a lost its first sample: (2/3 + 1/4 + 0) / 3
     assert "warning" not in result.stdout
     assert "not contiguous" in result.stderr
@@ -209,7 +209,7 @@ def test_maj_and_g_pass_stand_in_tables_of_their_own(samples):
         ("pass@k", None), ("maj@k", None), ("g-pass@k", 0.5), ("g-pass@k", 1.0)
     }  # fmt: skip
     shown = runner.invoke(app, ["eval", *arguments]).stdout
-    for title in ("Pass@k in %", "maj@k in %", "G-Pass@k in %, tau = 0.5", "G-Pass@k in %, tau = 1"):
+    for title in ("Pass@k (%)", "maj@k (%)", "G-Pass@k (%) (tau = 0.5)", "G-Pass@k (%) (tau = 1)"):
         assert title in shown
 
 

@@ -141,7 +141,7 @@ NAME = "own_similarities:first_word"
 def test_a_similarity_of_ones_own_is_called_once_a_problem_and_named_wherever_it_was_used(own):
     how = ["--similarity", NAME, "--threshold", "0.4,0.6,0.8"]
     shown = invoke("eval", "ucc", own, *how, "--k", "4", "--per-problem", "-o", "ucc.json")
-    assert f"{NAME} >= 0.6, components\n" in shown
+    assert f"{NAME} >= 0.6, components)\n" in shown
     assert [int(num) for _, num in calls()] == [4, 4]
     document = json.loads(Path("ucc.json").read_text(encoding="utf-8"))
     assert {entry["similarity"] for entry in document["problems"]} == {NAME}
