@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -29,13 +28,11 @@ from evals import estimators
 from evals.clustering import cluster, cluster_sizes
 from evals.errors import UsageError
 from evals.estimators import Floats
-from evals.files.own_code import also_from
 from evals.results.document import Result, read_result
-from quatro.config import Config, diff_configs, load_config, with_absolute_paths
-from quatro.launch.second_stage import as_begun, begin_with_weights
+from quatro.config import Config, load_config
+from quatro.config.lasting import may_change
 from quatro.methods import METHODS
 from quatro.runs.metrics import metrics_frame
-from quatro.runs.status import read_environment
 from quatro.runs.views.summary import RunSummary, describe_run
 from quatro.sample import draw_samples
 from quatro.types import Observer
@@ -94,38 +91,41 @@ def fine_tune(
         DataError: a file is damaged, or a checkpoint does not belong to the run.
         DivergedError: a loss, gradient or reward is not finite.
     """
-    from quatro.launch.dry_run import describe
-    from quatro.launch.prepare import check_processes, prepare
-    from quatro.launch.sizes import fix_sizes
+    from quatro.launch.begin import (
+        begin_with_weights,
+        check_processes,
+        config_to_resume,
+        open_run,
+        prepare,
+        refuse_other_run,
+    )
+    from quatro.launch.memory import with_sizes
     from quatro.processes.launcher import launched
     from quatro.processes.stop import StopRequest
-    from quatro.runs.directory import RunDir, refuse_occupied
+    from quatro.processes.world import World
+    from quatro.runs.directory import refuse_occupied
     from quatro.runs.resuming import why_finished
     from quatro.train import train
 
     if launched().size > 1:
         raise UsageError("fine_tune trains in one process; start several with `torchrun ... -m quatro_cli train`")
-    path = Path(out)
+    path, overrides = Path(out), overrides or {}
     goes_on = resume and (path / "config.yaml").is_file()
     if goes_on:
-        also_from(read_environment(path).get("folder"))  # where code of the user's own lay when the run began
-    wanted = _config(config, overrides)
-    if goes_on:
-        wanted = _as_there(path, wanted, overrides or {})
-        if why_finished(path, wanted):
+        own = config_to_resume(path, _texts({key: value for key, value in overrides.items() if may_change(key)}))
+        refuse_other_run(path, own, _config(config, overrides))
+        if why_finished(path, own):
             return describe_run(path)
+        wanted = own
     else:
-        wanted, notes = begin_with_weights(wanted)
+        wanted, notes = begin_with_weights(_config(config, overrides))
         for note in notes:
             logger.info(note)
         check_processes(wanted, 1, source="CONFIG" if isinstance(config, Config) else os.fspath(config))
         refuse_occupied(path)
     with closing(prepare(wanted)) as prepared:
-        if not goes_on:
-            fix_sizes(prepared)
-        describe(prepared)  # whatever the run can be refused for is refused before it has a folder
-        opened = RunDir.open(path, config=wanted, argv=sys.argv) if goes_on else None
-        run = opened or RunDir.create(path, prepared.config, argv=sys.argv)
+        prepared = prepared if goes_on else with_sizes(prepared)
+        run = open_run(prepared, path, World(), resume=goes_on)
         with run, StopRequest(notify=logger.warning) as stop:
             train(run.config, run, observer=observer, stop=stop, prepared=prepared)
     if stop.requested:
@@ -133,34 +133,16 @@ def fine_tune(
     return describe_run(path)
 
 
-def _config(config: Config | PathLike, overrides: Mapping[str, Any] | None) -> Config:
-    if isinstance(config, Config):
-        if overrides:
-            raise UsageError("overrides change a configuration that is read; give its name or file, not a Config")
-        wanted = config
-    else:
-        wanted = load_config(os.fspath(config), overrides=_texts(overrides or {}))
-    return with_absolute_paths(wanted)
+def _config(config: Config | PathLike, overrides: Mapping[str, Any]) -> Config:
+    if not isinstance(config, Config):
+        return load_config(os.fspath(config), overrides=_texts(overrides))
+    if overrides:
+        raise UsageError("overrides change a configuration that is read; give its name or file, not a Config")
+    return config
 
 
 def _texts(overrides: Mapping[str, Any]) -> list[str]:
     return [f"{key}={json.dumps(value, default=os.fspath)}" for key, value in overrides.items()]
-
-
-def _as_there(path: Path, wanted: Config, overrides: Mapping[str, Any]) -> Config:
-    """The configuration of the run in ``path``, with those ``overrides`` that may change in a resume.
-
-    Raises UsageError if it is not ``wanted``, up to sizes of `auto`.
-    """
-    from quatro.config.lasting import MAY_CHANGE
-
-    changed = {key: value for key, value in overrides.items() if key.split(".")[0] in MAY_CHANGE}
-    own = load_config(path, overrides=_texts(changed))
-    pairs = diff_configs(own.with_sizes(own.sizes), as_begun(wanted, own).with_sizes(own.sizes))
-    differing = [f"{key} is {there} there, not {here}" for key, there, here in pairs]
-    if differing:
-        raise UsageError(f"{path} holds a run of other settings: {', '.join(differing)}; choose another folder")
-    return own
 
 
 def load_run(path: PathLike) -> RunSummary:

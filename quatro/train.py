@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
+from contextlib import closing
 
 from quatro.config import Config
-from quatro.launch.prepare import Prepared
+from quatro.launch.begin import Prepared
 from quatro.launch.recording import recorded
 from quatro.launch.saving import restore, save
 from quatro.loop.audit import audits
@@ -14,19 +14,16 @@ from quatro.loop.draw import draw, own_rows
 from quatro.loop.evaluation import Evaluation
 from quatro.loop.iteration import Iteration
 from quatro.loop.learn import learn
-from quatro.loop.metrics import rollout_metrics, rollout_records, share_without_success
+from quatro.loop.metrics import iteration_metrics, rollout_records
 from quatro.loop.old_logp import old_logp
 from quatro.loop.parts import Parts
 from quatro.loop.position import Position
 from quatro.loop.progress import InnerProgress
-from quatro.methods.scheduled import carry, method_at
+from quatro.methods.scheduled import method_at
 from quatro.processes.stop import Stopped, StopRequest
 from quatro.processes.world import World
-from quatro.runs.best import bests, ends_early, is_best
 from quatro.runs.directory import RunDir
 from quatro.types import Observer
-
-Metrics = dict[str, float]
 
 
 def train(
@@ -49,43 +46,24 @@ def train(
         DivergedError: a loss, gradient or reward is not finite (with `on_nonfinite: stop`).
     """
     stop = stop or StopRequest()  # it also says whether another rank was asked to stop
-    with recorded(run, observer) as observer:
-        metrics = _iterations(config, run, observer, stop, world or World(), prepared)
-        step = int(metrics["step"])
-        if step == config.steps or run.ended_early:
-            run.set_status("done", step=step, reason=run.ended_early)
-        else:
-            run.set_status("interrupted", step=step, reason=stop.signal.name if stop.signal else "asked to stop")
-    return metrics
-
-
-def _iterations(
-    config: Config, run: RunDir, observer: Observer | None, stop: StopRequest, world: World, prepared: Prepared | None
-) -> Metrics:
-    parts, position = restore(config, run, world, stop, prepared)
-    metrics: Metrics = {"step": float(position.step)}
-    with contextlib.closing(parts), contextlib.closing(Evaluation(parts)) as evaluation:
-        parts.engine.sync(parts.policy.named_weights)
-        while position.step < config.steps and not ends_early(config, position.carried):
+    with recorded(run, observer, stop) as recorder:
+        parts, position = restore(config, run, world or World(), stop, prepared)
+        with closing(parts), closing(Evaluation(parts)) as evaluation:
+            recorder.begins(position)
+            parts.engine.sync(parts.policy.named_weights)
             try:
-                metrics = iteration(position, parts, evaluation, run)
-                run.append_metrics(metrics)
-                run.set_status("running", step=position.step)
-                if observer is not None:
-                    observer(metrics)
-                parts.stop.check()
+                evaluation.of_base(position)
+                while not position.is_over(config):
+                    recorder.finished(iteration(position, parts, evaluation, run))
+                    parts.stop.check()
+                    if position.is_kept(config):
+                        save(run, parts, position)
             except Stopped:
                 save(run, parts, position)
-                break
-            is_last = position.step == config.steps or ends_early(config, position.carried)
-            is_kept = config.checkpoint.is_due(position.step) or is_best(config, position.carried, position.step)
-            if is_last or is_kept:
-                save(run, parts, position)
-        run.ended_early = ends_early(config, position.carried)
-    return metrics
+    return recorder.metrics
 
 
-def iteration(position: Position, parts: Parts, evaluation: Evaluation, run: RunDir) -> Metrics:
+def iteration(position: Position, parts: Parts, evaluation: Evaluation, run: RunDir) -> dict[str, float]:
     """pi_old <- pi_theta; o ~ pi_old; R; lam*, mu*, A; K passes of updates (paper, Alg. 1, lines 3 to 9).
 
     After a stop inside an iteration, what ``position.iteration`` holds is not done again.
@@ -94,11 +72,7 @@ def iteration(position: Position, parts: Parts, evaluation: Evaluation, run: Run
         Stopped: a stop was requested; the caller saves ``position`` as it is.
     """
     config, policy, learner, phase = parts.config, parts.policy, position.learner, parts.stopwatch.phase
-    step = position.step + 1
-    method = method_at(config.method, position.carried)
-    if step == 1 and position.iteration is None and not position.base:
-        with parts.stopwatch.holding("eval"):
-            position.base = evaluation.of_base()
+    step, method = position.step + 1, method_at(config.method, position.carried)
     if position.iteration is None:  # o_i ~ pi_old(. | q), R(o_i | q)
         learnt, drawn = draw(step, parts)
         position.iteration = Iteration(step, learnt, drawn, policy.lr)
@@ -114,21 +88,16 @@ def iteration(position: Position, parts: Parts, evaluation: Evaluation, run: Run
     phase("ref_logp")  # log pi_pre(o_i | q)
     if policy.has_reference:
         rows = rows.with_batch(ref_logp_BT=policy.score(rows, use_reference=True).logp_BT)
-    metrics: Metrics = {"step": float(step), "lr": it.lr, **rollout_metrics(it.drawn, config), **advantages.metrics}
-    if method.kl_radius is not None:
-        metrics["dual/share_without_success"] = share_without_success(it.learnt, advantages.value_B)
+    metrics = iteration_metrics(it, advantages, method, config)
     phase("update")  # theta, K passes over the minibatches
     metrics |= learn(it, method, rows, learner, parts)
     phase("sync")  # the engine's weights <- theta
     metrics |= parts.engine.sync(policy.named_weights)
     phase("audit")  # the realised KL(pi_theta || pi_old)
     metrics |= audits(it, rows, method, parts)
-    with parts.stopwatch.holding("eval"):
-        metrics |= evaluation.maybe(step)
-    phase("reward")
-    metrics |= position.base if step == 1 else {}
+    metrics |= evaluation.metrics(position)
     phase("log")
     if config.save_rollouts:
         run.write_rollouts(step, rollout_records(it.learnt, advantages.value_B))
-    position.finish({**carry(config.method, position.carried, metrics), **bests(config, position.carried, metrics)})
+    position.finish(metrics, config)
     return metrics | parts.perf(metrics)

@@ -199,7 +199,7 @@ class Output:
     @contextlib.contextmanager
     def live(self) -> Iterator[View]:
         """A panel on stderr of a terminal that is redrawn in place; elsewhere its plain line, throttled."""
-        if not self.is_terminal("stderr"):
+        if self._is_muted or not self.is_terminal("stderr"):
             plain = _PlainView(self)
             yield plain
             plain.finish()

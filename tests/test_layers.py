@@ -78,7 +78,7 @@ WITHOUT_TORCH = (
     "quatro/types.py",
     "quatro/registry.py",
     "quatro/processes/stop.py",
-    "quatro/launch/prepare.py",
+    "quatro.launch.begin.py",
     "quatro/policy/kinds.py",
     "quatro/rollout/engine.py",
     "quatro/rollout/kinds.py",

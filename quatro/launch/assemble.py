@@ -10,8 +10,8 @@ import torch
 
 from evals.errors import UsageError
 from quatro.config import Config
+from quatro.launch.begin import Prepared
 from quatro.launch.health import prompt_warnings
-from quatro.launch.prepare import Prepared
 from quatro.loop.parts import Parts
 from quatro.policy import embedded, lora
 from quatro.policy.adapters import base_of

@@ -17,6 +17,9 @@ from evals.errors import DataError, MissingError, QuatroError, UsageError
 from evals.files.whole import write_json
 from evals.training_metrics import EVALUATED
 from quatro.launch.health import Watch, startup_warnings
+from quatro.loop.position import Position
+from quatro.processes.stop import StopRequest
+from quatro.runs.best import ends_early
 from quatro.runs.directory import FollowedRun, RunDir, log_only
 from quatro.runs.status import read_status
 from quatro.runs.trackers import Trackers, observers
@@ -26,16 +29,54 @@ from quatro.types import Observer
 logger = logging.getLogger("quatro")
 
 
-@contextlib.contextmanager
-def recorded(run: RunDir, observer: Observer | None) -> Iterator[Observer | None]:
-    """What is to observe the training of ``run`` inside this context: ``observer``, health warnings and trackers.
+class Recorder:
+    """Tells of a training: metrics.jsonl, status.json and the observers, after each iteration.
 
-    status.json says `running`, and `failed` or `interrupted` with the reason if an exception leaves the context; the
-    last status of a training that comes to its end is its own to set. log.txt gets what is logged. Of a run that
-    another rank writes to, nothing is recorded.
+    ``metrics`` are those of the last iteration, or the step alone if none was finished.
+    """
+
+    def __init__(self, run: RunDir, observer: Observer | None) -> None:
+        self.metrics: Mapping[str, float] = {}
+        self._run = run
+        self._observer = observer
+
+    def begins(self, position: Position) -> None:
+        """Training begins at ``position``, or goes on from there."""
+        self._position = position
+        self.metrics = {"step": float(position.step)}
+        self._run.set_status("running", step=position.step)
+
+    def finished(self, metrics: Mapping[str, float]) -> None:
+        """An iteration is finished."""
+        self.metrics = metrics
+        self._run.append_metrics(metrics)
+        self._run.set_status("running", step=self._position.step)
+        if self._observer is not None:
+            self._observer(metrics)
+
+    def ends(self, stop: StopRequest) -> bool:
+        """Training has come to its end, or to a stop; returns whether the run is done."""
+        run, step = self._run, self._position.step
+        run.ended_early = ends_early(run.config, self._position.carried)
+        is_done = step == run.config.steps or run.ended_early is not None
+        if is_done:
+            run.set_status("done", step=step, reason=run.ended_early)
+        else:
+            run.set_status("interrupted", step=step, reason=stop.signal.name if stop.signal else "asked to stop")
+        return is_done
+
+
+@contextlib.contextmanager
+def recorded(run: RunDir, observer: Observer | None, stop: StopRequest) -> Iterator[Recorder]:
+    """What tells of the training of ``run`` inside this context: to ``observer``, health warnings and trackers, too.
+
+    Every status of a training is written here: `running`, and in the end `done`, `interrupted` or `failed` with the
+    reason. log.txt gets what is logged. Of a run that another rank writes to, nothing is recorded.
     """
     if isinstance(run, FollowedRun):
-        yield observer
+        recorder = Recorder(run, observer)
+        yield recorder
+        recorder.ends(stop)
         return
     before, num_bytes = read_status(run.path), run.metrics_bytes
     with _logged(run) as log:
@@ -50,7 +91,9 @@ def recorded(run: RunDir, observer: Observer | None) -> Iterator[Observer | None
                 dumped_on_signal(file, run.path / "log.txt"),
             ):
                 watch = Watch(run.config, run.path / "rollouts")
-                yield observers(watch, partial(_log_evaluation, log), trackers, observer)
+                recorder = Recorder(run, observers(watch, partial(_log_evaluation, log), trackers, observer))
+                yield recorder
+                is_done = recorder.ends(stop)
             if run.ended_early:
                 logger.info("%s", run.ended_early)
         except (KeyboardInterrupt, SystemExit) as error:
@@ -68,7 +111,8 @@ def recorded(run: RunDir, observer: Observer | None) -> Iterator[Observer | None
                 else:
                     run.set_status("failed", reason=reason)
             raise
-        for line in ending(run.path):
+        run.ending = ending(run.path) if is_done else []
+        for line in run.ending:
             log_only(log, line)
 
 

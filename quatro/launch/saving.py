@@ -1,4 +1,10 @@
-"""Saves a run as it is, and restores it bit by bit. `runs/checkpoint.py` writes the files."""
+"""Saves a run as it is, and restores it bit by bit. `runs/checkpoint.py` writes the files.
+
+    checkpoints/step-000100/  model/...  state.json  tensors.safetensors  ranks/rank-00001.safetensors  manifest.json
+
+Rank 0 writes the model and its own state, and every rank its shard of the optimiser. The manifest, written last and by
+rank 0, covers the shards too. All ranks must see one file system.
+"""
 
 # ruff: noqa: NPY002 (a checkpoint holds the global generator of numpy)
 from __future__ import annotations
@@ -12,30 +18,33 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from evals.errors import DataError
 from evals.files.own_code import OWN_CODE, is_own, recorded
 from quatro.config import Config
-from quatro.launch import shards
 from quatro.launch.assemble import assemble
-from quatro.launch.prepare import Prepared, prepare
+from quatro.launch.begin import Prepared, prepare
 from quatro.loop.iteration import Iteration
 from quatro.loop.learn import Learner
 from quatro.loop.parts import Parts
 from quatro.loop.position import Position
 from quatro.loop.timing import OTHER
-from quatro.policy.base import below
+from quatro.policy.base import Policy, below
 from quatro.processes.launcher import launched
 from quatro.processes.stop import StopRequest
 from quatro.processes.world import World
 from quatro.rollout.prompts import PromptSet
+from quatro.runs import checkpoint
 from quatro.runs.checkpoint import Checkpoint, tidy
 from quatro.runs.directory import RunDir
 from quatro.runs.identity import refuse_changed
 from quatro.runs.resuming import refuse_differing, refuse_other_settings
 
 logger = logging.getLogger(__name__)
+
+RANKS = "ranks"  # the folder of the shards
 
 
 class Stateful(Protocol):
@@ -117,9 +126,28 @@ def save(run: RunDir, parts: Parts, position: Position) -> Path:
         "parts": plain,
         **run.written,
     }
-    path = shards.save(run, position.step, parts.policy, parts.tokenizer, state, tensors, is_inside=it is not None)
+
+    def write(folder: Path) -> None:
+        folder = Path(world.from_first(lambda: str(folder), "the folder of the checkpoint"))
+        parts.policy.save_model(folder, parts.tokenizer)
+        if parts.policy.is_sharded and not world.is_first:
+            checkpoint.refuse_non_finite(tensors)
+            shard = _shard(folder.parent, world.rank)
+            shard.parent.mkdir(exist_ok=True)
+            checkpoint.write_tensors(shard, tensors)
+        world.barrier("all shards of the checkpoint")
+
+    if world.is_first:
+        path = checkpoint.save(run, position.step, write, state, tensors, is_inside=it is not None)
+    else:
+        write(Path())
+    path = Path(world.from_first(lambda: str(path), "the end of the checkpoint"))
     parts.stopwatch.phase(OTHER)
     return path
+
+
+def _shard(folder: Path, rank: int) -> Path:
+    return folder / RANKS / f"rank-{rank:05d}.safetensors"
 
 
 def restore(
@@ -131,20 +159,18 @@ def restore(
         DataError: the checkpoint is damaged or of an earlier version, files of the run were changed, or settings,
             model, data or ranks have changed. Metrics, rollouts and checkpoints stay as they were.
     """
-    found = shards.load_newest(run, world)
+    found = world.from_first(lambda: checkpoint.load_newest(run), "the verified checkpoint")
     if found is not None:  # refused now, and not after minutes of loading
         refuse_earlier_version(found)
         refuse_other_settings(config, found.state, found.path.name)
         if world.is_first:
             refuse_changed(run.path, found.state)
     prepared = prepared or prepare(config, launched() if world.size > 1 else None)
+    close = prepared.close
     try:
         Generators.seed(config.seed)
         parts = assemble(prepared, weights=found.model if found else None, world=world, stop=stop)
-    except BaseException:
-        prepared.close()
-        raise
-    try:
+        close = parts.close
         _record_environment(run, parts, prepared.prompts)
         position = Position(Learner(run.path))
         if found is not None:
@@ -153,9 +179,8 @@ def restore(
         run.go_back(position.step, found.state if found else {})
         if world.is_first:
             tidy(run.path)
-        run.set_status("running", step=position.step)
     except BaseException:
-        parts.close()
+        close()
         raise
     return parts, position
 
@@ -189,7 +214,7 @@ def _load(found: Checkpoint, parts: Parts, position: Position) -> None:
     """
     state, policy, world = found.state, parts.policy, parts.policy.world
     refuse_other_inputs(parts, state, found.path.name)
-    tensors = shards.tensors(found, policy)
+    tensors = tensors_of(found, policy)
     for name, part in stateful_parts(parts, position.learner).items():
         # Checkpoints of earlier versions have nothing of the reward, which counts from 0 then.
         part.load_state(below(tensors, f"{name}/"), state["parts"].get(name, {}))
@@ -199,6 +224,24 @@ def _load(found: Checkpoint, parts: Parts, position: Position) -> None:
         saved = below(tensors if is_own else found.tensors(), "iteration/")  # they are with rank 0's tensors
         position.iteration = Iteration.from_state(saved, state["parts"]["iteration"], parts)
     logger.info("going on from %s%s", found.path.name, ", inside an iteration" if position.iteration else "")
+
+
+def tensors_of(found: Checkpoint, policy: Policy) -> dict[str, Tensor]:
+    """The tensors that this rank saved in ``found``, on the CPU.
+
+    Raises:
+        DataError: another number of ranks saved the optimiser's shards.
+    """
+    world, then = policy.world, int(found.state.get("ranks", 1))
+    if policy.is_sharded and then != world.size:
+        raise DataError(
+            f"{found.path.name} holds the optimiser in shards of {then} rank{'s' if then > 1 else ''}, and now there "
+            f"{'are' if world.size > 1 else 'is'} {world.size}; start {then} processes to go on with it. Its weights "
+            f"are whole: `quatro export {found.path.parent.parent} -o FOLDER` writes them for a run of any size"
+        )
+    if not policy.is_sharded or world.is_first:
+        return found.tensors()
+    return load_file(_shard(found.path, world.rank))
 
 
 def refuse_earlier_version(found: Checkpoint) -> None:

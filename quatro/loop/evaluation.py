@@ -13,6 +13,7 @@ from evals.estimators import pass_at_k, ucc_at_k
 from evals.training_metrics import BASE, EVALUATED
 from quatro.loop.draw import draw_and_grade
 from quatro.loop.parts import Parts
+from quatro.loop.position import Position
 from quatro.rewards import Reward, make_grader
 from quatro.rollout.streams import sample_seed
 from quatro.types import Prompt, Sampling
@@ -48,19 +49,24 @@ class Evaluation:
         if self.grader is not None:
             self.grader.close()
 
-    def maybe(self, step: int) -> dict[str, float]:
-        """Metrics under eval/ if an evaluation is due after iteration ``step``, else none. Raises as `measured`."""
-        if self.grader is None or step % self.parts.config.eval.every:
-            return {}
-        return {f"{EVALUATED}{name}": value for name, value in self.measured(self.grader).items()}
-
-    def of_base(self) -> dict[str, float]:
-        """The same under base/, of the model before training; none unless `eval.at_start`. Raises as `measured`."""
-        if self.grader is None or not self.parts.config.eval.at_start:
-            return {}
+    def of_base(self, position: Position) -> None:
+        """With `eval.at_start`, measure the model before training, once. Raises as `measured`."""
+        is_begun = position.step > 0 or position.iteration is not None or position.base
+        if self.grader is None or not self.parts.config.eval.at_start or is_begun:
+            return
         found = self.measured(self.grader)
         logger.info("before training: %s", ", ".join(f"{name} {value:.4g}" for name, value in found.items()))
-        return {f"{BASE}{name}": value for name, value in found.items()}
+        position.base = {f"{BASE}{name}": value for name, value in found.items()}
+
+    def metrics(self, position: Position) -> dict[str, float]:
+        """Metrics under eval/ if an evaluation is due after the iteration under way; after the first also under base/.
+
+        Raises as `measured`.
+        """
+        found, step = dict[str, float](), position.step + 1
+        if self.grader is not None and step % self.parts.config.eval.every == 0:
+            found = {f"{EVALUATED}{name}": value for name, value in self.measured(self.grader).items()}
+        return {**found, **position.base} if step == 1 else found
 
     def measured(self, grader: Reward) -> dict[str, float]:
         """What the policy as it is does on the benchmark.
@@ -72,7 +78,8 @@ class Evaluation:
         """
         config, n = self.parts.config, self.parts.config.eval.n
         seeds = [[sample_seed(config.seed, p.benchmark, p.id, j) for j in range(n)] for p in self.prompts]
-        drawn = draw_and_grade(self.parts, self.prompts, seeds, self.sampling, grader)
+        with self.parts.stopwatch.holding("eval"):
+            drawn = draw_and_grade(self.parts, self.prompts, seeds, self.sampling, grader)
         passed_1, passed_n, distinct = [], [], []
         for group, correct in zip(drawn.groups, drawn.scored.correct, strict=True):
             texts = Counter(rollout.text for rollout, is_right in zip(group, correct, strict=True) if is_right)

@@ -14,8 +14,18 @@ from torch import Tensor
 from evals.grading.thinking import THOUGHT
 from quatro.config import Config
 from quatro.loop.draw import Drawn
+from quatro.loop.iteration import Iteration
+from quatro.methods.base import Method
 from quatro.rewards import Grade, Scored
-from quatro.types import Rollout
+from quatro.types import Advantages, Rollout
+
+
+def iteration_metrics(it: Iteration, advantages: Advantages, method: Method, config: Config) -> dict[str, float]:
+    """Metrics of an iteration before anything is learnt: its rollouts, and what the ``method`` makes of them."""
+    metrics = {"step": float(it.step), "lr": it.lr, **rollout_metrics(it.drawn, config), **advantages.metrics}
+    if method.kl_radius is not None:
+        metrics["dual/share_without_success"] = share_without_success(it.learnt, advantages.value_B)
+    return metrics
 
 
 def rollout_metrics(drawn: Drawn, config: Config) -> dict[str, float]:

@@ -67,10 +67,12 @@ class _Visible(logging.Formatter):
 class RunDir:
     """An open run directory, locked until `close`. Make one with `create` or `open`."""
 
+    ended_early: str | None = None  # why training ended before `config.steps` iterations, if it did
+    ending: Sequence[str] = ()  # what is said of the run once it is done
+
     def __init__(self, path: Path, config: Config, lock: RunLock) -> None:
         self.path = path
         self.config = config
-        self.ended_early: str | None = None  # why training ended before `config.steps` iterations, if it did
         self._lock = lock
         self._metrics = (path / "metrics.jsonl").open("ab", buffering=0)
         self._metrics_digest = file_digest(path / "metrics.jsonl")  # of the rows so far
@@ -286,7 +288,7 @@ class FollowedRun(RunDir):
     """The run directory of all ranks but the first, which alone writes to it: it is only read."""
 
     def __init__(self, path: Path, config: Config) -> None:
-        self.path, self.config, self.ended_early = path, config, None
+        self.path, self.config = path, config
 
     def _left_to_the_first(self, *_: Any, **__: Any) -> Any:
         pass

@@ -14,9 +14,7 @@ from quatro_cli.output import output
 
 if TYPE_CHECKING:
     from quatro.config import Config
-    from quatro.launch.prepare import Prepared
-    from quatro.processes.stop import StopRequest
-    from quatro.processes.world import World
+    from quatro.launch.begin import Prepared
 
 
 Source = Annotated[
@@ -65,7 +63,7 @@ def train(
     """
     from contextlib import closing
 
-    from quatro.launch.prepare import check_processes, prepare
+    from quatro.launch.begin import check_processes, prepare
     from quatro.processes.launcher import launched
     from quatro.runs.checkpoint import complete_checkpoints
     from quatro.runs.directory import free_name, is_abandoned, refuse_occupied, refuse_read_only, unfinished_work
@@ -88,13 +86,16 @@ def train(
         run_path = free_name(run_path) if new else run_path
     if not dry_run:
         if resume and (why := why_finished(run_path, config)):
-            _say_done(run_path, why, json=json)
+            output.info(f"{run_path} is done: {why}; `quatro runs show {run_path}` tells about it")
+            _say(run_path, {"step": float(read_status(run_path)["step"])}, json=json)
             return
         if launch.is_first:
             if not resume:
                 refuse_occupied(run_path)
             refuse_read_only(run_path)
             refuse_locked(run_path)
+        if not resume:
+            check_processes(config, launch.size, source=source)
     elif is_abandoned(run_path) or (resume and not complete_checkpoints(run_path)):
         output.info(*unfinished_work(run_path)[1:])
     with closing(prepare(config, launch)) as prepared:
@@ -102,19 +103,16 @@ def train(
             if launch.is_first:
                 _describe(prepared, resume=resume, json=json)
             return
-        if not resume:
-            check_processes(config, launch.size, source=source)
-        stop, metrics = _train(prepared, run_path, resume=resume)
-    is_interrupted = metrics["step"] != config.steps and read_status(run_path).get("status") != "done"
-    _say(run_path, metrics, json=json, is_interrupted=is_interrupted)
-    if is_interrupted:
+        exit_code, metrics = _train(prepared, run_path, resume=resume)
+    _say(run_path, metrics, json=json, is_interrupted=exit_code is not None)
+    if exit_code is not None:
         output.warn(f"stopped and saved; continue with `quatro train {run_path} --resume`")
-        raise typer.Exit(stop.exit_code)
+        raise typer.Exit(exit_code)
 
 
 def _to_begin(source: str, *, settings: list[str], method: str | None, out: Path | None) -> tuple[Config, Path]:
-    from quatro.config import resolve_config, with_absolute_paths
-    from quatro.launch.second_stage import HOW, begin_with_weights, command_for
+    from quatro.config import resolve_config
+    from quatro.launch.begin import HOW, begin_with_weights, command_for
     from quatro.runs.directory import default_run_path
 
     if (Path(source) / "config.yaml").is_file():
@@ -124,17 +122,13 @@ def _to_begin(source: str, *, settings: list[str], method: str | None, out: Path
         )
     resolved = resolve_config(source, overrides=settings, method=method)
     output.info(*resolved.notes)
-    config, notes = begin_with_weights(with_absolute_paths(resolved.config))
+    config, notes = begin_with_weights(resolved.config)
     output.info(*notes)
     return config, out or default_run_path(resolved.stem, config)
 
 
 def _to_resume(source: str, *, settings: list[str], method: str | None, out: Path | None) -> tuple[Config, Path]:
-    from evals.files.own_code import also_from
-    from quatro.config import diff_configs, load_config
-    from quatro.config.lasting import MAY_CHANGE
-    from quatro.launch.second_stage import HOW, command_for
-    from quatro.runs.status import read_environment
+    from quatro.launch.begin import config_to_resume
 
     ignored = [name for name, value in (("-m", method), ("-o", out)) if value]
     if ignored:
@@ -147,26 +141,7 @@ def _to_resume(source: str, *, settings: list[str], method: str | None, out: Pat
         raise usage_error(
             f"--resume needs a run directory, and {source} is not one (it has no config.yaml); see `quatro runs list`"
         )
-    also_from(read_environment(run).get("folder"))  # where code of the user's own lay when the run began
-    config = load_config(run)
-    if not settings:
-        return config, run
-    changed = load_config(run, overrides=settings)
-    refused = [one.key for one in diff_configs(config, changed) if one.key.split(".")[0] not in MAY_CHANGE]
-    if refused:
-        raise usage_error(
-            f"--resume goes on with the run's own configuration, and {', '.join(refused)} would be another; what may "
-            f"change is {', '.join(MAY_CHANGE)}. For anything else begin a new run from {run}/config.yaml; {HOW}: "
-            f"`{command_for(run)}`"
-        )
-    return changed, run
-
-
-def _say_done(run: Path, why: str, *, json: bool) -> None:
-    from quatro.runs.status import read_status
-
-    output.info(f"{run} is done: {why}; `quatro runs show {run}` tells about it")
-    _say(run, {"step": float(read_status(run)["step"])}, json=json)
+    return config_to_resume(run, settings), run
 
 
 def _say(run: Path, metrics: Mapping[str, float], *, json: bool, is_interrupted: bool = False) -> None:
@@ -177,88 +152,54 @@ def _say(run: Path, metrics: Mapping[str, float], *, json: bool, is_interrupted:
 
 
 def _describe(prepared: Prepared, *, resume: bool, json: bool) -> None:
-    from quatro.launch.dry_run import describe
-    from quatro.launch.sizes import fix_sizes
+    from quatro.launch.describe import describe
+    from quatro.launch.memory import with_sizes
 
-    if not resume:
-        fix_sizes(prepared)
-    described = describe(prepared, tries=True)
+    described = describe(prepared if resume else with_sizes(prepared))
     if json:
         output.json(described.document)
     else:
         output.data("\n".join(described.lines))
 
 
-def _train(prepared: Prepared, path: Path, *, resume: bool) -> tuple[StopRequest, Mapping[str, float]]:
-    """The run, whichever rank this is; returns how it was stopped and its last metrics."""
-    from quatro.launch.sizes import fix_sizes
+def _train(prepared: Prepared, path: Path, *, resume: bool) -> tuple[int | None, Mapping[str, float]]:
+    """The run, whichever rank this is; returns the exit code if it was stopped before its end, and its last metrics."""
+    from quatro.launch.begin import open_run
+    from quatro.launch.describe import batch_arithmetic, notes
+    from quatro.launch.memory import with_sizes
     from quatro.processes.launcher import joined
+    from quatro.processes.stop import StopRequest
+    from quatro.runs.directory import is_abandoned
+    from quatro.runs.metrics import read_metrics
+    from quatro.train import train
+    from quatro_cli.training_view import TrainingView
     from quatro_cli.warm import ensure_model
 
     launch = prepared.launch
     with joined(launch, is_cuda=prepared.device.type == "cuda") as world:
         if not launch.is_first:
             output.mute(errors=False)
-        if not resume:
-            fix_sizes(prepared, world)
-        if launch.is_first:
-            _announce(prepared)
+        prepared = prepared if resume else with_sizes(prepared, world)
+        config = prepared.config
+        output.info("\n".join([*batch_arithmetic(prepared), *notes(prepared)]))  # the run itself logs its warnings
         if launch.local_rank == 0:
-            for name in (prepared.config.model, prepared.config.kl.reference):
+            for name in (config.model, config.kl.reference):
                 if name is not None:
                     ensure_model(name)
         world.barrier("the model to be there")
-        return (_lead if launch.is_first else _follow)(prepared, path, world, resume=resume)
-
-
-def _announce(prepared: Prepared) -> None:
-    """Whatever a run can be refused for is refused before it has a directory."""
-    from quatro.launch.dry_run import describe
-
-    described = describe(prepared)
-    output.info("\n".join([*described.arithmetic, *described.notes]))  # its warnings are the run's: it logs them
-
-
-def _lead(prepared: Prepared, path: Path, world: World, *, resume: bool) -> tuple[StopRequest, Mapping[str, float]]:
-    """The only process of a run, or rank 0, which alone writes to its directory."""
-    import sys
-
-    from quatro.processes.stop import StopRequest
-    from quatro.runs.directory import RunDir, is_abandoned
-    from quatro.runs.metrics import read_metrics
-    from quatro.runs.views.ending import ending
-    from quatro.train import train
-    from quatro_cli.training_view import TrainingView
-
-    config = prepared.config
-    if resume:
-        run = RunDir.open(path, config=config, argv=sys.argv)
-    else:
-        if is_abandoned(path):
+        if not resume and is_abandoned(path):
             output.info(f"{path} held a run that ended before its first checkpoint; it is begun anew; log.txt is kept")
-        run = RunDir.create(path, config, argv=sys.argv)
-    with run:
-        output.info(f"run: {path}")
-        world.barrier("the run directory")
-        view = TrainingView(str(path), steps=config.steps, delta=config.method.kl_radius)
-        view.recall(read_metrics(path))
-        with StopRequest(notify=output.warn) as stop, output.live() as screen:
+        with open_run(prepared, path, world, resume=resume) as run:
+            output.info(f"run: {path}")
+            view = TrainingView(str(path), steps=config.steps, delta=config.method.kl_radius)
+            if launch.is_first:
+                view.recall(read_metrics(path))
+            with StopRequest(notify=output.warn) as stop, output.live() as screen:
 
-            def show(metrics: Mapping[str, float]) -> None:
-                screen.update(view.panel(metrics))
+                def show(metrics: Mapping[str, float]) -> None:
+                    screen.update(view.panel(metrics))
 
-            metrics = train(config, run, observer=show, stop=stop, world=world, prepared=prepared)
-        output.info(*ending(path))  # below the panel
-        return stop, metrics
-
-
-def _follow(prepared: Prepared, path: Path, world: World, *, resume: bool) -> tuple[StopRequest, Mapping[str, float]]:
-    """Any other rank."""
-    from quatro.processes.stop import StopRequest
-    from quatro.runs.directory import FollowedRun
-    from quatro.train import train
-
-    world.barrier("the run directory")
-    with StopRequest() as stop:
-        run = FollowedRun(path, prepared.config)
-        return stop, train(run.config, run, stop=stop, world=world, prepared=prepared)
+                metrics = train(config, run, observer=show, stop=stop, world=world, prepared=prepared)
+            output.info(*run.ending)  # below the panel
+    is_done = metrics["step"] == config.steps or run.ended_early is not None
+    return None if is_done else stop.exit_code, metrics

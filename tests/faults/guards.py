@@ -104,7 +104,7 @@ GUARDS = [
     Guard(42, "ranks do not agree", "quatro/processes/stop.py", "self._world.largest(request.signal or 0)", "request.signal or 0"),
     Guard(43, "any base will do", SAVING, 'if state["inputs"].get(what) != own', "if False"),
     Guard(44, "engine and policy may differ", "quatro/rollout/probe.py", "if not found <= allowed:", "if False:"),
-    Guard(45, "any number of ranks will do", "quatro/launch/shards.py", "then != world.size", "then < 0"),
+    Guard(45, "any number of ranks will do", SAVING, "then != world.size", "then < 0"),
     Guard(46, "nobody is waited for", "quatro/sweep/run.py", "            if is_locked(run):\n", "            if False:\n"),
     Guard(47, "JSON ends its element", "evals/report/page.py", '"<>&\\u2028\\u2029"', '"&"'),
     Guard(48, "one start", POOL, "MAX_STARTS = 2", "MAX_STARTS = 1"),

@@ -12,7 +12,7 @@ import pytest
 
 from evals.errors import DataError, UsageError
 from quatro.config import config_to_yaml, diff_configs, load_config, schema_json, schema_text
-from quatro.launch.prepare import prepare
+from quatro.launch.begin import prepare
 from quatro.policy.kinds import Local
 from quatro.registry import ENGINES, POLICIES, REWARDS
 from quatro.rewards import RewardConfig, make_reward

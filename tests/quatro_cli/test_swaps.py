@@ -20,7 +20,7 @@ import quatro
 from evals.errors import DataError
 from evals.files.strict_json import read_document
 from quatro.config import Config, load_config
-from quatro.launch.second_stage import begin_with_weights
+from quatro.launch.begin import begin_with_weights
 from quatro.policy.digest import model_digest
 from quatro.runs.checkpoint import write_manifest
 from quatro_cli.app import app

@@ -10,7 +10,7 @@ import pytest
 
 from evals.errors import UsageError
 from quatro.config import load_config
-from quatro.launch.prepare import check_ranks
+from quatro.launch.begin import check_ranks
 from quatro.processes.launcher import TIMEOUT_VARIABLE, Launch, launched
 
 pytestmark = pytest.mark.slow

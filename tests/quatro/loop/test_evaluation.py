@@ -10,6 +10,8 @@ import pytest
 
 from quatro.config import load_config
 from quatro.loop import evaluation
+from quatro.loop.position import Position
+from quatro.loop.timing import Stopwatch
 from quatro.types import Prompt
 
 
@@ -23,8 +25,9 @@ def test_an_evaluation_has_the_standard_error_over_its_problems(
     monkeypatch.setattr(evaluation, "draw_and_grade", lambda *_: drawn)
     prompts = [Prompt("countdown", str(place), "", "", "", (1,)) for place in range(len(num_correct))]
     config = load_config("quickstart", overrides=["eval.every=1", "eval.benchmark=countdown", "eval.n=2"])
-    parts: Any = SimpleNamespace(config=config, evaluation_prompts=SimpleNamespace(prompts=prompts, warnings=()))
-    found = evaluation.Evaluation(parts).maybe(1)
+    found = SimpleNamespace(prompts=prompts, warnings=())
+    parts: Any = SimpleNamespace(config=config, evaluation_prompts=found, stopwatch=Stopwatch())
+    found = evaluation.Evaluation(parts).metrics(Position(None))
     if len(num_correct) == 1:  # one problem says nothing about others
         assert not any(name.endswith("_se") for name in found)
         return

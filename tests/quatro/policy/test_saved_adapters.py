@@ -304,8 +304,8 @@ def test_an_adapter_that_is_not_finite_is_not_saved(adapted, tmp_path):
 
 
 def test_without_peft_it_is_said_what_to_install(tiny_config, saved, monkeypatch):
-    from quatro.launch.dry_run import describe
-    from quatro.launch.prepare import prepare
+    from quatro.launch.begin import prepare
+    from quatro.launch.describe import describe
 
     monkeypatch.setattr("quatro.config.packages.find_spec", lambda name: None)
     with pytest.raises(MissingError, match=r"pip install -e '.*\[lora\]'"):

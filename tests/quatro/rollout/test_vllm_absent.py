@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from evals.errors import MissingError, UsageError
-from quatro.launch.dry_run import describe
-from quatro.launch.prepare import prepare
+from quatro.launch.begin import prepare
+from quatro.launch.describe import describe
 from quatro.rollout import vllm
 from quatro.rollout.process_state import keeping_process_group, process_unchanged
 

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from evals.errors import UsageError
 from quatro.config import config_to_yaml, load_config
 from quatro.loop.evaluation import Evaluation
+from quatro.loop.position import Position
 from quatro.runs.best import bests, ends_early, is_best
 from quatro_cli.app import app
 
@@ -94,10 +95,13 @@ def evaluated(tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "early_stop.patience": 3,
         "eval.n": 1,
     }
-    monkeypatch.setattr(
-        Evaluation, "maybe", lambda self, step: {"eval/pass@1": 0.1 if step == 1 else 0.7 - 0.1 * step, "eval/n": 1.0}
-    )
-    monkeypatch.setattr(Evaluation, "of_base", lambda self: {"base/pass@1": 0.6, "base/n": 1.0})
+
+    def measured(self: Evaluation, position: Position) -> dict[str, float]:
+        found = {"eval/pass@1": 0.7 - 0.1 * (position.step + 1) if position.step else 0.1, "eval/n": 1.0}
+        return found if position.step else {**found, "base/pass@1": 0.6, "base/n": 1.0}
+
+    monkeypatch.setattr(Evaluation, "metrics", measured)
+    monkeypatch.setattr(Evaluation, "of_base", lambda *_: None)
     overrides = [word for key, value in settings.items() for word in ("-s", f"{key}={value}")]
     return ["train", "quickstart", *overrides, *(word for one in EVALUATED for word in ("-s", one))]
 

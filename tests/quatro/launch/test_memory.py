@@ -17,20 +17,18 @@ from evals.errors import UsageError
 from quatro.config import config_to_yaml, load_config
 from quatro.config.sizes import CPU_SIZES, Sizes
 from quatro.launch.assemble import assemble
-from quatro.launch.dry_run import describe, predict_memory
-from quatro.launch.prepare import prepare
-from quatro.launch.sizes import FEWEST, MOST, fix_sizes, gpu_sizes
+from quatro.launch.begin import prepare
+from quatro.launch.describe import describe
+from quatro.launch.memory import FEWEST, MOST, Estimate, with_sizes
 from quatro.processes.launcher import Launch
 from quatro.processes.world import World
-from quatro.rollout.prompts import PromptSet
 from quatro.runs.directory import RunDir
 from quatro.train import train
-from quatro.types import Prompt
 from quatro_cli.app import app
 
 GB = 10**9
 GPU = torch.device("cuda")  # only named: no device is asked for anything
-# Qwen2.5-Math-1.5B, and a prompt set whose longest prompt has 512 tokens.
+# Qwen2.5-Math-1.5B.
 SHAPE = SimpleNamespace(
     num_hidden_layers=28,
     hidden_size=1536,
@@ -40,18 +38,21 @@ SHAPE = SimpleNamespace(
     vocab_size=151_936,
 )
 NUM_PARAMETERS = 1_543_714_304
-PROMPTS = PromptSet([Prompt("b", "0", "p", None, "p", tuple(range(512)))], 0, limit=512)
+
+
+def estimate(config, num_ranks: int = 1) -> Estimate:
+    return Estimate(config, SHAPE, NUM_PARAMETERS, NUM_PARAMETERS, 512, GPU, num_ranks)
 
 
 def sizes(device_bytes: int, *settings: str, num_ranks: int = 1) -> Sizes:
     config = load_config("math-1.5b", overrides=["microbatch_tokens=auto", *settings])
-    return gpu_sizes(config, SHAPE, NUM_PARAMETERS, PROMPTS, num_ranks, device=GPU, device_bytes=device_bytes)
+    return estimate(config, num_ranks).sizes(device_bytes)
 
 
 def needed(found: Sizes) -> tuple[int, int]:
     """Bytes of learning and of sampling with sizes of these, by the estimate of the dry run."""
     config = load_config("math-1.5b", overrides=["microbatch_tokens=auto"]).with_sizes(found)
-    memory = predict_memory(config, SHAPE, NUM_PARAMETERS, PROMPTS, device=GPU)
+    memory = estimate(config).memory()
     return memory.learning, memory.sampling
 
 
@@ -90,16 +91,15 @@ def test_ranks_that_share_the_optimiser_have_more_room_each():
 def test_on_a_cpu_they_are_constants_and_no_memory_is_asked_for(tiny_config, monkeypatch):
     prepared = prepare(tiny_config("rollout.rows_at_once=7"))
     given = prepared.config
-    fix_sizes(prepared)
+    prepared = with_sizes(prepared)
     assert prepared.config == given.with_sizes(CPU_SIZES)
     assert prepared.config.sizes == Sizes(16384, 7, 1 << 17) == given.sizes
     note = "in place of auto, as on every CPU: microbatch_tokens=16384, rollout.cache_tokens=131072"
     assert note in describe(prepared).notes
     # What says numbers asks nothing, and no rank speaks to the others.
-    monkeypatch.setattr("quatro.launch.sizes.total_bytes", None)
+    monkeypatch.setattr("quatro.launch.memory.total_bytes", None)
     fixed = prepare(prepared.config)
-    fix_sizes(fixed, World(rank=0, size=2))
-    assert fixed.config == prepared.config
+    assert with_sizes(fixed, World(rank=0, size=2)) is fixed
     assert not any("in place of auto" in note for note in describe(fixed).notes)
 
 
@@ -121,39 +121,35 @@ class Ranks(World):
 
 
 def test_all_ranks_have_what_the_first_makes_of_the_smallest_memory(tiny_config, monkeypatch):
-    monkeypatch.setattr("quatro.launch.sizes.FEWEST", Sizes(1, 1, 1))
+    monkeypatch.setattr("quatro.launch.memory.FEWEST", Sizes(1, 1, 1))
     found = []
     for rank in (0, 1):
-        monkeypatch.setattr("quatro.launch.sizes.total_bytes", lambda device, rank=rank: Ranks.memory[rank])
+        monkeypatch.setattr("quatro.launch.memory.total_bytes", lambda device, rank=rank: Ranks.memory[rank])
         prepared = prepare(tiny_config("minibatch_prompts=4"), Launch(rank=rank, size=2))
-        if rank:
-            monkeypatch.setattr("quatro.launch.sizes.gpu_sizes", None)  # it is told, and asks nothing itself
-        fix_sizes(prepared, Ranks(rank=rank, size=2))
-        found.append(prepared.config)
-    assert found[0] == found[1]
+        with monkeypatch.context() as patch:
+            if rank:
+                patch.setattr(Estimate, "sizes", None)  # it is told, and asks nothing itself
+            found.append(with_sizes(prepared, Ranks(rank=rank, size=2)).config.sizes)
     alone = prepare(tiny_config("minibatch_prompts=4"), Launch(size=2))
-    fix_sizes_with(alone, monkeypatch, 4 * 10**6)
-    assert alone.config == found[0]
+    assert found == 2 * [sizes_for(4 * 10**6, alone, monkeypatch)]
 
 
-def fix_sizes_with(prepared, monkeypatch, memory: int) -> Sizes:
-    monkeypatch.setattr("quatro.launch.sizes.gpu_sizes", gpu_sizes)
-    monkeypatch.setattr("quatro.launch.sizes.total_bytes", lambda device: memory)
-    fix_sizes(prepared)
-    return prepared.config.sizes
+def sizes_for(memory: int, prepared, monkeypatch) -> Sizes:
+    monkeypatch.setattr("quatro.launch.memory.total_bytes", lambda device: memory)
+    return with_sizes(prepared).config.sizes
 
 
 def test_a_reward_model_on_the_same_device_takes_its_part_first(tiny_config, monkeypatch):
-    monkeypatch.setattr("quatro.launch.sizes.FEWEST", Sizes(1, 1, 1))
-    beside, alone = prepare(tiny_config()), prepare(tiny_config())
-    beside.reward = SimpleNamespace(device_bytes={"cpu": 5 * 10**6}.__getitem__)
-    assert fix_sizes_with(beside, monkeypatch, 8 * 10**6) == fix_sizes_with(alone, monkeypatch, 3 * 10**6)
+    monkeypatch.setattr("quatro.launch.memory.FEWEST", Sizes(1, 1, 1))
+    alone = prepare(tiny_config())
+    beside = dataclasses.replace(alone, reward=SimpleNamespace(device_bytes={"cpu": 5 * 10**6}.__getitem__))
+    assert sizes_for(8 * 10**6, beside, monkeypatch) == sizes_for(3 * 10**6, alone, monkeypatch)
 
 
 def test_a_resumed_run_reads_its_sizes_and_never_looks_at_the_memory(tiny_config, tmp_path, monkeypatch):
     """A device whose memory has shrunk to a sixteenth since: the same sizes, the same bytes."""
-    monkeypatch.setattr("quatro.launch.sizes.FEWEST", Sizes(1, 1, 1))
-    monkeypatch.setattr("quatro.launch.sizes.total_bytes", lambda device: 1_500_000)
+    monkeypatch.setattr("quatro.launch.memory.FEWEST", Sizes(1, 1, 1))
+    monkeypatch.setattr("quatro.launch.memory.total_bytes", lambda device: 1_500_000)
     config = tiny_config("steps=2")
     whole = quatro.fine_tune(config, tmp_path / "whole")
     sizes = whole.config.sizes
@@ -168,7 +164,7 @@ def test_a_resumed_run_reads_its_sizes_and_never_looks_at_the_memory(tiny_config
 
     with pytest.raises(KeyboardInterrupt):
         quatro.fine_tune(config, tmp_path / "stopped", observer=stop)
-    monkeypatch.setattr("quatro.launch.sizes.total_bytes", lambda device: 1_500_000 // 16)
+    monkeypatch.setattr("quatro.launch.memory.total_bytes", lambda device: 1_500_000 // 16)
     with pytest.raises(UsageError, match="seed is 0 there, not 1"):
         quatro.fine_tune(tiny_config("steps=2", "seed=1"), tmp_path / "stopped", resume=True)
     resumed = quatro.fine_tune(config, tmp_path / "stopped", resume=True)
@@ -176,8 +172,7 @@ def test_a_resumed_run_reads_its_sizes_and_never_looks_at_the_memory(tiny_config
     for name in ("config.yaml", "rollouts/step-000002.jsonl", "checkpoints/step-000002/model/model.safetensors"):
         assert (resumed.path / name).read_bytes() == (whole.path / name).read_bytes(), name
     # A run made on the smaller device has others.
-    other = prepare(config)
-    fix_sizes(other)
+    other = with_sizes(prepare(config))
     assert other.config.sizes.microbatch_tokens < sizes.microbatch_tokens
 
 
@@ -186,7 +181,7 @@ def test_the_dry_run_shows_them_and_a_new_run_says_them(tiny_config, tmp_path, m
     path = tmp_path / "config.yaml"
     path.write_text(config_to_yaml(config), encoding="utf-8")
     assert "microbatch_tokens: auto" in path.read_text(encoding="utf-8")
-    monkeypatch.setattr("quatro.launch.sizes.total_bytes", lambda device: 80 * GB)
+    monkeypatch.setattr("quatro.launch.memory.total_bytes", lambda device: 80 * GB)
     shown = CliRunner().invoke(app, ["train", str(path), "--dry-run"])
     assert shown.exit_code == 0, shown.output
     note = (
@@ -207,7 +202,7 @@ def test_a_run_of_an_earlier_version_says_no_numbers_and_goes_on_with_the_consta
     run = tmp_path / "run"
     with RunDir.create(run, tiny_config("steps=1")) as made:
         train(made.config, made)
-    monkeypatch.setattr("quatro.launch.sizes.total_bytes", None)  # nobody may ask
+    monkeypatch.setattr("quatro.launch.memory.total_bytes", None)  # nobody may ask
     longer = [config_to_yaml(tiny_config(f"steps={steps}")) for steps in (2, 3)]
     (run / "config.yaml").write_text(longer[0], encoding="utf-8")
     for options in (["--dry-run"], []):

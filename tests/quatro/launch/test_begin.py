@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from evals.benchmarks import codegrammar, countdown
 from quatro.config import load_config
-from quatro.launch import prepare
+from quatro.launch import begin
 from quatro.rollout import prompts
 from quatro_cli.app import app
 
@@ -97,7 +97,7 @@ def test_prompts_are_tokenised_once_and_benchmarks_read_once(arguments, monkeypa
         tokenised.update(texts)
         return tokenise(self, texts, **options)
 
-    for module in (prompts, prepare):
+    for module in (prompts, begin):
         monkeypatch.setattr(module, "load_problems", counted_load)
     monkeypatch.setattr(PreTrainedTokenizerBase, "__call__", counted_tokenise)
     done = CliRunner().invoke(app, [*arguments, *more])
@@ -112,7 +112,7 @@ def test_a_model_that_is_still_to_be_made_has_its_own_words(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("QUATRO_CACHE", str(tmp_path))
-    prepared = prepare.prepare(load_config(name))
+    prepared = begin.prepare(load_config(name))
     words = {"quickstart": countdown, "quickstart-code": codegrammar}[name]
     assert not prepared.is_there
     for prompt in prepared.prompts.prompts[:20]:

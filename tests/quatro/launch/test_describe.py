@@ -9,18 +9,23 @@ import torch
 
 from evals.errors import DataError, MissingError, UsageError
 from quatro.config import load_config
-from quatro.launch.dry_run import DryRun, batch_arithmetic, describe, predict_memory
-from quatro.launch.prepare import prepare
+from quatro.launch.begin import prepare
+from quatro.launch.describe import DryRun, batch_arithmetic, describe
+from quatro.launch.memory import Estimate
 from quatro.policy.kinds import ModelSize
 from quatro.policy.loading import load_model
 from quatro.processes.launcher import Launch
 from quatro.registry import ENGINES, POLICIES
 from quatro.rollout.prompts import PromptSet
-from quatro.types import Prompt
+
+
+def arithmetic(config) -> list[str]:
+    """The batch in words for 40 prompts."""
+    return batch_arithmetic(SimpleNamespace(config=config, prompts=PromptSet([None] * 40, 0, 0), launch=Launch()))
 
 
 def test_the_batch_in_words(tiny_config):
-    lines = batch_arithmetic(tiny_config(), 40)
+    lines = arithmetic(tiny_config())
     assert lines[0] == "1 iteration = 4 prompts x 4 rollouts = 16 rollouts of at most 10 tokens"
     assert "2 minibatches of 2 prompts x K=2 = 4 optimiser steps an iteration, each over 8 rollouts" in lines[1]
     assert lines[2] == "4 iterations = 64 rollouts, 16 optimiser steps, 0.40 passes over 40 prompts"
@@ -38,11 +43,11 @@ def test_the_batch_in_words(tiny_config):
     ],
 )
 def test_the_warm_up_is_told_in_iterations(tiny_config, settings, said):
-    assert batch_arithmetic(tiny_config(*settings), 40)[3:] == [said]
+    assert arithmetic(tiny_config(*settings))[3:] == [said]
 
 
 def test_passes_that_go_on_until_the_budget_is_used_up_are_counted_at_most(tiny_config):
-    lines = batch_arithmetic(tiny_config("inner_updates=auto", "max_inner_updates=7"), 40)
+    lines = arithmetic(tiny_config("inner_updates=auto", "max_inner_updates=7"))
     assert "2 minibatches of 2 prompts x K=up to 7 = up to 14 optimiser steps an iteration" in lines[1]
     assert "64 rollouts, up to 56 optimiser steps" in lines[2]
 
@@ -52,7 +57,7 @@ def test_memory_adds_up_from_parameters_and_batch(tiny_config):
     described = describe(prepare(config))
     model = load_model(config.model, torch.float32, "cpu")
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
-    assert described.num_parameters == num_parameters
+    assert described.prepared.num_parameters == num_parameters
     memory = described.memory
     assert memory.weights == memory.gradients == memory.reference == 4 * num_parameters
     assert memory.optimizer == 8 * num_parameters
@@ -110,15 +115,16 @@ def test_prompts_that_the_reward_cannot_judge_are_refused_first(tiny_config, tmp
 
 
 def test_an_adapter_has_gradients_and_moments_and_the_reference_is_free(tiny_config):
-    whole, adapter = describe(prepare(tiny_config())), describe(prepare(tiny_config("policy.lora.rank=4")))
+    dry_runs = describe(prepare(tiny_config())), describe(prepare(tiny_config("policy.lora.rank=4")))
+    whole, adapter = (one.prepared for one in dry_runs)
     assert whole.num_trained == whole.num_parameters
     # Of two layers: q and o (32 x 32), k and v too, gate, up (64 x 32) and down (32 x 64).
     assert adapter.num_trained == adapter.num_parameters - whole.num_parameters == 2 * 4 * (4 * 64 + 3 * 96)
-    memory = adapter.memory
+    memory = dry_runs[1].memory
     assert (memory.weights, memory.gradients) == (4 * adapter.num_parameters, 4 * adapter.num_trained)
     assert (memory.optimizer, memory.reference) == (8 * adapter.num_trained, 0)
-    assert f"{adapter.num_trained:,} of them trained" in "\n".join(adapter.lines)
-    assert "of them trained" not in "\n".join(whole.lines)
+    assert f"{adapter.num_trained:,} of them trained" in "\n".join(dry_runs[1].lines)
+    assert "of them trained" not in "\n".join(dry_runs[0].lines)
     halved = describe(prepare(tiny_config("policy.lora.rank=4", "dtype=bfloat16"))).memory
     assert halved.weights == 4 * adapter.num_trained + 2 * whole.num_parameters
 
@@ -134,7 +140,7 @@ def test_gradient_checkpointing_and_large_vocabularies_are_predicted(tiny_config
 
 
 def test_the_head_in_chunks_bounds_the_logits(tiny_config):
-    prompts = PromptSet([Prompt("b", "0", "p", None, "p", tuple(range(10)))], 0, limit=16)
+    cpu = torch.device("cpu")
     shape = SimpleNamespace(
         num_hidden_layers=28,
         hidden_size=1536,
@@ -144,13 +150,14 @@ def test_the_head_in_chunks_bounds_the_logits(tiny_config):
         vocab_size=151_936,
     )
     few, many = (
-        predict_memory(tiny_config(f"microbatch_tokens={tokens}", "device=cpu"), shape, 10**9, prompts).logits
+        Estimate(tiny_config(f"microbatch_tokens={tokens}"), shape, 10**9, 10**9, 10, cpu).memory().logits
         for tokens in (200, 20_000)
     )
     assert few == many == 64 * 151_936 * 18 + 4 * 151_936 * 1536
     # With its logits capped after the head a model is scored through all of them.
     shape.final_logit_softcapping = 30.0
-    assert predict_memory(tiny_config("microbatch_tokens=200", "device=cpu"), shape, 10**9, prompts).logits > few
+    capped = Estimate(tiny_config("microbatch_tokens=200"), shape, 10**9, 10**9, 10, cpu)
+    assert capped.memory().logits > few
 
 
 PEAK = """
@@ -159,8 +166,7 @@ torch.set_num_threads(1)
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from quatro.policy.rows import collate
 from quatro.config import load_config
-from quatro.rollout.prompts import PromptSet
-from quatro.launch.dry_run import predict_memory
+from quatro.launch.memory import Estimate
 from quatro.loop.objective import make_objective
 from quatro.launch.assemble import make_policy
 from quatro.types import Prompt, Rollout
@@ -182,7 +188,7 @@ def learn(tokens):
     policy = make_policy(config, model, World(), None)
     policy.update(rows, make_objective(config), use_own_logp=True, need_entropy=False)
     number, trained = sum(p.numel() for p in model.parameters()), sum(p.numel() for p in policy.trained)
-    return predict_memory(config, shape, number, PromptSet(prompts, 0, limit=16), num_trained=trained)
+    return Estimate(config, shape, number, trained, 8, torch.device("cpu")).memory()
 
 learn(128)  # what the first pass loads and allocates once is no part of the estimate
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -216,8 +222,8 @@ def test_a_package_that_is_absent_is_named(tiny_config, monkeypatch):
 def test_ranks_are_told_in_words_and_share_the_memory(tiny_config):
     settings = ("prompts_per_step=8", "minibatch_prompts=4", "policy.kind=local")
     one, three = describe(prepare(tiny_config(*settings))), describe(prepare(tiny_config(*settings), Launch(size=3)))
-    assert not any("ranks" in line for line in one.arithmetic)
-    assert any("3 ranks" in line and "1 or 2 prompts" in line for line in three.arithmetic)
+    assert not any("ranks" in line for line in one.document["arithmetic"])
+    assert any("3 ranks" in line and "1 or 2 prompts" in line for line in three.document["arithmetic"])
     with pytest.raises(UsageError, match="minibatch_prompts is 4 and there are 5 ranks"):
         describe(prepare(tiny_config(*settings), Launch(size=5)))
 
@@ -265,10 +271,8 @@ def test_the_shipped_maths_runs_fit_into_80_gb(name, longest_prompt, model, para
     assert config.data.max_prompt_tokens == longest_prompt
     shape, num_parameters = qwen(**model, is_tied=name == "math-1.5b")
     assert num_parameters == pytest.approx(parameters, rel=0.005)
-    prompts = PromptSet([Prompt("b", "0", "p", None, "p", tuple(range(longest_prompt)))], 0, limit=longest_prompt)
-    memory = predict_memory(
-        config, shape, num_parameters, prompts, device=torch.device("cuda"), device_bytes=80 * 10**9
-    )
+    gpu = torch.device("cuda")
+    memory = Estimate(config, shape, num_parameters, num_parameters, longest_prompt, gpu).memory(80 * 10**9)
     assert memory.total < 0.95 * 80e9
     assert (memory.kv_cache > 30e9) == (engine == "vllm")
 
@@ -277,7 +281,7 @@ def test_a_dry_run_says_what_would_fit_into_the_free_memory(tiny_config, monkeyp
     config = tiny_config("microbatch_tokens=64", "rollouts_per_prompt=2")
 
     def told(free: int | None) -> DryRun:
-        monkeypatch.setattr("quatro.policy.device.free_bytes", lambda device: free)
+        monkeypatch.setattr("quatro.launch.describe.free_bytes", lambda device: free)
         return describe(prepare(config))
 
     assert told(None).fit is None

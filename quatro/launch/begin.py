@@ -1,0 +1,324 @@
+"""What a run begins with, or goes on with: found, read and checked once, for a dry run and for the run itself.
+
+`prepare` refuses whatever can be refused before torch is loaded, in the words and with the exit code of the module
+that would refuse later, after seconds of imports. `model` and `kl.reference` may name another run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evals.benchmarks.catalogue import grader_of
+from evals.benchmarks.loading import load_problems
+from evals.benchmarks.problems import Problem
+from evals.errors import QuatroError, UsageError
+from evals.files.own_code import also_from
+from evals.training_metrics import EVALUATED
+from quatro.config import Config, diff_configs, load_config, with_absolute_paths
+from quatro.config.lasting import MAY_CHANGE, may_change
+from quatro.config.packages import require
+from quatro.methods.absent import AbsentMethod
+from quatro.policy import embedded
+from quatro.policy.adapters import base_of
+from quatro.policy.model_files import require_model
+from quatro.processes.launcher import Launch, torchrun_options
+from quatro.registry import ENGINES, POLICIES
+from quatro.rewards import Reward, RewardConfig, check_prompts, make_reward
+from quatro.rollout.prompts import PromptSet, tokenize_problems, training_problems
+from quatro.runs.checkpoint import MANIFEST, load, run_and_step
+from quatro.runs.directory import FollowedRun, RunDir, step_number
+from quatro.runs.identity import load_from
+from quatro.runs.status import read_environment
+from quatro.runs.trackers import require_trackers
+
+if TYPE_CHECKING:
+    import torch
+
+    from quatro.processes.world import World
+
+logger = logging.getLogger(__name__)
+
+HOW = "to train on from its weights with other settings, name it (or RUN@best, RUN@STEP) as the model of a new run"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a run begins with beside its weights; `close` closes the ``reward``.
+
+    ``is_there`` is False for an embedded model that is still to be made. ``shape`` is the configuration of the model,
+    which has ``num_parameters`` with the run's adapter, of which ``num_trained`` are trained. ``evaluation_prompts``
+    are None without evaluation. ``sizes_note`` says what `memory.with_sizes` has put in place of `auto`.
+    """
+
+    config: Config
+    launch: Launch
+    reward: Reward
+    is_there: bool
+    device: torch.device
+    tokenizer: Any
+    shape: Any
+    num_parameters: int
+    num_trained: int
+    prompts: PromptSet
+    evaluation_prompts: PromptSet | None
+    sizes_note: str = ""
+
+    def close(self) -> None:
+        self.reward.close()
+
+
+def prepare(config: Config, launch: Launch | None = None) -> Prepared:
+    """What a run of ``launch`` (default: a single process) begins with; whatever it can be refused for is refused.
+
+    Raises:
+        MissingError: the model, the data, a package or the device is not on this machine.
+        DataError: a file of problems or of recorded responses is unreadable; the prompts are empty, too long or
+            cannot be graded.
+        UsageError: there is no such model, benchmark or reward, the reward cannot be imported or called, vLLM
+            supports neither the temperature nor the model, or the batch is too small for the ranks.
+    """
+    launch = launch or Launch()
+    if isinstance(config.method, AbsentMethod):
+        raise config.method.refuse()
+    check_ranks(config, launch.size)
+    _check_watched(config)
+    POLICIES[config.policy.kind].check()
+    for name in (config.model, config.kl.reference):
+        if name is not None:
+            require_model(name)
+    if config.policy.lora is not None or base_of(config.model) != config.model:
+        require("peft", "policy.lora")
+    temperatures = {"rollout.temperature": config.rollout.temperature, "eval.temperature": config.eval.temperature}
+    ENGINES[config.rollout.engine].check(temperatures=temperatures, replay_file=config.rollout.replay_file)
+    problems = training_problems(config.data)
+    evaluated = load_problems(str(config.eval.benchmark)) if config.eval.every else []
+    require_trackers(config.tracking)
+    reward = make_reward(config.reward)
+    try:
+        return _with_torch(config, launch, reward, problems, evaluated)
+    except BaseException:
+        reward.close()
+        raise
+
+
+def _with_torch(
+    config: Config, launch: Launch, reward: Reward, problems: list[Problem], evaluated: list[Problem]
+) -> Prepared:
+    """The rest of `prepare`: the model is read without memory behind its weights, and the prompts are tokenised."""
+    import torch
+
+    from quatro.policy import lora
+    from quatro.policy.device import find_device
+    from quatro.policy.facts import context_limit, vocabulary_size
+    from quatro.policy.loading import load_shape, load_tokenizer
+
+    device = find_device(config.device, launch.local_rank if launch.size > 1 else None)
+    POLICIES[config.policy.kind].check_device(device)
+    is_there = embedded.is_cached(config.model)
+    if is_there:
+        folder = embedded.resolve_model(config.model)
+        tokenizer, model = load_tokenizer(folder), load_shape(folder)
+    else:
+        recipe = embedded.recipe_of(config.model)
+        tokenizer = recipe.make_tokenizer()
+        with torch.device("meta"):
+            model = embedded.make_model(recipe)
+    ENGINES[config.rollout.engine].check_model(model.config)
+    limit, size = context_limit(model), vocabulary_size(model)
+
+    def tokenized(some: list[Problem], graded_by: RewardConfig | str) -> PromptSet:
+        found = tokenize_problems(some, config.data, tokenizer, context_limit=limit, vocabulary_size=size)
+        check_prompts(found.prompts, graded_by)
+        return found
+
+    prompts = tokenized(problems, config.reward)
+    # The benchmark's own grader, whatever the training reward is.
+    evaluation_prompts = tokenized(evaluated, grader_of(evaluated[0].benchmark)) if evaluated else None
+    if config.policy.lora is not None:
+        lora.attach(model, config.policy.lora, seed=config.seed)
+    num_trained = sum(one.numel() for one in model.parameters() if one.requires_grad)
+    return Prepared(
+        config=config,
+        launch=launch,
+        reward=reward,
+        is_there=is_there,
+        device=device,
+        tokenizer=tokenizer,
+        shape=model.config,
+        num_parameters=sum(one.numel() for one in model.parameters()),
+        num_trained=num_trained,
+        prompts=prompts,
+        evaluation_prompts=evaluation_prompts,
+    )
+
+
+def _check_watched(config: Config) -> None:
+    """Raises UsageError if an evaluation will never measure what chooses the best checkpoint or ends the run."""
+    measured = [f"{EVALUATED}{name}" for name in ("pass@1", f"pass@{config.eval.n}", "distinct_correct")]
+    for key, metric in config.watched.items():
+        if metric not in measured and (metric.startswith(EVALUATED) or f"{EVALUATED}{metric}" in measured):
+            raise UsageError(
+                f"{key}: found {metric}; with eval.n {config.eval.n} evaluations measure "
+                f"{', '.join(dict.fromkeys(measured))}"
+            )
+
+
+def check_processes(config: Config, size: int, *, source: str) -> None:
+    """Raises UsageError for fewer processes than the configuration, read from ``source``, is made for."""
+    if config.processes is not None and size < config.processes:
+        raise UsageError(
+            f"processes is {config.processes} in this configuration, and {size} started; begin with `torchrun "
+            f"{' '.join(torchrun_options(config.processes))} -m quatro_cli train {source}`, or add -s processes={size}"
+        )
+
+
+def check_ranks(config: Config, size: int) -> None:
+    """Raises UsageError if a rank would have no prompt of a minibatch, or the engine deals out recorded responses."""
+    if config.minibatch_prompts < size:
+        raise UsageError(
+            f"minibatch_prompts is {config.minibatch_prompts} and there are {size} ranks, so some ranks would have no "
+            f"prompt of a minibatch; set minibatch_prompts to {size} or more, or start fewer processes"
+        )
+    if size > 1 and ENGINES[config.rollout.engine].is_recorded:
+        raise UsageError(
+            f"engine {config.rollout.engine} deals out recorded responses in the order of one process, and there are "
+            f"{size}; start it without torchrun"
+        )
+
+
+def open_run(prepared: Prepared, path: Path, world: World, *, resume: bool) -> RunDir:
+    """The folder of a run, new or to go on with; rank 0 makes it, and alone writes to it.
+
+    Raises:
+        As `RunDir.create` and `RunDir.open`.
+    """
+    if not world.is_first:
+        world.barrier("the run directory")
+        return FollowedRun(path, prepared.config)
+    if resume:
+        run = RunDir.open(path, config=prepared.config, argv=sys.argv)
+    else:
+        run = RunDir.create(path, prepared.config, argv=sys.argv)
+    world.barrier("the run directory")
+    return run
+
+
+# --- a run that goes on -----------------------------------------------------------------------------------------
+
+
+def config_to_resume(run: Path, overrides: Sequence[str] = ()) -> Config:
+    """The configuration with which ``run`` goes on: its own, with ``overrides`` of keys that a resume may change.
+
+    Code of the user's own is found where it lay when the run began.
+
+    Raises:
+        UsageError: an override changes another key.
+    """
+    also_from(read_environment(run).get("folder"))
+    config = load_config(run)
+    changed = load_config(run, overrides=overrides) if overrides else config
+    refused = [one.key for one in diff_configs(config, changed) if not may_change(one.key)]
+    if refused:
+        raise UsageError(
+            f"--resume goes on with the run's own configuration, and {', '.join(refused)} would be another; what may "
+            f"change is {', '.join(MAY_CHANGE)}. For anything else begin a new run from {run}/config.yaml; {HOW}: "
+            f"`{command_for(run)}`"
+        )
+    return changed
+
+
+def refuse_other_run(run: Path, own: Config, wanted: Config) -> None:
+    """Raises UsageError if ``own``, the configuration of ``run``, is not ``wanted``, up to sizes of `auto`."""
+    pairs = diff_configs(own.with_sizes(own.sizes), _as_begun(wanted, own).with_sizes(own.sizes))
+    differing = [f"{key} is {there} there, not {here}" for key, there, here in pairs]
+    if differing:
+        raise UsageError(f"{run} holds a run of other settings: {', '.join(differing)}; choose another folder")
+
+
+def _as_begun(config: Config, own: Config) -> Config:
+    """``config`` with the model folders that ``own``, a run begun with it before, took from the runs that it names.
+
+    A run that is named may have been trained on since, or be gone: the run that began with its weights goes on with
+    its own, and a warning says so where the two differ.
+
+    Raises: as `begin_with_weights`, where a name means something else than before.
+    """
+    reference = config.kl.reference
+    if reference is not None and _meant(reference, own.kl.reference):
+        reference = own.kl.reference
+    model = own.model if _meant(config.model, own.model) else config.model
+    kl = config.kl.model_copy(update={"reference": reference})
+    return begin_with_weights(config.model_copy(update={"model": model, "kl": kl}))[0]
+
+
+def _meant(name: str, folder: str | None) -> bool:
+    """Whether ``folder`` is the model of a checkpoint that ``name`` means, or meant when it was the newest or best."""
+    checkpoint = Path(folder or "").parent
+    run, _, step = name.rpartition("@")
+    is_any = checkpoint.parent == Path(name).resolve() / "checkpoints"
+    is_of_run = bool(run) and checkpoint.parent == Path(run).resolve() / "checkpoints"
+    if not is_any and not (is_of_run and step in ("best", str(step_number(checkpoint.name)))):
+        return False
+    with contextlib.suppress(QuatroError):  # the run is gone, or has no such checkpoint any more
+        if (now := _weights_of(name)[0]) not in (name, folder):
+            logger.warning("the run began with %s and goes on with it; %s is %s by now", folder, name, now)
+    return True
+
+
+# --- a run that begins with the weights of another one ----------------------------------------------------------
+
+
+def begin_with_weights(config: Config) -> tuple[Config, list[str]]:
+    """``config`` with absolute paths and the model folders of the runs that it names, and what to know about them.
+
+    `model` and `kl.reference` name a run (its newest checkpoint counts), RUN@STEP, RUN@best, or the folder of a
+    checkpoint. Any other model is left as it is.
+
+    Raises:
+        DataError: the run has no checkpoint, or a file of it was changed or is of another run.
+        UsageError: the run has no checkpoint of that step, or keeps no best one.
+    """
+    config, notes = with_absolute_paths(config), []
+    if config.kl.reference is not None:
+        reference, _ = _weights_of(config.kl.reference)
+        notes.append(f"kl.reference: the KL penalty is towards {config.kl.reference}")
+        config = config.model_copy(update={"kl": config.kl.model_copy(update={"reference": reference})})
+    name, folder = _weights_of(config.model)
+    if folder is None:
+        return config, notes
+    same = ", and the reference of the KL penalty is that model (kl.reference names another)"
+    towards = same if config.kl.reference is None and config.kl.beta else ""
+    notes.insert(0, f"model: begins with the weights of {folder}; the optimiser and the warm-up begin anew{towards}")
+    run = folder.resolve().parent.parent
+    if (run / "config.yaml").is_file():
+        before = load_config(run)
+        if (before.seed, before.data.prompts) == (config.seed, config.data.prompts):
+            notes.append(
+                f"seed {config.seed} is that of {run}: the same prompts come in the same order; -s seed=N draws others"
+            )
+    return config.model_copy(update={"model": name}), notes
+
+
+def _weights_of(name: str) -> tuple[str, Path | None]:
+    """The model folder of the checkpoint that ``name`` names, and the checkpoint; ``name`` and None for others."""
+    place = Path(name)
+    if (place / "config.yaml").is_file():
+        found = load_from(place)
+    elif (place / MANIFEST).is_file():
+        found = load(place)
+    elif (named := run_and_step(name)) is not None:
+        found = load_from(*named)
+    else:
+        return name, None
+    return str(found.model.resolve()), found.path
+
+
+def command_for(run: Path | str) -> str:
+    """What to type for such a run."""
+    return f"quatro train {run}/config.yaml -s model={run} -s optimizer.lr=1e-4 -s seed=1"
