@@ -27,9 +27,8 @@ from evals.results.paper import BENCHMARKS, Series, paper
 from evals.tables.titles import title_of
 from evals.text import visible
 from quatro.runs.tag import Tag
-from quatro.sweep.counts import Counts, all_counts_in, is_measured
 from quatro.sweep.paper import SweepSources
-from quatro.sweep.results import SweptRun, label_of
+from quatro.sweep.results import Counts, SweptRun, all_counts_in, is_measured, label_of
 
 METRICS = {"pass@k": "Pass@k", "ucc@k": "UCC@k"}
 ORDERED_KS = (1, 16, 256)

@@ -48,7 +48,7 @@ from experiments.replication.small_n import SIZES, DualError
 from quatro.runs.points import base_name
 from quatro.runs.tag import Tag
 from quatro.runs.views.series import read_settings
-from quatro.sweep.counts import flip_rows, temperature_rows
+from quatro.sweep.results import flip_rows, temperature_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

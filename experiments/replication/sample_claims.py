@@ -30,7 +30,7 @@ from experiments.replication.rules import (
 )
 from quatro.runs.points import base_name
 from quatro.runs.tag import Tag
-from quatro.sweep.counts import NEVER, is_measured
+from quatro.sweep.results import NEVER, is_measured
 
 HOT = {tag: replace(tag, temperature=1.5) for tag in (NUCLEUS, ALL)}
 FLIP_K = 16

@@ -2,12 +2,19 @@
 
 from quatro.runs.points import is_sweep, require_sweep
 from quatro.sweep.cost import SweepCost, sweep_cost
-from quatro.sweep.counts import flip_results, temperature_results
 from quatro.sweep.file import find_sweep, load_sweep, read_evaluation
 from quatro.sweep.measure import SweepEvaluation, other_weights
 from quatro.sweep.plan import Axis, Point, SweepPlan, parse_axis, part_of, plan_sweep
 from quatro.sweep.recorded import find_begun, read_plan
-from quatro.sweep.results import SweptRun, labelled_results, labelled_runs, read_sweep, run_tables
+from quatro.sweep.results import (
+    SweptRun,
+    flip_results,
+    labelled_results,
+    labelled_runs,
+    read_sweep,
+    run_tables,
+    temperature_results,
+)
 from quatro.sweep.run import Board, SweepProgress, all_points, run_sweep, status_of, warnings_of, write_plan
 from quatro.sweep.submit import SlurmOptions, SubmissionKind, write_submission
 from quatro.sweep.summary import PointOutcome

@@ -41,16 +41,15 @@ from evals.tables.layouts import PAPER_TABLES, Layout, build_tables
 from evals.tables.parts import Style, Table
 from evals.text import visible
 from quatro.runs.views.series import read_settings
-from quatro.sweep.counts import flip_results, temperature_results
 from quatro.sweep.paper_page import Made, Missing, PaperPage, document, readme
 from quatro.sweep.results import (
-    base_folder,
     chosen_runs,
     chosen_tag,
-    label_of,
+    flip_results,
     labelled_results,
     labelled_runs,
     run_tables,
+    temperature_results,
 )
 
 if TYPE_CHECKING:
@@ -115,10 +114,7 @@ class SweepSources:
         """Samples files by label: of the first seed of each setting, and of the base they began from."""
         found: dict[str, list[Path]] = {}
         for run in self.runs:
-            config = run.config
-            base = base_folder(self.folder, config.model, config.rollout.max_new_tokens)
-            label = label_of(run.settings, method=config.method.name)
-            for name, place in (("Base", base), (label, run.folder)):
+            for name, place in (("Base", run.base), (run.label, run.folder)):
                 files = [] if place is None else [self.tag.folder(place) / f"{one}.jsonl" for one in benchmarks]
                 if name not in found and (there := [file for file in files if file.is_file()]):
                     found[name] = there

@@ -1,20 +1,27 @@
-"""The results of a sweep for tables and curves: under the paper's labels, one result for each seed.
+"""The results of a sweep for tables and figures, under the paper's labels: of each seed, or means over seeds.
 
 Imports no torch.
 """
 
+# Axes: S seeds, P problems, C counts of correct samples.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
 
 from evals.errors import DataError, UsageError
+from evals.estimators import Floats, fail_table, hit_table
 from evals.figures.method_looks import method_title
 from evals.files.metric_rows import last_mean
+from evals.intervals import mean_over_seeds_and_problems
+from evals.metrics.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_of
 from evals.results.document import Result, Row, read_result
 from evals.results.entries import ENTROPY
 from evals.results.labels import labels_of
@@ -22,6 +29,7 @@ from quatro.config import Config
 from quatro.runs.identity import read_config
 from quatro.runs.metrics import is_imported, read_metrics
 from quatro.runs.points import SWEEP, is_sweep, point_config, read_points, refuse_other_base
+from quatro.runs.seeds import group_by_seed
 from quatro.runs.status import read_status
 from quatro.runs.tag import Tag
 from quatro.sample.measure import PASSK, UCC
@@ -33,7 +41,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-
+NEVER = "never"  # solved by the base
 _ENTROPY_METRIC = "entropy/token_mean"
 
 
@@ -53,9 +61,19 @@ class SweptRun:
         """Raises DataError unless the run is what the sweep planned under this name."""
         return point_config(self.folder.parents[1], self.name, self.axes)
 
+    @cached_property
+    def label(self) -> str:
+        """What the paper calls its setting."""
+        return label_of(self.settings, method=self.config.method.name)
+
+    @property
+    def base(self) -> Path | None:
+        """Where the samples of the model are that it began from; raises as `refuse_other_base`."""
+        return base_folder(self.folder.parents[1], self.config.model, self.config.rollout.max_new_tokens)
+
 
 class SweptResult(NamedTuple):
-    """A result with the label of its setting and the heading of its cell in place of what stands in ``path``."""
+    """A result under the label of its setting, and the file or run that it is of."""
 
     result: Result
     path: Path
@@ -109,17 +127,15 @@ def labelled_results(
     found: list[SweptResult] = []
     trained = []
     headings_with_base = set()
-    cells_of = _cells_of_models(runs)
+    of_model = group_by_seed(runs, lambda run: run.config.model)
     for run in runs:
-        config = run.config
-        heading = f"{config.model}, {run.cell}" if len(cells_of[config.model]) > 1 else config.model
-        if heading not in headings_with_base:
-            headings_with_base.add(heading)
-            base = base_folder(folder, config.model, config.rollout.max_new_tokens)
-            found += _measured(base, tag, "Base", heading) if base is not None else []
-        label = label_of(run.settings, method=config.method.name)
-        found += _measured(run.folder, tag, label, heading)
-        trained.append((run, label, heading))
+        model = run.config.model
+        heading = f"{model}, {run.cell}" if len({one.cell for one in of_model[model]}) > 1 else model
+        if heading not in headings_with_base and (base := run.base) is not None:
+            found += _measured(base, tag, "Base", heading)
+        headings_with_base.add(heading)
+        found += _measured(run.folder, tag, run.label, heading)
+        trained.append((run, heading))
     return found + _final_entropies(trained)
 
 
@@ -133,12 +149,12 @@ def labelled_runs(paths: Sequence[Path], *, cell: str | None = None) -> dict[str
     found: dict[str, list[Path]] = {}
     for path, name in zip(paths, labels_of(paths), strict=True):
         if is_sweep(path):
-            own: dict[str, list[Path]] = {}
             runs = chosen_runs(path, cell)
             has_cells = len({run.cell for run in runs}) > 1
-            for run in runs:
-                label = label_of(run.settings, method=run.config.method.name)
-                own.setdefault(f"{label}, {run.cell}" if has_cells else label, []).append(run.folder)
+            own = {
+                f"{label}, {in_cell}" if has_cells else label: [run.folder for run in members]
+                for (label, in_cell), members in group_by_seed(runs, lambda run: (run.label, run.cell)).items()
+            }
         elif (path / "config.yaml").is_file():
             own = {name: [path]}
         elif is_imported(path):
@@ -151,14 +167,6 @@ def labelled_runs(paths: Sequence[Path], *, cell: str | None = None) -> dict[str
         if twice:
             raise UsageError(f"two of the paths hold {min(twice)!r}; give each a table of its own")
         found |= own
-    return found
-
-
-def _cells_of_models(runs: Sequence[SweptRun]) -> dict[str, set[str]]:
-    """The cells of each model that the runs began from."""
-    found: dict[str, set[str]] = {}
-    for run in runs:
-        found.setdefault(run.config.model, set()).add(run.cell)
     return found
 
 
@@ -246,18 +254,18 @@ def _measured(run: Path, tag: Tag, label: str, heading: str) -> list[SweptResult
     return [SweptResult(read_result(file).model_copy(update=own), file) for file in files if file.is_file()]
 
 
-def _final_entropies(runs: Sequence[tuple[SweptRun, str, str]]) -> list[SweptResult]:
-    """Of runs with their labels and headings. Where it is unknown of one seed, it is of the setting."""
+def _final_entropies(runs: Sequence[tuple[SweptRun, str]]) -> list[SweptResult]:
+    """Of runs with their headings. Where it is unknown of one seed, it is of the setting."""
     found, unknown, files = [], set(), []
-    for run, label, heading in runs:
+    for run, heading in runs:
         file = run.folder / "metrics.jsonl"
         value = last_mean(list(read_metrics(run.folder)), _ENTROPY_METRIC)
         if value is None:
-            unknown.add((label, heading))
+            unknown.add((run.label, heading))
             files.append(str(file))
             continue
         row = Row(metric=ENTROPY, benchmark="training", k=None, value=value, num_problems=0, n=0)
-        found.append(SweptResult(Result(metric=ENTROPY, label=label, model=heading, rows=[row]), file))
+        found.append(SweptResult(Result(metric=ENTROPY, label=run.label, model=heading, rows=[row]), file))
     if files:
         logger.warning("no mean of %s over the last iterations, which lack it: %s", _ENTROPY_METRIC, ", ".join(files))
     return [one for one in found if (one.result.label, one.result.model) not in unknown]
@@ -280,3 +288,209 @@ def run_tables(layout: Literal["settings", "cost"], runs: Mapping[str, Sequence[
     return settings_tables(
         {label: [HyperParameter(*one) for one in hyperparameters(c)] for label, c in configs.items()}
     )
+
+
+# ---- counts of each problem, and means over seeds and problems of what follows from them
+
+
+@dataclass(frozen=True)
+class Counts:
+    """For each problem, in one order: ``n`` samples, the ``correct`` ones (P,), and the sizes of their clusters."""
+
+    benchmark: str
+    ids: tuple[str, ...]
+    n: int
+    correct: Floats
+    clusters: tuple[tuple[int, ...], ...]
+    setting: Mapping[str, str | float | None]  # what counted as one cluster: similarity, threshold, linkage, tokens
+
+    def passed(self, k: int) -> Floats:
+        """pass@k (P,)."""
+        passed_P: Floats = hit_table(self.n, [k])[0][self.correct.astype(int)]
+        return passed_P
+
+    def unique(self, k: int) -> Floats:
+        """UCC@k (P,)."""
+        hit_C = hit_table(self.n, [k])[0]
+        return np.array([math.fsum(hit_C[list(sizes)]) for sizes in self.clusters])
+
+    def unique_ratio(self) -> Floats:
+        """UCR (P,): clusters of correct answers over samples."""
+        return np.array([len(sizes) / self.n for sizes in self.clusters])
+
+    def flips(self, base: Counts, name: str, k: int) -> Floats:
+        """Over the problems that ``base`` never solved (`never`) or of a bucket: newly solved, or flip@k (P,).
+
+        Raises:
+            DataError: the two hold other problems, or other numbers of samples.
+        """
+        if (self.ids, self.n) != (base.ids, base.n):
+            raise DataError("the samples of the base and of a run hold different problems or numbers of samples")
+        base_P, tuned_P = base.correct.astype(int), self.correct.astype(int)
+        if name == NEVER:
+            solved_P: Floats = (tuned_P[base_P == 0] > 0).astype(np.float64)
+            return solved_P
+        is_in_P = np.array([bucket_of(base.n, int(count)) == name for count in base_P], dtype=bool)
+        flipped_P: Floats = (fail_table(base.n, [k])[0][base_P] * hit_table(base.n, [k])[0][tuned_P])[is_in_P]
+        return flipped_P
+
+
+def counts_in(run: Path, tag: Tag) -> Counts:
+    """The counts of the samples ``tag`` of a run, which are of one benchmark.
+
+    Raises:
+        DataError: the samples have not been measured, the counts of each problem are missing, or there are several
+            benchmarks.
+    """
+    found = all_counts_in(run, tag)
+    if len(found) > 1:
+        raise DataError(f"{tag.folder(run) / UCC} holds several benchmarks ({', '.join(found)}), expected one")
+    return next(iter(found.values()))
+
+
+def all_counts_in(run: Path, tag: Tag) -> Mapping[str, Counts]:
+    """The counts of the samples ``tag`` of a run by benchmark.
+
+    Raises:
+        DataError: the samples have not been measured, or the counts of each problem are missing.
+    """
+    path = tag.folder(run) / UCC
+    return _read_counts(path, path.stat().st_mtime_ns if path.is_file() else 0)  # measured again, it is read again
+
+
+def is_measured(run: Path, tag: Tag) -> bool:
+    """Whether the samples ``tag`` of a run have been counted."""
+    return (tag.folder(run) / UCC).is_file()
+
+
+def averaged_row(metric: str, k: int | None, value_SP: Floats, counts: Counts, **more: Any) -> Row:
+    """The mean of shares over seeds and problems; of one seed the interval is over problems alone.
+
+    An interval of Student's t ends where shares do, at 0 and 1.
+    """
+    found = mean_over_seeds_and_problems(value_SP if len(value_SP) > 1 else value_SP.T)
+    return Row(
+        metric=metric,
+        benchmark=counts.benchmark,
+        k=k,
+        value=found.mean,
+        num_problems=value_SP.shape[1],
+        n=counts.n,
+        ci_low=None if found.low is None else max(0.0, found.low),
+        ci_high=None if found.high is None else min(1.0, found.high),
+        **more,
+    )
+
+
+def temperature_rows(group: Mapping[int, Path], tag: Tag) -> list[Row]:
+    """UCR and pass@1 of a setting on each benchmark; ``group`` is its run by seed."""
+    rows = []
+    for everyone in _by_benchmark(group, tag):
+        ratio_SP = np.stack([counts.unique_ratio() for counts in everyone])
+        solved_SP = np.stack([counts.passed(1) for counts in everyone])
+        rows.append(averaged_row("ucr", None, ratio_SP, everyone[0], **everyone[0].setting))
+        rows.append(averaged_row("pass@k", 1, solved_SP, everyone[0]))
+    return rows
+
+
+def flip_rows(group: Mapping[int, Path], base: Path, tag: Tag) -> list[Row]:
+    """Newly solved problems, and flip@k of each bucket at k = 1, 2, 4, ..., n, on each benchmark.
+
+    An empty bucket has no row.
+    """
+    befores, rows = all_counts_in(base, tag), []
+    for everyone in _by_benchmark(group, tag):
+        before = befores.get(everyone[0].benchmark)
+        if before is None:
+            raise DataError(f"{tag.folder(base)}: no samples of {everyone[0].benchmark}; repeat the sweep's command")
+        solved_SP = np.stack([counts.flips(before, NEVER, 1) for counts in everyone])
+        rows += [averaged_row(FLIP, None, solved_SP, before, bucket=BUCKETS[0].name)] if solved_SP.size else []
+        for k in [2**i for i in range(before.n.bit_length())]:
+            for bucket in BUCKETS:
+                value_SP = np.stack([counts.flips(before, bucket.name, k) for counts in everyone])
+                rows += [averaged_row(FLIP_AT_K, k, value_SP, before, bucket=bucket.name)] if value_SP.size else []
+    return rows
+
+
+def _by_benchmark(group: Mapping[int, Path], tag: Tag) -> list[list[Counts]]:
+    """The counts of all seeds, for each benchmark that every seed has been measured on."""
+    everyone = [all_counts_in(group[seed], tag) for seed in sorted(group)]
+    return [[found[name] for found in everyone] for name in everyone[0] if all(name in found for found in everyone)]
+
+
+def temperature_results(
+    folder: Path, *, top_p: float | None = None, temperature: float | None = None, cell: str | None = None
+) -> list[SweptResult]:
+    """UCR and pass@1 of every setting, at every temperature that it was sampled at, or at one.
+
+    Raises:
+        UsageError: several top_p were measured, and none is chosen; otherwise as `labelled_results`.
+    """
+    tags = fitting_tags(folder, chosen_runs(folder, cell), top_p, temperature)
+    top_ps = sorted({tag.top_p for tag in tags})
+    if len(top_ps) > 1:
+        listed = ", ".join(f"{one:g}" for one in top_ps)
+        raise UsageError(f"{folder} was measured at top_p {listed}; choose one with --top-p")
+    return _by_setting(
+        folder, cell, tags, lambda runs, tag: temperature_rows({run.seed: run.folder for run in runs}, tag)
+    )
+
+
+def flip_results(
+    folder: Path, *, top_p: float | None = None, temperature: float | None = None, cell: str | None = None
+) -> list[SweptResult]:
+    """Flips of every setting against the base that its runs began from; raises as `labelled_results`.
+
+    Raises:
+        DataError: that base was not sampled.
+    """
+
+    def rows_at(runs: Sequence[SweptRun], tag: Tag) -> list[Row]:
+        if (base := runs[0].base) is None:
+            raise DataError(f"{folder}: the base was not sampled; add it with `quatro sweep {folder} --eval NAME`")
+        return flip_rows({run.seed: run.folder for run in runs}, base, tag)
+
+    return _by_setting(folder, cell, [chosen_tag(folder, chosen_runs(folder, cell), top_p, temperature)], rows_at)
+
+
+def _by_setting(
+    folder: Path, cell: str | None, tags: Sequence[Tag], rows_at: Callable[[Sequence[SweptRun], Tag], list[Row]]
+) -> list[SweptResult]:
+    """``rows_at`` the runs of each setting, and each of ``tags``, which differ in their temperature alone."""
+    runs = chosen_runs(folder, cell)
+    cells = list(dict.fromkeys(run.cell for run in runs))
+    if len(cells) > 1:
+        raise UsageError(f"{folder} has the cells {', '.join(cells)}; a figure of bars shows one: choose with --cell")
+    found = []
+    for label, members in group_by_seed(runs, lambda run: run.label).items():
+        for tag in tags:
+            if not (measured := [run for run in members if is_measured(run.folder, tag)]):
+                continue
+            name = label if len(tags) == 1 else f"{label}, T {tag.temperature:g}"
+            rows = rows_at(measured, tag)
+            found.append(SweptResult(Result(metric=rows[0].metric, label=name, rows=rows), members[0].folder))
+    return found
+
+
+@cache
+def _read_counts(path: Path, written_ns: int) -> Mapping[str, Counts]:
+    problems = read_result(path).problems
+    if not problems:
+        raise DataError(
+            f"{path} lacks the counts of each problem; delete it and repeat the sweep's command, which measures the "
+            "samples again"
+        )
+    found = {}
+    for name in dict.fromkeys(problem.benchmark for problem in problems):
+        own = sorted((one for one in problems if one.benchmark == name), key=lambda one: one.id)
+        if len({problem.n for problem in own}) > 1:
+            raise DataError(f"{path}: problems of {name} with different numbers of samples")
+        found[name] = Counts(
+            benchmark=name,
+            ids=tuple(problem.id for problem in own),
+            n=own[0].n,
+            correct=np.array([problem.correct for problem in own], dtype=np.float64),
+            clusters=tuple(tuple(problem.clusters or ()) for problem in own),
+            setting={key: getattr(own[0], key) for key in ("similarity", "threshold", "linkage", "tokens")},
+        )
+    return found

@@ -16,6 +16,7 @@ from evals.intervals import mean_over_seeds
 from evals.results.entries import FEWEST_SEEDS
 from evals.training_metrics import TRAINING_METRICS
 from quatro.runs.metrics import read_metrics
+from quatro.runs.seeds import group_by_seed
 from quatro.sweep.measure import BASE_CELL
 from quatro.sweep.plan import SEED_AXIS, Point
 
@@ -61,16 +62,17 @@ def write_summary(outcomes: Sequence[PointOutcome], folder: Path) -> None:
     axes = [key for key in axes if key != SEED_AXIS]
     spread = [f"{name}{end}" for name in metrics for end in ("", " low", " high")]
     rows = [[*cell_column, *axes, "num_seeds", *spread]]
-    groups: dict[tuple[str | None, ...], list[Mapping[str, float | None]]] = {}
-    for outcome, found in zip(outcomes, values, strict=True):
+
+    def setting_of(one: tuple[PointOutcome, object]) -> tuple[str | None, ...]:
         # Two models to begin from are two rows, not two seeds.
-        row = outcome.point.name if outcome.point.cell == BASE_CELL else outcome.point.cell
-        own = [row] if cell_column else []
-        key = (*own, *(outcome.point.settings.get(axis) for axis in axes))
-        groups.setdefault(key, []).extend([found] if outcome.status == "done" else [])
-    for key, members in groups.items():
-        intervals = [_interval([member.get(name) for member in members]) for name in metrics]
-        rows.append([*key, len(members), *(number for interval in intervals for number in interval)])
+        point = one[0].point
+        row = [point.name if point.cell == BASE_CELL else point.cell] if cell_column else []
+        return (*row, *map(point.settings.get, axes))
+
+    for setting, members in group_by_seed(zip(outcomes, values, strict=True), setting_of).items():
+        done = [found for outcome, found in members if outcome.status == "done"]
+        intervals = [_interval([found.get(name) for found in done]) for name in metrics]
+        rows.append([*setting, len(done), *(number for interval in intervals for number in interval)])
     _write_rows(folder / "summary-seeds.csv", rows)
 
 

@@ -10,8 +10,7 @@ from evals.errors import DataError, UsageError
 from evals.results.document import ProblemEntry, Result, Row
 from experiments.archive import METRICS, known_archives, pack, unpack
 from quatro.sweep import Axis, plan_sweep, read_plan, read_sweep, write_plan
-from quatro.sweep.counts import counts_in
-from quatro.sweep.results import Tag
+from quatro.sweep.results import Tag, counts_in
 
 
 @pytest.fixture

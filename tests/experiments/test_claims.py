@@ -5,7 +5,7 @@ import numpy as np
 from evals.results.paper import BENCHMARKS
 from experiments import claims
 from experiments.claims import Interval, NumberClaim, OrderClaim, claims_page, number_claims, order_claims
-from quatro.sweep.counts import Counts
+from quatro.sweep.results import Counts
 
 
 def made(correct: int) -> list[dict[str, Counts]]:

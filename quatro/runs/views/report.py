@@ -24,10 +24,12 @@ from quatro.config.model import embedded_benchmark
 from quatro.runs.identity import read_config
 from quatro.runs.metrics import is_imported, radius_of, read_metrics, read_source
 from quatro.runs.points import is_sweep, point_config, read_points, refuse_other_base
+from quatro.runs.seeds import group_by_seed, settings_that_differ
 from quatro.runs.views.rollouts import failures_text
 from quatro.runs.views.series import run_folders
 from quatro.runs.views.summary import describe_run
 
+_NAMED = ("method.name", "seed")  # have a field of their own in `ReportRun`
 ReportProgress = Callable[[int, int], None]  # samples files read, of how many
 
 
@@ -105,17 +107,20 @@ def _cell_of(name: str, settings: Mapping[str, Any]) -> str:
 
 def _groups(names: Sequence[str], places: Sequence[_Place], configs: Sequence[Config | None]) -> list[str]:
     """A label for each run; runs that differ in their seed alone have the same."""
-    keys = [
-        (place.cell, name if config is None else config.model_copy(update={"seed": 0}).model_dump_json())
-        for name, place, config in zip(names, places, configs, strict=True)
-    ]
-    labels: dict[tuple[str, str], str] = {}
-    for key, name, config in zip(keys, names, configs, strict=True):
-        label = _without_seed(name, config.seed) if config is not None and keys.count(key) > 1 else name
-        if key not in labels:
-            others = set(labels.values())
-            labels[key] = label if label not in others else name if name not in others else f"{name} ({len(others)})"
-    return [labels[key] for key in keys]
+
+    def setting_of(place: int) -> tuple[str, str]:
+        config = configs[place]
+        settings = names[place] if config is None else config.model_copy(update={"seed": 0}).model_dump_json()
+        return places[place].cell, settings
+
+    labels: dict[int, str] = {}
+    for members in group_by_seed(range(len(places)), setting_of).values():
+        name, config = names[members[0]], configs[members[0]]
+        label = _without_seed(name, config.seed) if config is not None and len(members) > 1 else name
+        others = set(labels.values())
+        label = label if label not in others else name if name not in others else f"{name} ({len(others)})"
+        labels |= dict.fromkeys(members, label)
+    return [labels[place] for place in range(len(places))]
 
 
 def _without_seed(name: str, seed: int) -> str:
@@ -125,23 +130,14 @@ def _without_seed(name: str, seed: int) -> str:
 
 
 def _settings(places: Sequence[_Place], configs: Sequence[Config | None]) -> list[dict[str, str]]:
-    """What a run's sweep varies, or for runs of no sweep the keys on which they disagree; without method and seed.
-
-    Keys of a method's block count where runs of that method disagree: other methods have other keys.
-    """
-    leaves = [{} if config is None else value_texts(config) for config in configs]
-    found = []
-    for place, own in zip(places, leaves, strict=True):
-        others = [one for one in leaves if one]
-        peers = [one for one in others if one["method.name"] == own.get("method.name")]
-        differing = {
-            key: value
-            for key, value in own.items()
-            if len({one.get(key) for one in (peers if key.startswith("method.") else others)}) > 1
-        }
-        chosen = place.settings or differing
-        found.append({key: value for key, value in chosen.items() if key not in ("method.name", "seed")})
-    return found
+    """What a run's sweep varies, or for runs of no sweep the keys on which they disagree; without method and seed."""
+    differing = settings_that_differ(
+        [{} if config is None else value_texts(config) for config in configs], besides=_NAMED
+    )
+    return [
+        {key: value for key, value in (place.settings or own).items() if key not in _NAMED}
+        for place, own in zip(places, differing, strict=True)
+    ]
 
 
 def _run(

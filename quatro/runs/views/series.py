@@ -23,6 +23,7 @@ from quatro.dual import DualSolution, solve_dual
 from quatro.runs.identity import read_config
 from quatro.runs.metrics import is_imported, radius_of, read_metrics
 from quatro.runs.points import is_sweep, point_config, read_points, require_sweep
+from quatro.runs.seeds import group_by_seed, settings_that_differ
 
 # Keys that change no step of a run, only which seed it has, how long it is, and what is kept or measured beside it.
 _NEUTRAL = ("seed", "steps", "threads", "processes", "device", "save_rollouts", *SIZE_KEYS)
@@ -46,6 +47,10 @@ class _Run(NamedTuple):
     config: Config
     rows: Rows
     leaves: Leaves
+
+    @property
+    def setting(self) -> Hashable:
+        return frozenset(self.leaves.items())
 
 
 def read_curves(paths: Sequence[Path], *, cell: str | None = None) -> tuple[list[TrainingCurve], list[str]]:
@@ -98,23 +103,22 @@ def read_settings(paths: Sequence[Path]) -> RunSettings:
         DataError: a metrics.jsonl is broken, or no run has metrics.
     """
     warnings = []
-    groups: dict[Hashable, dict[int, _Run]] = {}
+    found: dict[tuple[Hashable, int], _Run] = {}
     for path in run_folders(paths):
         config = read_config(path)
         run = _Run(path, config, list(read_metrics(path)), _leaves_of(config))
         if not run.rows:
             warnings.append(f"{path} has no metrics yet and is left out")
             continue
-        group = groups.setdefault(frozenset(run.leaves.items()), {})
-        twin = group.get(config.seed)
-        if twin is not None:
+        if (twin := found.get((run.setting, config.seed))) is not None:
             kept, dropped = (run, twin) if len(run.rows) > len(twin.rows) else (twin, run)
             warnings.append(f"{dropped.path} is left out: {kept.path} has the same configuration and seed")
             run = kept
-        group[config.seed] = run
-    if not groups:
+        found[run.setting, config.seed] = run
+    if not found:
         raise DataError("none of the runs has metrics yet; let one finish an iteration, then plot again")
-    runs = [[group[seed] for seed in sorted(group)] for group in groups.values()]
+    groups = group_by_seed(found.values(), lambda run: run.setting).values()
+    runs = [sorted(group, key=lambda run: run.config.seed) for group in groups]
     for group_runs in runs:
         lengths = sorted({len(run.rows) for run in group_runs})
         if len(lengths) > 1:
@@ -219,25 +223,16 @@ def _setting(runs: Sequence[_Run], shared: str, own: str) -> RunSetting:
 
 def _differences(runs: Sequence[_Run]) -> list[tuple[str, str]]:
     """Per run: the keys outside and inside its method's block on which it disagrees with another run, as text."""
-    shared_keys = _varying([run.leaves for run in runs], inside=False)
     texts = []
-    for run in runs:
+    for run, differing in zip(runs, settings_that_differ([run.leaves for run in runs], besides=_NAMED), strict=True):
+        shared = [f"{key} {value}" for key, value in differing.items() if not key.startswith("method.")]
+        own = {key: value for key, value in differing.items() if key.startswith("method.")}
         peers = [other.leaves for other in runs if other.config.method.name == run.config.method.name]
-        own_keys = _varying(peers, inside=True)
-        presets = {tuple(leaves.get(key) for key in own_keys): leaves.get("method.preset") for leaves in peers}
+        presets = {tuple(leaves.get(key) for key in own): leaves.get("method.preset") for leaves in peers}
         if len(set(presets.values())) == len(presets):  # the preset's name says it all
-            own_keys = [key for key in own_keys if key == "method.preset"]
-        texts.append((_text(run.leaves, shared_keys), _text(run.leaves, own_keys)))
+            own = {key: value for key, value in own.items() if key == "method.preset"}
+        texts.append((", ".join(shared), ", ".join(f"{key.removeprefix('method.')} {own[key]}" for key in own)))
     return texts
-
-
-def _varying(several: Sequence[Leaves], *, inside: bool) -> list[str]:
-    keys = dict.fromkeys(key for leaves in several for key in leaves if key.startswith("method.") == inside)
-    return [key for key in keys if key not in _NAMED and len({leaves.get(key) for leaves in several}) > 1]
-
-
-def _text(leaves: Leaves, keys: Sequence[str]) -> str:
-    return ", ".join(f"{key.removeprefix('method.')} {leaves[key]}" for key in keys if key in leaves)
 
 
 def _leaves_of(config: Config) -> Leaves:

@@ -23,9 +23,8 @@ from quatro.sweep import (
     temperature_results,
     write_plan,
 )
-from quatro.sweep.counts import counts_in
 from quatro.sweep.plan import Cell, plan_cell
-from quatro.sweep.results import label_of
+from quatro.sweep.results import counts_in, label_of
 from quatro_cli.app import app
 
 runner = CliRunner()
