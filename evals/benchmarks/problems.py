@@ -10,10 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from evals.benchmarks import code
 from evals.errors import DataError
 from evals.files.strict_json import parse_row, read_lines, refuse, shown
-from evals.files.tabular import csv_rows, parquet_rows
 from evals.grading.extraction import last_boxed
 
 PROBLEM_FIELDS = ("problem", "question", "prompt")
@@ -103,6 +101,8 @@ def read_problem_file(file: Path, benchmark: str, columns: Columns) -> ReadProbl
     """
 
     def rows() -> Iterable[Row]:
+        from evals.files.tabular import csv_rows, parquet_rows
+
         if file.name.endswith((".csv", ".csv.gz")):
             yield from (Row(number, f"{file}:{number}", dict(values)) for number, values in csv_rows(file))
             return
@@ -135,7 +135,9 @@ def problems_of(rows: Iterable[Row], benchmark: str, columns: Columns, *, id_pre
     for number, at, values in rows:
         num_rows += 1
         if columns.is_code or ("tests" in values and values.get("answer") is None):
-            values = code.row_of(values, at)
+            from evals.benchmarks.code import row_of
+
+            values = row_of(values, at)
             if values["tests"] is None:
                 if columns.skip_empty_answer:
                     continue

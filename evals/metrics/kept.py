@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evals.benchmarks.catalogue import registry
-from evals.benchmarks.fetching import cache_folder
 from evals.files.whole import write_bytes
 from evals.samples.graded import FileState, Reading, file_state
 
@@ -63,10 +62,16 @@ class Shelf(NamedTuple):
             return
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-                _log.warning("%s: counts are not kept (%s)", cache_folder().parent, error.strerror)
+                _log.warning("%s: counts are not kept (%s)", _folder().parent, error.strerror)
 
     def _path(self, what: Sequence[object]) -> Path:
-        return cache_folder().parent / "counts" / hashlib.sha256(json.dumps([self.key, what]).encode()).hexdigest()
+        return _folder() / hashlib.sha256(json.dumps([self.key, what]).encode()).hexdigest()
+
+
+def _folder() -> Path:
+    from evals.benchmarks.fetching import cache_folder
+
+    return cache_folder().parent / "counts"
 
 
 def _checksum(path: Path, body: bytes) -> bytes:

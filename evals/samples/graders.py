@@ -9,19 +9,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from evals.benchmarks.catalogue import GRADERS, JUDGED_AS, Kind, is_grader, kind_of
-from evals.errors import DataError, UsageError
+from evals.errors import DataError, MissingError, UsageError, how_to_install
 from evals.files.own_code import is_own
 from evals.files.strict_json import shown
 from evals.grading import Grade, Outcome, Policy, grade_many
-from evals.grading.extraction import ExtractionPolicy
+from evals.grading.extraction import ExtractionPolicy, extract
 from evals.grading.thinking import THOUGHT, split_thought
 from evals.samples.code import grade_code
-from evals.samples.math_verify import MATH_VERIFY, math_verify_grades
 from evals.samples.own_grader import OWN, Verdict, own_grader, sources_of
 from evals.samples.types import Sample
 
 _log = logging.getLogger(__name__)
 
+# Another grader of maths, with which ours is compared: `quatro eval grade --grader math-verify`.
+MATH_VERIFY = "math-verify"
+# It has limits of time, of 5 s each; longer answers would often meet them.
+_MOST_CHARS = 1000
 # Outcomes of samples that count as wrong because the grader gave up on them.
 GAVE_UP: tuple[Outcome, ...] = ("timeout", "error", "infra_error")
 
@@ -130,8 +133,41 @@ def _grade_maths(
         _warn_of_tests(rows)
     pairs = ((row.completion, row.answer) for row in rows)
     if settings.grader == MATH_VERIFY:
-        return math_verify_grades(pairs, settings.extraction)
+        return _math_verify_grades(pairs, settings.extraction)
     return grade_many(pairs, policy=settings.policy, extraction=settings.extraction, on_progress=on_progress)
+
+
+def _math_verify_grades(
+    pairs: Iterable[tuple[str, str | float | None]], extraction: ExtractionPolicy = "boxed"
+) -> list[Grade]:
+    """Its grades of (completion, reference), with the answer where our grader finds it.
+
+    Raises:
+        MissingError: math-verify is not installed.
+    """
+    try:
+        from math_verify import parse, verify
+    except ModuleNotFoundError as error:
+        raise MissingError(f"--grader math-verify: it is not installed; run {how_to_install(MATH_VERIFY)}") from error
+    logging.getLogger("math_verify").setLevel(logging.CRITICAL)  # it reports each answer that takes too long
+    known: dict[tuple[str, str], Grade] = {}
+
+    def judged(answer: str, reference: str) -> Grade:
+        if len(answer) > _MOST_CHARS:
+            return Grade(False, "incorrect", answer, MATH_VERIFY, f"longer than {_MOST_CHARS:,} characters")
+        is_right = bool(verify(parse(f"${reference}$"), parse(f"\\boxed{{{answer}}}")))
+        return Grade(is_right, "correct" if is_right else "incorrect", answer, MATH_VERIFY)
+
+    grades = []
+    for completion, reference in pairs:
+        if not (answer := extract(completion, extraction).text):
+            grades.append(Grade(False, "no_answer", answer, "extraction"))
+            continue
+        pair = (answer, str(reference))
+        if pair not in known:
+            known[pair] = judged(*pair)
+        grades.append(known[pair])
+    return grades
 
 
 def _grade_own(row: Sample, judge: Verdict) -> Grade:

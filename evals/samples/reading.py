@@ -19,7 +19,6 @@ from typing import Any
 from evals.benchmarks.catalogue import Kind, kind_of
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import parse_row, read_lines, refuse, shown
-from evals.samples.foreign import document_hint, import_hint, refusal_by_name
 from evals.samples.places import problems_beside, refuse_misplaced
 from evals.samples.types import FIELDS, NO_EXTRA, REQUIRED_FIELDS, Sample, Samples
 
@@ -91,9 +90,18 @@ def sample_files(path: Path) -> list[Path]:
         folder = path
     files = sorted(file for file in folder.rglob("*") if file.name.endswith((".jsonl", ".jsonl.gz")))
     if not files:
-        why = next((f"; {file} is {why}" for file in sorted(folder.rglob("*")) if (why := refusal_by_name(file))), "")
+        why = next((f"; {file} is {why}" for file in sorted(folder.rglob("*")) if (why := _refusal_by_name(file))), "")
         raise DataError(f"{folder}: no samples (no .jsonl or .jsonl.gz file below it){why}")
     return files
+
+
+def _refusal_by_name(file: Path) -> str:
+    """`refusal_by_name`, whose layouts of other tools are imported for names that are not those of samples files."""
+    if file.name.endswith((".jsonl", ".jsonl.gz")):
+        return ""
+    from evals.samples.layouts import refusal_by_name
+
+    return refusal_by_name(file)
 
 
 def _refuse_other_benchmarks(where: str, found: set[str], wanted: Collection[str]) -> None:
@@ -160,7 +168,7 @@ class SamplesReader:
 
     def read(self, file: Path, *, may_be_empty: bool = False) -> None:
         """Reads a file; raises DataError with file:line, or with the file alone if it has no row."""
-        if why := refusal_by_name(file):
+        if why := _refusal_by_name(file):
             raise DataError(f"{file}: {why}")
         names: set[str] = set()
         self.found[file] = names
@@ -170,11 +178,15 @@ class SamplesReader:
             except DataError as error:
                 if names or file.suffix != ".json":
                     raise
+                from evals.samples.layouts import document_hint
+
                 raise DataError(f"{error}{document_hint(file)}") from None
             if row is None:
                 self.warnings.append(torn_line_warning(file, number))
                 break
             if not names and (lack := _lack(row)):
+                from evals.samples.layouts import import_hint
+
                 refuse(f"{file}:{number}", f"{lack}{import_hint(file, row.keys())}")
             sample = self.check(row, file, number)
             names.add(sample.benchmark)

@@ -89,7 +89,7 @@ def grade(
     from evals.grading import POLICIES
     from evals.grading.extraction import EXTRACTION_POLICIES
     from evals.grading.thinking import check_markers
-    from evals.samples.math_verify import MATH_VERIFY
+    from evals.samples.graders import MATH_VERIFY
 
     asked = shared.asked_for(
         grader,
