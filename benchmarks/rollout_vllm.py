@@ -22,9 +22,10 @@ from random_words import NumberTokenizer
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from quatro.policy.loading import load_model
+from quatro.rollout.engine import Recipe
 from quatro.rollout.streams import rollout_seed
 from quatro.rollout.transformers import TransformersEngine
-from quatro.rollout.vllm import VllmEngine
+from quatro.rollout.vllm import Following, VllmEngine
 from quatro.types import Prompt, Sampling
 
 VOCABULARY = 512
@@ -74,7 +75,8 @@ def main() -> None:
         ours = TransformersEngine(
             load_model(folder, torch.float32, "cpu"), tokenizer, eos_ids=eos_ids, collect_entropy=False
         )
-        vllm = VllmEngine(folder, tokenizer, shape=config, eos_ids=eos_ids, dtype="float32", max_model_len=1024)
+        recipe = Recipe("vllm", folder, "float32", "cpu", 1024)
+        vllm = VllmEngine(recipe, tokenizer, shape=config, eos_ids=eos_ids, follows=Following())
     engines = {"transformers": ours, "vllm": vllm}
     rates: dict[str, list[float]] = {name: [] for name in engines}
     for repeat in range(-1, options.repeats):  # the first one warms up

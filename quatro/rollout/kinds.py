@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from quatro.rollout.stops import check_temperature
 
 if TYPE_CHECKING:
     from quatro.policy.base import Policy
+    from quatro.rollout.vllm import Following
 
 MISMATCH_EVERY = 8
 
@@ -66,44 +68,37 @@ class Vllm(EngineKind):
     @staticmethod
     def open(recipe: Recipe, tokenizer: Any, policy: Policy | None = None) -> Engine:
         """Loaded from `recipe.weights`: the first `sync` brings the policy's own."""
-        from quatro.rollout.vllm import VllmEngine
+        from quatro.rollout.vllm import Following, VllmEngine
 
-        model = load_shape(recipe.weights) if policy is None else policy.model
-        settings: dict[str, Any] = {"max_model_len": recipe.max_tokens, "logp_every": 0}
+        model, follows = policy.model if policy is not None else load_shape(recipe.weights), Following(logp_every=0)
         if policy is not None:
-            settings = _vllm_that_follows(recipe, tokenizer, policy)
-        return VllmEngine(
-            recipe.weights,
-            tokenizer,
-            shape=model.config,
-            eos_ids=stop_ids(tokenizer, model),
-            dtype=recipe.dtype,
-            gpu_memory_utilization=recipe.gpu_memory_utilization,
-            **settings,
-        )
+            recipe, follows = _that_follows(recipe, tokenizer, policy)
+        return VllmEngine(recipe, tokenizer, shape=model.config, eos_ids=stop_ids(tokenizer, model), follows=follows)
 
 
-def _vllm_that_follows(recipe: Recipe, tokenizer: Any, policy: Policy) -> dict[str, Any]:
-    """What a `VllmEngine` needs to take over the weights of ``policy``, and to have room for the probe of them."""
-    from quatro.rollout.probe import make_probe, num_probe_tokens, policy_score, probe_vocabulary
+def _that_follows(recipe: Recipe, tokenizer: Any, policy: Policy) -> tuple[Recipe, Following]:
+    """What a `VllmEngine` needs to take over the weights of ``policy``, with room for the probe of them."""
+    from quatro.rollout.probe import PROMPT_TOKENS, RESPONSE_TOKENS, make_probe, policy_score, probe_vocabulary
+    from quatro.rollout.vllm import Following
 
-    context, longest = context_limit(policy.model), max(recipe.max_tokens, num_probe_tokens())
+    context, longest = context_limit(policy.model), max(recipe.max_tokens, PROMPT_TOKENS + RESPONSE_TOKENS)
     num_embeddings = policy.model.get_input_embeddings().num_embeddings
-    return {
-        "max_model_len": longest if context is None else min(context, longest),
-        "temperature": policy.temperature,
+    probe = make_probe(
+        policy_score(policy),
+        vocabulary=probe_vocabulary(tokenizer, num_embeddings),
+        context=context,
+        temperature=policy.temperature,
+        dtype=recipe.dtype,
+    )
+    follows = Following(
+        temperature=policy.temperature,
         # Beyond float32 the trainer computes log pi_old itself, and the sampler's only serve the metrics mismatch/*.
-        "logp_every": 1 if recipe.dtype == "float32" else MISMATCH_EVERY,
-        "probe": make_probe(
-            policy_score(policy),
-            vocabulary=probe_vocabulary(tokenizer, num_embeddings),
-            context=context,
-            temperature=policy.temperature,
-            dtype=recipe.dtype,
-        ),
-        "shares_device": policy.device.type == "cuda",
-        "is_distributed": policy.world.size > 1,
-    }
+        logp_every=1 if recipe.dtype == "float32" else MISMATCH_EVERY,
+        probe=probe,
+        shares_device=policy.device.type == "cuda",
+        is_distributed=policy.world.size > 1,
+    )
+    return replace(recipe, max_tokens=longest if context is None else min(context, longest)), follows
 
 
 class Replay(EngineKind):

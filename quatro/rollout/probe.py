@@ -80,11 +80,6 @@ def make_probe(
     return Probe(prompt, Sampling(temperature=temperature, max_new_tokens=num_response), score, dtype)
 
 
-def num_probe_tokens() -> int:
-    """Tokens of a probe where the context allows all of them."""
-    return PROMPT_TOKENS + RESPONSE_TOKENS
-
-
 def probe_vocabulary(tokenizer: Any, num_embeddings: int) -> list[int]:
     """Ordinary ids that the model can read, ascending."""
     return sorted({id for id in tokenizer.get_vocab().values() if id < num_embeddings} - set(tokenizer.all_special_ids))

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 class ReplayEngine(Engine):
     """Deals out the completions of a samples file, each once, by ascending ``sample_index``.
 
-    A prompt finds its completions by benchmark and id, or by id alone if its benchmark is empty. Token ids are those of
-    the text, followed by an eos unless the row's ``finish_reason`` is `length`. Log-probabilities and entropies are
-    unknown.
+    A prompt finds its completions by benchmark and id. Token ids are those of the text, followed by an eos unless the
+    row's ``finish_reason`` is `length`. Log-probabilities and entropies are unknown.
 
     Raises:
         DataError: the file is unreadable or breaks the samples contract.
@@ -31,11 +30,7 @@ class ReplayEngine(Engine):
     def __init__(self, file: Path, tokenizer: Any) -> None:
         self.file = file
         self.tokenizer = tokenizer
-        self._recorded: dict[tuple[str, str], Sequence[Sample]] = {}
-        self._benchmarks: dict[str, list[str]] = {}
-        for benchmark, id, samples in read_samples([file]).problems():
-            self._recorded[benchmark, id] = samples
-            self._benchmarks.setdefault(id, []).append(benchmark)
+        self._recorded = {(benchmark, id): samples for benchmark, id, samples in read_samples([file]).problems()}
         self._num_dealt: dict[tuple[str, str], int] = {}
 
     def sync(self, named_weights: Callable[[], Iterator[tuple[str, Tensor]]]) -> Mapping[str, float]:
@@ -72,27 +67,16 @@ class ReplayEngine(Engine):
         self._num_dealt = {(benchmark, id): count for benchmark, id, count in plain["num_dealt"]}
 
     def _deal(self, prompt: Prompt, count: int, dealt: dict[tuple[str, str], int]) -> Sequence[Sample]:
-        key = self._key(prompt)
+        key = prompt.benchmark, prompt.id
         samples, start = self._recorded.get(key, ()), dealt.get(key, 0)
         if start + count > len(samples):
             raise DataError(
-                f"{self.file} has {len(samples)} completions of {prompt.id!r} ({key[0] or 'any benchmark'}), "
+                f"{self.file} has {len(samples)} completions of {prompt.id!r} ({prompt.benchmark}), "
                 f"{start} of them dealt out already, and {count} more are needed; record more, "
                 "or lower steps or rollouts_per_prompt"
             )
         dealt[key] = start + count
         return samples[start : start + count]
-
-    def _key(self, prompt: Prompt) -> tuple[str, str]:
-        if prompt.benchmark:
-            return prompt.benchmark, prompt.id
-        benchmarks = self._benchmarks.get(prompt.id, [""])
-        if len(benchmarks) > 1:
-            raise DataError(
-                f"{self.file} has completions of {prompt.id!r} under several benchmarks ({', '.join(benchmarks)}); "
-                "name the prompt's benchmark"
-            )
-        return benchmarks[0], prompt.id
 
     def _rollout(self, sample: Sample, max_new_tokens: int) -> Rollout:
         text = str(sample.extra.get(THOUGHT, "")) + sample.completion

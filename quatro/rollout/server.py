@@ -14,8 +14,6 @@ import random
 import ssl
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -235,14 +233,9 @@ def wait_before(number: int, jitter: float, retry_after_s: float) -> float:
 
 
 def retry_after(headers: Mapping[str, str]) -> float:
-    """The seconds that a server asks to wait, given as a number or a date; 0 where it does not."""
+    """The seconds that a server asks to wait; 0 where it names none, or a date."""
     value = headers.get("Retry-After", "").strip()
-    if value.isascii() and value.isdecimal():
-        return float(value[:9])
-    try:
-        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
-    except (TypeError, ValueError):  # TypeError: a date without a time zone
-        return 0.0
+    return float(value[:9]) if value.isascii() and value.isdecimal() else 0.0
 
 
 class ServerSampler:

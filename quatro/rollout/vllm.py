@@ -20,7 +20,7 @@ from torch import Tensor
 
 from evals.errors import DivergedError, MissingError, UsageError
 from quatro.config import packages
-from quatro.rollout.engine import Engine, RolloutProgress, Seeds
+from quatro.rollout.engine import Engine, Recipe, RolloutProgress, Seeds
 from quatro.rollout.probe import Probe
 from quatro.rollout.process_state import keeping_process_group, process_unchanged
 from quatro.rollout.stops import ResponseTexts, check_temperature, response_limits
@@ -44,15 +44,26 @@ CPU_STEP_TOKENS = 4096
 MAX_SEED = (1 << 63) - 1
 
 
-class VllmEngine(Engine):
-    """Draws with an LLM of its own, loaded from the folder or Hub id ``model``.
+@dataclass(frozen=True)
+class Following:
+    """What an engine is told that follows a policy.
 
-    ``shape`` is the model's configuration, ``max_model_len`` the most tokens that prompt and response may have
-    together. ``temperature`` is the one that training samples at: `Rollout.logp` is known at temperature 1 and there,
-    and None where vLLM would renormalise it over a truncated distribution. Of the responses of a call every
-    ``logp_every``-th is asked for it, the first one included (0: none), which changes none of them.
-    With a ``probe`` every `sync` is verified. ``shares_device``: on a GPU, sleep between calls and leave the memory to
-    the trainer. ``is_distributed``: one of the processes of a torchrun, each with an engine of its own.
+    ``temperature`` is the one that training samples at: `Rollout.logp` is known at temperature 1 and there, and None
+    where vLLM would renormalise it over a truncated distribution. Of the responses of a call every ``logp_every``-th is
+    asked for it, the first one included (0: none), which changes none of them. With a ``probe`` every `sync` is
+    verified. ``shares_device``: on a GPU, sleep between calls and leave the memory to the trainer. ``is_distributed``:
+    one of the processes of a torchrun, each with an engine of its own.
+    """
+
+    temperature: float = 1.0
+    logp_every: int = 1
+    probe: Probe | None = None
+    shares_device: bool = False
+    is_distributed: bool = False
+
+
+class VllmEngine(Engine):
+    """Draws with an LLM of its own, loaded as ``recipe`` says; ``shape`` is the model's configuration.
 
     Raises:
         MissingError: vLLM is not installed, or cannot be imported.
@@ -61,54 +72,48 @@ class VllmEngine(Engine):
 
     def __init__(
         self,
-        model: str,
+        recipe: Recipe,
         tokenizer: Any,
         *,
         shape: Any,
         eos_ids: Sequence[int],
-        dtype: str,
-        max_model_len: int,
-        gpu_memory_utilization: float = 0.8,
-        temperature: float = 1.0,
-        logp_every: int = 1,
-        probe: Probe | None = None,
-        shares_device: bool = False,
-        is_distributed: bool = False,
+        follows: Following,
         kv_cache_bytes: int | None = None,
     ) -> None:
         if not eos_ids:
             raise UsageError("the engine has no stop token: every response would run to max_new_tokens; pass eos_ids")
         self.tokenizer = tokenizer
         self.eos_ids = tuple(eos_ids)
-        self.max_model_len = max_model_len
-        self.logp_every = logp_every
-        self.probe = probe
+        self.max_model_len = recipe.max_tokens
+        self.logp_every = follows.logp_every
+        self.probe = follows.probe
         self._num_calls = 0
         # Raw log-probabilities are before temperature and truncation, processed ones after both.
-        self._is_raw = temperature == 1.0
+        self._is_raw = follows.temperature == 1.0
         self._is_cpu = check_usable(shape) == "cpu"
-        self._sleeps = shares_device and not self._is_cpu
+        self._sleeps = follows.shares_device and not self._is_cpu
         self._owns_group = not torch.distributed.is_initialized()
         settings: dict[str, Any] = {
-            "model": model,
+            "model": recipe.weights,
             "skip_tokenizer_init": True,
-            "dtype": dtype,
-            "max_model_len": max_model_len,
+            "dtype": recipe.dtype,
+            "max_model_len": recipe.max_tokens,
             "logprobs_mode": "raw_logprobs" if self._is_raw else "processed_logprobs",
             # Otherwise the model's generation_config.json would bring a top_k and a temperature of its own.
             "generation_config": "vllm",
-            "gpu_memory_utilization": gpu_memory_utilization,
+            "gpu_memory_utilization": recipe.gpu_memory_utilization,
             "enable_sleep_mode": self._sleeps,
             "use_tqdm_on_load": False,
             "disable_log_stats": True,
             "seed": 0,
         }
         if self._is_cpu:
-            cache_bytes = kv_cache_bytes or cpu_cache_bytes(shape, max_model_len, dtype)
+            cache_bytes = kv_cache_bytes or cpu_cache_bytes(shape, recipe.max_tokens, recipe.dtype)
             settings |= {"enforce_eager": True, "kv_cache_memory_bytes": cache_bytes}
             # A prompt read in parts takes back the noise of the parts, which a CPU's generator cannot do.
-            settings |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(CPU_STEP_TOKENS, max_model_len)}
-        if is_distributed:
+            step_tokens = max(CPU_STEP_TOKENS, recipe.max_tokens)
+            settings |= {"enable_chunked_prefill": False, "max_num_batched_tokens": step_tokens}
+        if follows.is_distributed:
             settings["distributed_executor_backend"] = "external_launcher"
         self._llm: Any = _load(settings)
         if self._sleeps:

@@ -61,17 +61,20 @@ def make_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]
 def open_engine() -> Iterator[Callable[..., Any]]:
     """``open_engine(folder, eos_ids=(0,), ...)``; the engine of the call before is closed: there is one a process."""
     from quatro.policy.loading import load_model_config
-    from quatro.rollout.vllm import VllmEngine
+    from quatro.rollout.engine import Recipe
+    from quatro.rollout.vllm import Following, VllmEngine
 
     opened: list[VllmEngine] = []
 
     def make(folder: Path, **settings: Any) -> VllmEngine:
         while opened:
             opened.pop().close()
-        defaults = {"eos_ids": (0, 1, 2), "dtype": "float32", "max_model_len": CONTEXT, "kv_cache_bytes": 64 << 20}
-        engine = VllmEngine(
-            str(folder), NumberTokenizer(), shape=load_model_config(str(folder)), **{**defaults, **settings}
-        )
+        follows = Following(**{name: settings.pop(name) for name in vars(Following()) if name in settings})
+        dtype, longest = settings.pop("dtype", "float32"), settings.pop("max_model_len", CONTEXT)
+        recipe = Recipe("vllm", str(folder), dtype, "cpu", longest)
+        settings = {"eos_ids": (0, 1, 2), "kv_cache_bytes": 64 << 20, **settings}
+        shape = load_model_config(str(folder))
+        engine = VllmEngine(recipe, NumberTokenizer(), shape=shape, follows=follows, **settings)
         opened.append(engine)
         return engine
 

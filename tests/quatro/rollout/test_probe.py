@@ -9,7 +9,7 @@ import torch
 from evals.errors import DivergedError
 from quatro.policy.loading import load_model, load_tokenizer
 from quatro.policy.local import LocalPolicy
-from quatro.rollout.probe import Probe, make_probe, num_probe_tokens, policy_score, probe_vocabulary
+from quatro.rollout.probe import Probe, make_probe, policy_score, probe_vocabulary
 from quatro.types import Prompt, Rollout, Sampling
 
 PROMPT = Prompt("probe", "probe", "", None, "", (5, 6, 7))
@@ -59,7 +59,7 @@ def test_a_probe_is_longer_than_a_block_of_the_prefix_cache_and_always_the_same(
     assert len(set(first.prompt.token_ids)) > 100
     assert set(first.prompt.token_ids) <= set(vocabulary)
     assert (first.sampling.temperature, first.sampling.top_p, first.sampling.top_k) == (0.7, 1.0, 0)
-    assert len(first.prompt.token_ids) + first.sampling.max_new_tokens == num_probe_tokens()
+    assert len(first.prompt.token_ids) + first.sampling.max_new_tokens == 192
 
 
 @pytest.mark.parametrize("context", [2, 3, 64, 150, 191])

@@ -90,9 +90,6 @@ def test_too_few_completions_name_the_prompt_and_deal_nothing(make_engine):
 def test_benchmarks_are_kept_apart(make_engine):
     engine = make_engine([row("a", 0, "one"), row("a", 0, "two", benchmark="other"), row("b", 0, "b0")])
     assert texts(engine.generate([prompt("a", "other"), prompt("a")], [[1], [1]], Sampling())) == [["two"], ["one"]]
-    assert texts(engine.generate([prompt("b", "")], [[1]], Sampling())) == [["b0"]]
-    with pytest.raises(DataError, match="several benchmarks"):
-        engine.generate([prompt("a", "")], [[1]], Sampling())
 
 
 def test_a_resumed_engine_goes_on_where_it_was(make_engine):

@@ -12,6 +12,7 @@ from evals.errors import MissingError, UsageError
 from quatro.launch.begin import prepare
 from quatro.launch.describe import describe
 from quatro.rollout import vllm
+from quatro.rollout.engine import Recipe
 from quatro.rollout.process_state import keeping_process_group, process_unchanged
 
 
@@ -28,8 +29,9 @@ def test_a_temperature_that_vllm_does_not_have_is_refused_with_its_key(tiny_conf
 
 
 def test_an_engine_needs_a_stop_token():
+    recipe = Recipe("vllm", "m", "float32", "cpu", 8)
     with pytest.raises(UsageError, match="eos_ids"):
-        vllm.VllmEngine("m", None, shape=None, eos_ids=(), dtype="float32", max_model_len=8)
+        vllm.VllmEngine(recipe, None, shape=None, eos_ids=(), follows=vllm.Following())
 
 
 def test_a_cpu_gets_room_for_many_sequences_but_not_all_memory():
