@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from quatro.config.errors import REMOVED
 from quatro.config.load import leaves
 from quatro.config.model import Config
 from quatro.config.sizes import SIZE_KEYS
@@ -64,9 +63,8 @@ def _is_same(planned: Any, value: Any) -> bool:
 
 
 def _with_defaults(stored: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A configuration of an earlier version, without keys that were removed and with defaults for newer ones."""
-    stored = {key: value for key, value in stored.items() if key not in REMOVED}
+    """A configuration, with defaults for keys that it lacks because they are newer."""
     try:
         return Config.model_validate_json(json.dumps(stored)).model_dump(mode="json")
-    except ValueError:  # another key that is gone is a difference to be shown
+    except ValueError:  # a key that is gone is a difference to be shown
         return stored

@@ -24,7 +24,7 @@ def bests(config: Config, before: Mapping[str, float], metrics: Mapping[str, flo
         if not math.isfinite(value):
             continue
         best = found.get(f"best/{name}", -math.inf)
-        bar = found.get(f"bar/{name}", best)  # a checkpoint of an earlier version has none
+        bar = found.get(f"bar/{name}", best)
         if value > best:
             found |= {f"best/{name}": value, f"best_step/{name}": metrics["step"]}
         if value > bar + config.early_stop.min_delta:

@@ -93,10 +93,9 @@ def save(
 
     Raises:
         DivergedError: a tensor is not finite.
-        ValueError: ``state`` would not come back from JSON as it is.
+        ValueError: ``state`` holds a number that is not finite.
         OSError: a file cannot be written; it is named, and earlier checkpoints are as they were.
     """
-    _refuse_lossy(state)
     refuse_non_finite(tensors)
     run.sync()
     folder = run.path / "checkpoints"
@@ -138,13 +137,11 @@ def load(source: RunDir | Path) -> Checkpoint:
         DataError: there is no checkpoint, or a file of it is missing, extra or changed; it is named, with both hashes.
     """
     if isinstance(source, RunDir):
-        newest = load_newest(source)
-        if newest is None:
+        if (newest := load_newest(source)) is None:
             raise DataError(f"{source.path} has no complete checkpoint")
         return newest
-    if (source / MANIFEST).is_file() or step_number(source.name) is not None:
-        return _load_folder(source)
-    return _load_folder(find_checkpoint(source))
+    is_one = is_whole(source) or step_number(source.name) is not None
+    return _load_folder(source if is_one else find_checkpoint(source))
 
 
 def find_checkpoint(run: Path, step: Step | None = None) -> Path:
@@ -309,19 +306,6 @@ def _sync_tree(path: Path) -> None:
         else:
             with naming(file), file.open("rb+") as stream:
                 os.fsync(stream.fileno())
-
-
-def _refuse_lossy(state: Any, at: str = "state") -> None:
-    if isinstance(state, Mapping):
-        for key, value in state.items():
-            if not isinstance(key, str):
-                raise ValueError(f"{at}: key {key!r} is not text and would come back from JSON as text")
-            _refuse_lossy(value, f"{at}.{key}")
-    elif isinstance(state, list):
-        for index, value in enumerate(state):
-            _refuse_lossy(value, f"{at}[{index}]")
-    elif state is not None and not isinstance(state, (str, int, float)):
-        raise ValueError(f"{at} is a {type(state).__name__}, which JSON does not keep")
 
 
 def refuse_non_finite(tensors: Mapping[str, Tensor]) -> None:

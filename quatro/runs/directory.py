@@ -47,7 +47,13 @@ _ANEW = "begun anew: the lines above are of a run in this folder that ended befo
 
 
 class _LogFile(logging.FileHandler):
-    """log.txt; if it cannot be written, as on a full disk, the run goes on."""
+    """log.txt; if it cannot be written, as on a full disk, the run goes on.
+
+    Messages and tracebacks may quote a model: nothing in the file acts on the terminal that shows it.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record), keep="\t\n")
 
     def handleError(self, record: logging.LogRecord) -> None:
         pass
@@ -55,13 +61,6 @@ class _LogFile(logging.FileHandler):
     def close(self) -> None:
         with contextlib.suppress(OSError):
             super().close()
-
-
-class _Visible(logging.Formatter):
-    """Messages and tracebacks may quote a model: nothing in log.txt acts on the terminal that shows it."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return visible(super().format(record), keep="\t\n")
 
 
 class RunDir:
@@ -181,19 +180,17 @@ class RunDir:
         Returns the keys that had another value when the run began, with the values then and now; those stay as
         recorded.
         """
-        path = self.path / "environment.json"
         document = read_environment(self.path)
         known = {key: document[key] for key in extra if document.get(key) is not None}
-        differing = changes(known, {key: extra[key] for key in known})
-        write_json(path, {**document, **{key: value for key, value in extra.items() if key not in known}})
-        return differing
+        write_json(self.path / "environment.json", {**document, **extra, **known})
+        return changes(known, {key: extra[key] for key in known})
 
     def _record_resume(self, argv: Sequence[str]) -> None:
-        path = self.path / "environment.json"
         current = collect_environment(argv)
         document = read_environment(self.path) or current
         entry = {"time": current["time"], "argv": current["argv"], "changes": changes(document, current)}
-        write_json(path, {**document, "resumed": [*document.get("resumed", []), entry]})
+        resumed = [*document.get("resumed", []), entry]
+        write_json(self.path / "environment.json", {**document, "resumed": resumed})
 
     # ---- metrics
 
@@ -280,7 +277,7 @@ class RunDir:
     def log_handler(self) -> logging.FileHandler:
         """A handler that appends to log.txt; the caller adds it to a logger and closes it."""
         handler = _LogFile(self.path / "log.txt", encoding="utf-8", errors="backslashreplace")
-        handler.setFormatter(_Visible("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         return handler
 
 

@@ -31,7 +31,7 @@ PUT_BACK = "put it back as it was, or begin a new run from config.yaml"
 def read_config(run: Path) -> Config:
     """The configuration of ``run``, whose status, newest checkpoint and metrics are those of such a run.
 
-    Of a run that a process is training, and of one of an earlier version without checkpoints, less is compared.
+    Of a run that a process is training, and of one without checkpoints, less is compared.
 
     Raises:
         UsageError: as `load_config`.
@@ -41,9 +41,7 @@ def read_config(run: Path) -> Config:
     state = newest_state(run, status)
     refuse_other_config(run, config, state, state.get("checkpoint", ""))
     digest = lasting_digest(config)
-    # The state knows every key, and is the better witness of a run from before a key was removed.
-    is_known = "config" in state or isinstance(config.method, AbsentMethod)
-    if not is_known and status.get("run_digest", digest) != digest:
+    if status.get("run_digest", digest) != digest and not isinstance(config.method, AbsentMethod):
         raise DataError(
             f"{run / 'config.yaml'} and {run / 'status.json'} are not of one run: the configuration has the digest "
             f"{digest}, and run_digest is {status['run_digest']}; {_PUT_BACK_FILE}. {_doctor(run)}"
@@ -108,7 +106,7 @@ def missing_rollouts(run: Path, written: Mapping[str, Any]) -> list[str]:
 def refuse_changed(run: Path, written: Mapping[str, Any]) -> None:
     """Compare metrics.jsonl and the rollouts of a run with what `RunDir.written` was at a checkpoint.
 
-    Rollouts that are gone are named in a warning. A checkpoint of an earlier version may hold no hashes.
+    Rollouts that are gone are named in a warning.
 
     Raises:
         DataError: rows are gone or changed; the file is named, with both hashes.

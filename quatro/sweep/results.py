@@ -127,10 +127,10 @@ def labelled_results(
     found: list[SweptResult] = []
     trained = []
     headings_with_base = set()
-    of_model = group_by_seed(runs, lambda run: run.config.model)
     for run in runs:
         model = run.config.model
-        heading = f"{model}, {run.cell}" if len({one.cell for one in of_model[model]}) > 1 else model
+        has_cells = len({one.cell for one in runs if one.config.model == model}) > 1
+        heading = f"{model}, {run.cell}" if has_cells else model
         if heading not in headings_with_base and (base := run.base) is not None:
             found += _measured(base, tag, "Base", heading)
         headings_with_base.add(heading)

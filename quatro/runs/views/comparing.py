@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from evals.errors import DataError, UsageError
 from evals.files.metric_rows import Rows, is_finite, last_values, with_base
@@ -22,6 +22,7 @@ from quatro.runs.tag import Tag
 from quatro.runs.views.summary import RunSummary, chosen_metrics, describe_run
 
 METHOD = "method."
+Value = TypeVar("Value")
 
 
 class LastIterations(NamedTuple):
@@ -35,7 +36,7 @@ class LastIterations(NamedTuple):
 class Evaluated(NamedTuple):
     """The value of a metric of an evaluation, and the iteration after which it was measured.
 
-    ``error`` is its standard error over problems, which earlier runs did not record.
+    ``error`` is its standard error over problems, where it is known.
     """
 
     value: float
@@ -127,28 +128,23 @@ def compare_runs(paths: Sequence[Path]) -> RunsBeside:
     """
     names = labels_of(paths)
     runs = [describe_run(path) for path in paths]
-    rows = [run.rows for run in runs]
-    places = [place for place, run in enumerate(runs) if run.config is not None]
-    differing = differing_keys([run.config for run in runs if run.config is not None])
-    settings = {
-        key: [values[places.index(place)] if place in places else None for place in range(len(runs))]
-        for key, values in differing.items()
-    }
-    chosen = chosen_metrics(name for one in rows for row in one for name in row)
-    metrics = {name: [_last_iterations(one, name) for one in rows] for name in chosen}
-    evaluated = evaluation_metrics(
-        name for one in rows for row in one for name in row if name.startswith(f"{EVALUATED}pass@")
-    )
-    base = {name: [_base(one, name) for one in rows] for name in evaluated}
-    last = {name: [_last(one, name) for one in rows] for name in evaluated}
-    best = {name: [_best(one, name) for one in rows] for name in evaluated}
+    configs = [run.config for run in runs]
+    settings = {}
+    for key, values in differing_keys([config for config in configs if config is not None]).items():
+        known = iter(values)
+        settings[key] = [None if config is None else next(known) for config in configs]
+    names_of_metrics = [name for run in runs for row in run.rows for name in row]
+    evaluated = evaluation_metrics(name for name in names_of_metrics if name.startswith(f"{EVALUATED}pass@"))
+
+    def table(metrics: Iterable[str], value_of: Callable[[Rows, str], Value | None]) -> dict[str, list[Value | None]]:
+        """Rows of metrics that a run has a value of."""
+        found = {name: [value_of(run.rows, name) for run in runs] for name in metrics}
+        return {name: values for name, values in found.items() if any(value is not None for value in values)}
+
+    metrics = table(chosen_metrics(names_of_metrics), _last_iterations)
+    base, last, best = (table(evaluated, value_of) for value_of in (_base, _last, _best))
     samples, notes = _compared_samples(paths)
-    return RunsBeside(names, runs, settings, _known(metrics), _known(base), last, best, samples, notes)
-
-
-def _known(table: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
-    """The rows in which a run has a value."""
-    return {name: values for name, values in table.items() if any(value is not None for value in values)}
+    return RunsBeside(names, runs, settings, metrics, base, last, best, samples, notes)
 
 
 def _last_iterations(rows: Rows, metric: str) -> LastIterations | None:

@@ -5,8 +5,10 @@ Imports no torch.
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,7 +48,7 @@ def gather_report(paths: Sequence[Path], *, num_answers: int = 3, progress: Repo
     """The runs at ``paths``: run directories, or sweeps with all of their points and base models.
 
     Samples that cannot be read or judged are left out and named in the report's notes. ``num_answers`` clusters of
-    correct answers and as many wrong ones are kept of each problem.
+    correct answers and as many wrong ones are kept of each problem. ``progress`` is told after each samples file.
 
     Raises:
         UsageError: a path is neither a run nor a sweep, or a configuration cannot be read.
@@ -56,21 +58,17 @@ def gather_report(paths: Sequence[Path], *, num_answers: int = 3, progress: Repo
     files = [_tags(place.path) for place in places]
     total = sum(len(tag_files) for tags in files for tag_files in tags.values())
     names = labels_of([place.path for place in places])
-    configs = [place.config for place in places]
-    groups = _groups(names, places, configs)
-    settings = _settings(places, configs)
     notes: list[str] = []
-    runs, done = [], 0
+    runs, done = [], itertools.count(1)
 
     def tell() -> None:
-        nonlocal done
-        done += 1
         if progress is not None:
-            progress(done, total)
+            progress(next(done), total)
 
-    for place, name, config, group, setting, tags in zip(places, names, configs, groups, settings, files, strict=True):
+    parts = zip(places, names, _groups(names, places), _settings(places), files, strict=True)
+    for place, name, group, settings, tags in parts:
         samples = _samples(place.path, tags, num_answers, tell, notes)
-        runs.append(_run(place, name, config, group, setting, samples))
+        runs.append(_run(place, name, group, settings, samples))
     title = paths[0].resolve().name if len(paths) == 1 else f"{len(runs)} runs"
     return Report(title, [str(path) for path in paths], runs, list(dict.fromkeys(notes)), _hints(paths, places, runs))
 
@@ -90,37 +88,25 @@ def _places(path: Path) -> list[_Place]:
     places = [_Place(folder, None, BASE_CELL) for folder in bases]
     for name, (cell, settings) in read_points(path).items():
         config = point_config(path, name, settings)
-        places.append(_Place(path / "runs" / name, config, cell or _cell_of(name, settings), settings))
+        places.append(_Place(path / "runs" / name, config, cell, settings))
     return places
 
 
-def _cell_of(name: str, settings: Mapping[str, Any]) -> str:
-    """``S1`` of ``S1-quatro-delta=0.1``: what stands before the first setting in a point's name."""
-    for key, value in settings.items():
-        for part in (str(value), f"{key}={value}", f"{key.rpartition('.')[2]}={value}"):
-            before, found, _ = name.partition(f"-{part}")
-            if found:
-                return before
-        break
-    return ""
-
-
-def _groups(names: Sequence[str], places: Sequence[_Place], configs: Sequence[Config | None]) -> list[str]:
+def _groups(names: Sequence[str], places: Sequence[_Place]) -> list[str]:
     """A label for each run; runs that differ in their seed alone have the same."""
 
-    def setting_of(place: int) -> tuple[str, str]:
-        config = configs[place]
-        settings = names[place] if config is None else config.model_copy(update={"seed": 0}).model_dump_json()
-        return places[place].cell, settings
+    def setting_of(number: int) -> tuple[str, str]:
+        cell, config = places[number].cell, places[number].config
+        return cell, names[number] if config is None else config.model_copy(update={"seed": 0}).model_dump_json()
 
     labels: dict[int, str] = {}
     for members in group_by_seed(range(len(places)), setting_of).values():
-        name, config = names[members[0]], configs[members[0]]
+        name, config = names[members[0]], places[members[0]].config
         label = _without_seed(name, config.seed) if config is not None and len(members) > 1 else name
         others = set(labels.values())
         label = label if label not in others else name if name not in others else f"{name} ({len(others)})"
         labels |= dict.fromkeys(members, label)
-    return [labels[place] for place in range(len(places))]
+    return [labels[number] for number in range(len(places))]
 
 
 def _without_seed(name: str, seed: int) -> str:
@@ -129,11 +115,10 @@ def _without_seed(name: str, seed: int) -> str:
     return shorter or name
 
 
-def _settings(places: Sequence[_Place], configs: Sequence[Config | None]) -> list[dict[str, str]]:
+def _settings(places: Sequence[_Place]) -> list[dict[str, str]]:
     """What a run's sweep varies, or for runs of no sweep the keys on which they disagree; without method and seed."""
-    differing = settings_that_differ(
-        [{} if config is None else value_texts(config) for config in configs], besides=_NAMED
-    )
+    leaves = [{} if place.config is None else value_texts(place.config) for place in places]
+    differing = settings_that_differ(leaves, besides=_NAMED)
     return [
         {key: value for key, value in (place.settings or own).items() if key not in _NAMED}
         for place, own in zip(places, differing, strict=True)
@@ -141,13 +126,9 @@ def _settings(places: Sequence[_Place], configs: Sequence[Config | None]) -> lis
 
 
 def _run(
-    place: _Place,
-    name: str,
-    config: Config | None,
-    group: str,
-    settings: Mapping[str, str],
-    samples: Sequence[ReportSamples],
+    place: _Place, name: str, group: str, settings: Mapping[str, str], samples: Sequence[ReportSamples]
 ) -> ReportRun:
+    config = place.config
     shared: dict[str, Any] = {"name": name, "group": group, "cell": place.cell, "samples": samples}
     if is_imported(place.path):
         source, rows = read_source(place.path), list(read_metrics(place.path))
@@ -191,11 +172,9 @@ def _run(
 def _tags(run: Path) -> dict[str, list[Path]]:
     """The samples files of each tag, which is the folder below ``samples`` that they are in."""
     folder = run / "samples"
-    if not any(folder.rglob("*.jsonl*")):
-        return {}
-    tags: dict[str, list[Path]] = {}
-    for file in sample_files(folder):
-        tags.setdefault(file.parent.relative_to(folder).as_posix(), []).append(file)
+    tags = defaultdict[str, list[Path]](list)
+    for file in sample_files(folder) if any(folder.rglob("*.jsonl*")) else ():
+        tags[file.parent.relative_to(folder).as_posix()].append(file)
     return tags
 
 
@@ -232,7 +211,7 @@ def _samples(
 
 def _results_of(run: Path, notes: list[str]) -> list[ReportSamples]:
     """Pass@k and UCC@k of result documents in a run that has no samples."""
-    rows: dict[str, list[Row]] = {}
+    rows = defaultdict[str, list[Row]](list)
     for file in sorted([*run.glob("results/*.json"), *run.glob("samples/*/*.json")]):
         if file.name == "sampling.json":
             continue
@@ -241,9 +220,8 @@ def _results_of(run: Path, notes: list[str]) -> list[ReportSamples]:
         except DataError as error:
             notes.append(f"left out: {error}")
             continue
-        wanted = [row for row in result.rows if row.metric in ("pass@k", "ucc@k")]
-        if wanted:
-            rows.setdefault(_sampling_text(result.sampling, file.parent.name), []).extend(wanted)
+        if wanted := [row for row in result.rows if row.metric in ("pass@k", "ucc@k")]:
+            rows[_sampling_text(result.sampling, file.parent.name)] += wanted
     return [ReportSamples(words, "results", found) for words, found in rows.items()]
 
 

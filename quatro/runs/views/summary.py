@@ -39,7 +39,7 @@ class RunSummary:
     """One run. ``status`` is status.json's, or `killed` (running, but no process holds it), `imported` or `unreadable`.
 
     ``step`` iterations of ``steps`` are in metrics.jsonl; ``metrics`` is its last row. An imported run has no
-    ``config``. It trains on ``num_prompts``, which earlier runs did not record; ``num_left_out`` more are too long.
+    ``config``. It trains on ``num_prompts``; ``num_left_out`` more are too long.
     ``best`` is the metric by which a checkpoint is kept (else `eval/pass@1`), its largest value and the iteration of
     that. As a path it is its folder.
     """

@@ -318,18 +318,10 @@ def test_a_writer_that_fails_leaves_no_trace(run: RunDir) -> None:
 # ---- what may be saved
 
 
-@pytest.mark.parametrize(
-    ("state", "says"),
-    [
-        ({"a": {1: 2}}, "state.a: key 1"),
-        ({"a": (1, 2)}, "state.a is a tuple"),
-        ({"a": [torch.zeros(1)]}, r"state.a\[0\] is a Tensor"),
-        ({"a": float("nan")}, "not JSON compliant"),
-    ],
-)
-def test_state_that_json_would_change_is_refused(run: RunDir, state: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        save(run, 1, state)
+@pytest.mark.parametrize(("value", "error"), [(torch.zeros(1), TypeError), (float("nan"), ValueError)])
+def test_state_that_is_no_json_is_refused(run: RunDir, value: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        save(run, 1, {"a": [value]})
     assert os.listdir(run.path / "checkpoints") == []
 
 

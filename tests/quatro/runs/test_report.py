@@ -67,11 +67,6 @@ def test_a_sweep_has_its_points_in_order_after_its_base_and_those_not_begun(tmp_
     assert report.title == "sweep"
 
 
-def test_the_cell_of_an_unmarked_sweep_is_read_off_the_names(tmp_path):
-    report = gather_report([make_sweep(tmp_path / "sweep", cells=False)])
-    assert [run.cell for run in report.runs] == ["base", "S1", "S1", "S1", "S1"]
-
-
 def test_runs_that_differ_in_their_seed_alone_are_one_group(tmp_path):
     paths = [make_run(tmp_path / f"demo-{seed}", f"seed={seed}") for seed in (0, 1)]
     paths.append(make_run(tmp_path / "wide-0", "method.delta=0.1"))
