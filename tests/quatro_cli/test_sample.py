@@ -8,33 +8,28 @@ import time
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from quatro_cli.app import app
+from evals.samples.places import problems_file
+from tests.kit import quatro, read_json, read_rows, says, settings, write_rows
 
-ROOT = Path(__file__).parents[2]
-runner = CliRunner()
+TINY = ("prompts_per_step=2", "minibatch_prompts=2", "rollouts_per_prompt=2", "steps=1")
 
 
 @pytest.fixture
 def toy(tmp_path) -> Path:
-    path = tmp_path / "toy.jsonl"
-    rows = [{"id": f"p{i}", "problem": f"{i} 2 7 6 2 8 -> 67", "answer": "67"} for i in range(1, 7)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+    rows = ({"id": f"p{i}", "problem": f"{i} 2 7 6 2 8 -> 67", "answer": "67"} for i in range(1, 7))
+    return write_rows(tmp_path / "toy.jsonl", rows)
 
 
-def command(model: Path, toy: Path, out: Path, *more: str) -> list[str]:
-    return ["sample", str(model), "-b", str(toy), "--max-tokens", "20", "-o", str(out), *more]
+def command(model: Path, toy: Path, out: Path, *more: object) -> list[object]:
+    return ["sample", model, "-b", toy, "--max-tokens", 20, "-o", out, *more]
 
 
 def test_the_papers_preset_is_drawn_and_recorded(model, toy, tmp_path):
-    arguments = ["sample", str(model), "-b", str(toy), "-o", str(tmp_path / "out"), "--preset", "verl-generation"]
-    result = runner.invoke(app, [*arguments, "-n", "2", "--max-tokens", "20", "--template", "plain"])
-    assert result.exit_code == 0, result.output
-    assert "n 2 replaces 256 of the preset verl-generation" in result.stderr
-    assert "max_tokens 20 replaces 1024" in result.stderr
-    document = json.loads((tmp_path / "out/sampling.json").read_text(encoding="utf-8"))
+    arguments = ["sample", model, "-b", toy, "-o", tmp_path / "out", "--preset", "verl-generation"]
+    done = quatro(*arguments, "-n", 2, "--max-tokens", 20, "--template", "plain")
+    says(done, "n 2", 256, "verl-generation", "max_tokens 20", 1024)
+    document = read_json(tmp_path / "out/sampling.json")
     assert document["sampling"] == {
         "n": 2,
         "temperature": 1.0,
@@ -50,219 +45,181 @@ def test_the_papers_preset_is_drawn_and_recorded(model, toy, tmp_path):
 
 def test_a_template_of_ones_own_and_a_system_prompt_are_used_and_recorded(model, toy, tmp_path):
     out = tmp_path / "out"
-    asked = [*command(model, toy, out, "-n", "1"), "--template", r"chat: 3 {problem}\n", "--system", "9"]
-    done = runner.invoke(app, asked)
-    assert done.exit_code == 0
-    assert "chat template" not in done.stderr
-    plain = runner.invoke(app, [*command(model, toy, tmp_path / "plain", "-n", "1"), "--template", "{problem}"])
-    assert "tokenizer has a chat template, which the prompt template '{problem}' does not use" in plain.stderr
-    (entry,) = json.loads((out / "sampling.json").read_text(encoding="utf-8"))["benchmarks"].values()
+    asked = [*command(model, toy, out, "-n", 1), "--template", r"chat: 3 {problem}\n", "--system", 9]
+    assert "chat template" not in quatro(*asked).stderr
+    plain = quatro(*command(model, toy, tmp_path / "plain", "-n", 1, "--template", "{problem}"))
+    says(plain, "chat template", key="'{problem}'")
+    (entry,) = read_json(out / "sampling.json")["benchmarks"].values()
     assert (entry["prompt"], entry["system"]) == ("chat: 3 {problem}\n", "9")
-    (first, *_) = [json.loads(line) for line in (out / "toy.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert first["prompt"] == "3 1 2 7 6 2 8 -> 6"  # the model's chat template cuts
-    assert runner.invoke(app, asked).exit_code == 0
-    other = runner.invoke(app, [*asked[:-1], "8"])
-    assert other.exit_code == 2
-    assert "system: 9 there, 8 here" in other.stderr
+    assert read_rows(out / "toy.jsonl")[0]["prompt"] == "3 1 2 7 6 2 8 -> 6"  # the model's chat template cuts
+    quatro(*asked)
+    says(quatro(*asked[:-1], 8, code=2), 9, 8, key="system")
 
 
 def test_a_thought_is_apart_from_the_completion_and_a_run_hands_on_its_markers(model, toy, tmp_path):
-    tiny = ["prompts_per_step=2", "minibatch_prompts=2", "rollouts_per_prompt=2", "steps=1", f"model={model}"]
-    settings = [word for setting in [*tiny, "rollout.thinking=="] for word in ("-s", setting)]
-    assert runner.invoke(app, ["train", "quickstart", *settings, "-o", str(tmp_path / "run")]).exit_code == 0
+    run = tmp_path / "run"
+    quatro("train", "quickstart", *settings(*TINY, f"model={model}", "rollout.thinking=="), "-o", run)
 
-    def rows(*more: str):
-        done = runner.invoke(app, [*command(tmp_path / "run", toy, tmp_path / str(len(more)), "-n", "4"), *more])
-        assert done.exit_code == 0, done.output
-        lines = (tmp_path / str(len(more)) / "toy.jsonl").read_text(encoding="utf-8").splitlines()
-        return list(map(json.loads, lines))
+    def rows(name: str, *more: str):
+        quatro(*command(run, toy, tmp_path / name, "-n", 4, *more))
+        return read_rows(tmp_path / name / "toy.jsonl")
 
-    apart, whole = rows("--grade"), rows("--thinking", "")
+    apart, whole = rows("apart", "--grade"), rows("whole", "--thinking", "")
     assert [row.get("thought", "") + row["completion"] for row in apart] == [row["completion"] for row in whole]
     assert all(row["thought"].endswith("=") for row in apart if row["completion"])
     assert any(row["completion"] for row in apart)
     assert not any(row["correct"] for row in apart if not row["completion"])
-    (entry,) = json.loads((tmp_path / "1/sampling.json").read_text(encoding="utf-8"))["benchmarks"].values()
+    (entry,) = read_json(tmp_path / "apart/sampling.json")["benchmarks"].values()
     assert entry["thinking"] == "="
 
 
 def test_a_preset_keeps_the_response_length_that_a_run_was_trained_with(model, toy, tmp_path):
     """A bare model takes the preset's length, and an option wins over both."""
     run = tmp_path / "run"
-    tiny = ["prompts_per_step=2", "minibatch_prompts=2", "rollouts_per_prompt=2", "steps=1", f"model={model}"]
-    settings = [word for setting in [*tiny, "rollout.max_new_tokens=12"] for word in ("-s", setting)]
-    assert runner.invoke(app, ["train", "quickstart", *settings, "-o", str(run)]).exit_code == 0
+    quatro("train", "quickstart", *settings(*TINY, f"model={model}", "rollout.max_new_tokens=12"), "-o", run)
 
-    def dry(source: Path, *more: str):
-        result = runner.invoke(app, ["sample", str(source), "-b", str(toy), "--preset", "paper", "--dry-run", *more])
-        assert result.exit_code == 0, result.output
-        return result
+    def dry(source: Path, *more: object):
+        return quatro("sample", source, "-b", toy, "--preset", "paper", "--dry-run", *more)
 
     own = dry(run)
     assert "temperature 1, top_p 0.7, at most 12 tokens" in own.stdout
-    assert "max_tokens 12, as the run was trained, replaces 1024 of the preset paper" in own.stderr
-    bare = dry(model)
-    assert "at most 1024 tokens" in bare.stdout
-    assert "max_tokens" not in bare.stderr
-    explicit = dry(run, "--max-tokens", "1024")
-    assert "at most 1024 tokens" in explicit.stdout
-    assert "max_tokens" not in explicit.stderr
+    says(own, "max_tokens 12", 1024, "paper")
+    for other in (dry(model), dry(run, "--max-tokens", 1024)):
+        assert "at most 1024 tokens" in other.stdout
+        assert "max_tokens" not in other.stderr
 
 
 @pytest.fixture(scope="module")
 def trained(model, tmp_path_factory) -> Path:
     """A run with the checkpoints 1 and 2."""
     run = tmp_path_factory.mktemp("runs") / "run"
-    tiny = ["prompts_per_step=2", "minibatch_prompts=2", "rollouts_per_prompt=2", "steps=2", f"model={model}"]
-    settings = [
-        word
-        for setting in [*tiny, "checkpoint.every=1", "reward={name: format, options: {pattern: '1'}}"]
-        for word in ("-s", setting)
-    ]
-    assert runner.invoke(app, ["train", "quickstart", *settings, "-o", str(run)]).exit_code == 0
+    reward = "reward={name: format, options: {pattern: '1'}}"
+    quatro(
+        *("train", "quickstart", "-o", run),
+        *settings(*TINY, "steps=2", f"model={model}", "checkpoint.every=1", reward),
+    )
     return run
 
 
 @pytest.mark.slow
 def test_samples_of_two_steps_lie_apart_and_say_which_they_are(trained, toy):
     texts = []
-    for step, more in ((1, ["--step", "1"]), (2, []), (2, ["--step", "2"])):
-        arguments = ["sample", str(trained), "-b", str(toy), "-n", "4", *more]
-        result = runner.invoke(app, arguments)
+    for step, more in ((1, ["--step", 1]), (2, []), (2, ["--step", 2])):
         folder = trained / f"samples/T1-p1-step{step:06d}"
-        assert (result.exit_code, result.stdout) == (0, f"{folder / 'toy.jsonl'}\n"), result.output
-        document = json.loads((folder / "sampling.json").read_text(encoding="utf-8"))
-        assert document["checkpoint"] == f"step-{step:06d}"
-        texts.append(
-            [json.loads(line)["completion"] for line in (folder / "toy.jsonl").read_text("utf-8").splitlines()]
-        )
+        assert quatro("sample", trained, "-b", toy, "-n", 4, *more).stdout == f"{folder / 'toy.jsonl'}\n"
+        assert read_json(folder / "sampling.json")["checkpoint"] == f"step-{step:06d}"
+        texts.append([row["completion"] for row in read_rows(folder / "toy.jsonl")])
     assert texts[0] != texts[1] == texts[2]
-    for step in (1, 2):
-        tagged = runner.invoke(
-            app, ["sample", str(trained), "-b", str(toy), "-n", "1", "--tag", "x", "--step", str(step)]
-        )
-    assert tagged.exit_code == 2
-    assert "checkpoint: step-000001 there, step-000002 here" in tagged.stderr
+    tagged = ["sample", trained, "-b", toy, "-n", 1, "--tag", "x", "--step"]
+    quatro(*tagged, 1)
+    says(quatro(*tagged, 2, code=2), "step-000001", "step-000002", key="checkpoint")
 
 
 @pytest.mark.parametrize(
     ("step", "said"),
     [
-        ("3", "has no checkpoint of step 3; it has 1, 2"),
-        ("best", "keeps no best checkpoint (checkpoint.keep.best is null); it has 1, 2"),
-        ("last", "--step last: expected an iteration such as 20, or best"),
-        ("0", "--step 0: expected an iteration"),
+        ("3", ["step 3", "1, 2"]),
+        ("best", ["checkpoint.keep.best", "1, 2"]),
+        ("last", ["--step last", 20, "best"]),
+        ("0", ["--step 0"]),
     ],
 )
 def test_a_step_that_is_not_there_is_refused_with_those_that_are(trained, toy, step, said):
-    for command in (["sample", str(trained), "-b", str(toy)], ["export", str(trained), "-o", str(trained / "out")]):
-        result = runner.invoke(app, [*command, "--step", step])
-        assert result.exit_code == 2
-        assert said in result.stderr
-
-
-def test_a_step_of_what_is_no_run_is_refused(model, toy, tmp_path):
-    result = runner.invoke(app, command(model, toy, tmp_path / "out", "--step", "1"))
-    assert result.exit_code == 2
-    assert "--step 1 chooses a checkpoint of a run" in result.stderr
+    for words in (["sample", trained, "-b", toy], ["export", trained, "-o", trained / "out"]):
+        says(quatro(*words, "--step", step, code=2), *said)
 
 
 def test_stop_strings_are_typed_with_escapes_and_recorded(model, toy, tmp_path):
     typed = ["--stop", r"\nclass", "--stop", r"a\tb\\n\e", "--stop", "--"]
-    dry = runner.invoke(app, command(model, toy, tmp_path / "out", *typed, "--dry-run"))
-    assert dry.exit_code == 0, dry.output
+    dry = quatro(*command(model, toy, tmp_path / "out", *typed, "--dry-run"))
     assert r"at most 20 tokens, stop '\nclass', 'a\tb\\n\\e', '--')" in dry.stdout
 
-    arguments = command(model, toy, tmp_path / "out", "-n", "2", "--template", "plain", "--stop")
-    assert runner.invoke(app, [*arguments, r"1"]).exit_code == 0
-    rows = [json.loads(line) for line in (tmp_path / "out/toy.jsonl").read_text(encoding="utf-8").splitlines()]
+    arguments = command(model, toy, tmp_path / "out", "-n", 2, "--template", "plain", "--stop")
+    quatro(*arguments, 1)
+    rows = read_rows(tmp_path / "out/toy.jsonl")
     assert "stop" in {row["finish_reason"] for row in rows}
     assert not any("1" in row["completion"] for row in rows)
-    document = json.loads((tmp_path / "out/sampling.json").read_text(encoding="utf-8"))
+    document = read_json(tmp_path / "out/sampling.json")
     assert document["sampling"]["stop"] == document["benchmarks"]["toy"]["stop"] == ["1"]
 
-    other = runner.invoke(app, [*arguments, "2"])
-    assert other.exit_code == 2
-    assert "stop: ['1'] there, ['2'] here" in other.stderr
-    empty = runner.invoke(app, [*arguments, ""])
-    assert empty.exit_code == 2
-    assert "stop strings are texts that are not empty" in empty.stderr
+    says(quatro(*arguments, 2, code=2), ["1"], ["2"], key="stop")
+    says(quatro(*arguments, "", code=2), key="stop")
 
 
 def test_benchmarks_with_different_templates_are_drawn_in_one_call(model, toy, tmp_path):
-    out = tmp_path / "out"
-    result = runner.invoke(app, command(model, toy, out, "-b", "countdown", "-n", "1", "--template", "chat"))
-    assert result.exit_code == 0, result.output
-    again = runner.invoke(app, ["sample", str(model), "-b", f"{toy},countdown", "-n", "1", "--dry-run"])
-    assert "of toy" in again.stdout
-    assert "template qwen-boxed" in again.stdout
-    assert "template plain" in again.stdout
+    quatro(*command(model, toy, tmp_path / "out", "-b", "countdown", "-n", 1, "--template", "chat"))
+    several = ["sample", model, "-b", f"{toy},countdown", "-n", 1]
+    dry = quatro(*several, "--dry-run").stdout
+    assert all(part in dry for part in ("of toy", "template qwen-boxed", "template plain"))
 
     mixed = tmp_path / "mixed"
-    result = runner.invoke(app, ["sample", str(model), "-b", f"{toy},countdown", "-n", "1", "-o", str(mixed)])
-    assert result.exit_code == 0, result.output
-    assert result.stdout == f"{mixed / 'toy.jsonl'}\n{mixed / 'countdown.jsonl'}\n"
-    document = json.loads((mixed / "sampling.json").read_text(encoding="utf-8"))
-    assert {name: entry["prompt"] for name, entry in document["benchmarks"].items()} == {
-        "toy": "qwen-boxed",
-        "countdown": "plain",
-    }
-    first = json.loads((mixed / "countdown.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    assert quatro(*several, "-o", mixed).stdout == f"{mixed / 'toy.jsonl'}\n{mixed / 'countdown.jsonl'}\n"
+    entries = read_json(mixed / "sampling.json")["benchmarks"]
+    assert {name: entry["prompt"] for name, entry in entries.items()} == {"toy": "qwen-boxed", "countdown": "plain"}
+    first = read_rows(mixed / "countdown.jsonl")[0]
     assert first["prompt"] == first["answer"]
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (["--preset", "sharp"], "paper, verl-generation"),
-        (["--engine", "sglang"], "transformers, vllm"),
-        (["--gpus", "first"], "0,1"),
-        (["--gpus", "0,0"], "twice"),
-        (["--top-p", "1.5"], "top_p"),
-        (["-b", "countdown,countdown"], "twice"),
-        (["--tag", "x"], "leave out one of the two"),
-        (["--template", "qwen"], "qwen-boxed"),
-    ],
-)
-def test_options_that_cannot_be_met_are_refused(model, toy, tmp_path, more, said):
-    result = runner.invoke(app, command(model, toy, tmp_path / "out", "-n", "1", *more))
-    assert result.exit_code == 2
-    assert said in result.stderr
-    assert not (tmp_path / "out").exists()
+REFUSED = {
+    "a preset": (["--preset", "sharp"], 2, ["paper, verl-generation"]),
+    "an engine": (["--engine", "sglang"], 2, ["transformers, vllm"]),
+    "a name of a GPU": (["--gpus", "first"], 2, ["0,1"]),
+    "a GPU twice": (["--gpus", "0,0"], 2, ["--gpus", "0,0"]),
+    "a share above 1": (["--top-p", 1.5], 2, ["top_p", 1.5]),
+    "a benchmark twice": (["-b", "countdown,countdown"], 2, ["countdown"]),
+    "two places": (["--tag", "x"], 2, ["--tag x", "-o"]),
+    "a template": (["--template", "qwen"], 2, ["qwen-boxed"]),
+    "a step of a model": (["--step", 1], 2, ["--step 1"]),
+    "no problem": (["--limit", 0], 2, ["--limit"]),
+    "an engine that is not installed": (["--engine", "vllm"], 3, ["[vllm]'"]),
+    "GPUs that are not there": (["--gpus", "0,1"], 3, ["CUDA"]),
+}
 
 
-def test_an_engine_or_a_device_that_is_not_here_ends_with_3(model, toy, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("more", "code", "said"), REFUSED.values(), ids=REFUSED)
+def test_options_that_cannot_be_met_are_refused(model, toy, tmp_path, monkeypatch, more, code, said):
     import torch
 
     monkeypatch.setattr("quatro.config.packages.find_spec", lambda name: None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    for more, said in ((["--engine", "vllm"], "[vllm]'"), (["--gpus", "0,1"], "CUDA device")):
-        result = runner.invoke(app, command(model, toy, tmp_path / "out", "-n", "1", *more))
-        assert result.exit_code == 3, result.output
-        assert said in result.stderr
-        assert not (tmp_path / "out").exists()
+    says(quatro(*command(model, toy, tmp_path / "out", "-n", 1, *more), code=code), *said)
+    assert not (tmp_path / "out").exists()
 
 
-def test_samples_of_another_engine_are_kept_apart(model, toy, tmp_path):
-    out = tmp_path / "out"
-    assert runner.invoke(app, command(model, toy, out, "-n", "1")).exit_code == 0
-    path = out / "sampling.json"
-    document = json.loads(path.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("tag", ["../../x", "a/b", ".."])
+def test_a_tag_that_leads_elsewhere_is_refused(tag):
+    says(quatro("sample", "embedded:countdown", "-b", "countdown", "--tag", tag, "--dry-run", code=2), tag)
+
+
+def test_samples_of_another_engine_or_other_settings_are_kept_apart(model, toy, tmp_path):
+    drawn = command(model, toy, tmp_path / "out", "-n")
+    quatro(*drawn, 1)
+    says(quatro(*drawn, 1, "--top-p", 0.7, code=2), "1.0", 0.7, key="top_p")
+    path = tmp_path / "out/sampling.json"
+    document = read_json(path)
     assert document.pop("engine") == "transformers"
     path.write_text(json.dumps(document), encoding="utf-8")  # as written before engines were recorded
-    assert runner.invoke(app, command(model, toy, out, "-n", "2")).exit_code == 0
+    quatro(*drawn, 2)
     path.write_text(json.dumps({**document, "engine": "vllm"}), encoding="utf-8")
-    result = runner.invoke(app, command(model, toy, out, "-n", "3"))
-    assert result.exit_code == 2
-    assert "engine: vllm there, transformers here" in result.stderr
+    says(quatro(*drawn, 3, code=2), "vllm", "transformers", key="engine")
 
 
-def test_other_settings_into_the_same_folder_are_refused(model, toy, tmp_path):
-    out = tmp_path / "out"
-    assert runner.invoke(app, command(model, toy, out, "-n", "1")).exit_code == 0
-    result = runner.invoke(app, command(model, toy, out, "-n", "1", "--top-p", "0.7"))
-    assert result.exit_code == 2
-    assert "top_p: 1.0 there, 0.7 here" in result.stderr
+def test_what_a_limited_call_drew_is_the_beginning_of_the_whole(model, tmp_path):
+    rows = ({"id": f"p{i}", "problem": f"{i} 2 7 -> 67", "answer": "67", "story": 300 * str(i)} for i in range(1, 5))
+    toy = write_rows(tmp_path / "toy.jsonl", rows)
+
+    def draw(folder, *options):
+        return quatro(*command(model, toy, tmp_path / folder, "-n", 2, *options))
+
+    file, whole = tmp_path / "parts/toy.jsonl", tmp_path / "whole/toy.jsonl"
+    draw("parts", "--limit", 2)
+    assert [row["id"] for row in read_rows(file)] == ["p1", "p1", "p2", "p2"]
+    says(draw("parts"), "4 samples drawn, 4 were there")
+    draw("whole")
+    assert file.read_bytes() == whole.read_bytes()
+    draw("parts", "--limit", 1)
+    assert problems_file(file).read_bytes() == problems_file(whole).read_bytes()
+    assert "1 problems x 2 samples" in draw("parts", "--limit", 1, "--dry-run").stdout
 
 
 def lines(path: Path) -> int:
@@ -273,7 +230,7 @@ def lines(path: Path) -> int:
 @pytest.mark.slow
 def test_fault_17_an_interrupted_command_keeps_what_it_has_and_goes_on(model, toy, fork, tmp_path, number, code):
     n = 1000
-    child = fork(["quatro", *command(model, toy, tmp_path / "cut", "-n", str(n))])
+    child = fork(["quatro", *command(model, toy, tmp_path / "cut", "-n", n)])
     path = tmp_path / "cut/toy.jsonl"
     deadline = time.monotonic() + 600
     while not lines(path):
@@ -289,10 +246,8 @@ def test_fault_17_an_interrupted_command_keeps_what_it_has_and_goes_on(model, to
     kept = lines(path)
     assert 0 < kept < 6 * n
 
-    rest = runner.invoke(app, command(model, toy, tmp_path / "cut", "-n", str(n)))
-    assert rest.exit_code == 0, rest.output
-    assert f"{6 * n - kept} samples drawn, {kept} were there" in rest.stderr
-    runner.invoke(app, command(model, toy, tmp_path / "whole", "-n", str(n)))
+    says(quatro(*command(model, toy, tmp_path / "cut", "-n", n)), f"{6 * n - kept} samples drawn, {kept} were there")
+    quatro(*command(model, toy, tmp_path / "whole", "-n", n))
     assert path.read_bytes() == (tmp_path / "whole/toy.jsonl").read_bytes()
 
 
@@ -312,39 +267,28 @@ def test_a_sigterm_while_the_engine_is_made_ends_as_ctrl_c_does(model, toy, tmp_
             closed.append(recipe)
 
     monkeypatch.setattr(engines, "open_sampler", opening)
-    result = runner.invoke(app, command(model, toy, tmp_path / "out", "-n", "1"))
-    assert result.exit_code == 143
+    stopped = quatro(*command(model, toy, tmp_path / "out", "-n", 1), code=143)
     assert len(closed) == 1
-    assert "are kept" not in result.stderr  # there are none
+    assert "are kept" not in stopped.stderr  # there are none
 
 
 def test_a_file_of_countdown_problems_is_drawn_as_it_is_graded(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("countdown-own.jsonl").write_text('{"problem": "7 2 -> 9", "answer": "7 2 -> 9"}\n', encoding="utf-8")
+    write_rows(Path("countdown-own.jsonl"), [{"problem": "7 2 -> 9", "answer": "7 2 -> 9"}])
 
-    def settings(benchmark):
-        drawn = runner.invoke(app, ["sample", "embedded:countdown", "-b", benchmark, "--dry-run"])
-        assert drawn.exit_code == 0, drawn.output
-        return drawn.stdout.partition(" (")[2]
+    def drawn_with(benchmark):
+        return quatro("sample", "embedded:countdown", "-b", benchmark, "--dry-run").stdout.partition(" (")[2]
 
-    assert settings("countdown-own.jsonl") == settings("countdown")
+    assert drawn_with("countdown-own.jsonl") == drawn_with("countdown")
 
 
 def test_samples_that_are_there_without_a_grade_are_graded_as_if_they_had_been_drawn_with_one(model, toy, tmp_path):
-    for words in (["-n", "1"], ["-n", "2", "--grade"]):
-        done = runner.invoke(app, command(model, toy, tmp_path / "later", *words))
-        assert done.exit_code == 0, done.output
-    assert "toy: 6 samples drawn, 6 were there, 6 of them are graded only now" in done.stderr
-    runner.invoke(app, command(model, toy, tmp_path / "at-once", "-n", "2", "--grade"))
+    quatro(*command(model, toy, tmp_path / "later", "-n", 1))
+    graded = quatro(*command(model, toy, tmp_path / "later", "-n", 2, "--grade"))
+    says(graded, "toy: 6 samples drawn, 6 were there, 6 of them are graded only now")
+    quatro(*command(model, toy, tmp_path / "at-once", "-n", 2, "--grade"))
     later, at_once = ((tmp_path / name / "toy.jsonl").read_bytes() for name in ("later", "at-once"))
     assert later == at_once
     assert later.count(b'"correct":') == 12
-    again = runner.invoke(app, command(model, toy, tmp_path / "later", "-n", "2", "--grade"))
+    again = quatro(*command(model, toy, tmp_path / "later", "-n", 2, "--grade"))
     assert "0 samples drawn, 12 were there\n" in again.stderr
-
-
-@pytest.mark.parametrize("tag", ["../../x", "a/b", ".."])
-def test_a_tag_that_leads_elsewhere_is_refused(tag):
-    result = runner.invoke(app, ["sample", "embedded:countdown", "-b", "countdown", "--tag", tag, "--dry-run"])
-    assert result.exit_code == 2
-    assert "cannot be a folder's name" in result.stderr

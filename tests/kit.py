@@ -1,0 +1,63 @@
+"""What many tests need: typing a command, the files of a result, and a look at what an error says."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from click.testing import Result
+from typer.testing import CliRunner
+
+from quatro_cli.app import app
+
+
+def quatro(*words: object, code: int = 0) -> Result:
+    """What the command ``quatro *words`` printed; it runs in this process and must end with ``code``."""
+    done = CliRunner().invoke(app, list(map(str, words)))
+    assert done.exit_code == code, f"quatro {' '.join(map(str, words))} ended with {done.exit_code}: {done.output}"
+    assert code != 2 or not done.stdout, f"a refusal belongs on stderr, not: {done.stdout}"
+    return done
+
+
+def settings(*pairs: str) -> list[str]:
+    """The words ``-s KEY=VALUE`` of a command for each ``KEY=VALUE``."""
+    return [word for pair in pairs for word in ("-s", pair)]
+
+
+def says(error: object, *data: object, key: object = None, value: object = None, advice: object = None) -> None:
+    """An error names its key, the value found, what to type (``advice``) and other data, each as a word of its own.
+
+    ``error`` is what `quatro` returned (its stderr), an exception, what `pytest.raises` caught, or a text. The sentence
+    around the data is free. A number or name counts only whole: 7 is not said by 17, 0.7 or seven-7.
+    """
+    said = _plain(getattr(error, "stderr", getattr(error, "value", error)))
+    for part in (key, value, advice, *data):
+        if part is not None:
+            text = _plain(part)
+            before = r"(?<![\w.-])" if re.match(r"[\w-]", text) else ""
+            after = r"(?![\w-]|\.\w)" if re.search(r"\w\Z", text) else ""
+            assert re.search(before + re.escape(text) + after, said), f"{text} is not named in: {said}"
+
+
+def _plain(text: object) -> str:
+    return " ".join(str(text).split())  # messages are wrapped to the terminal's width
+
+
+def read_json(path: Path) -> Any:
+    """The one document in a file."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def read_rows(path: Path) -> list[Any]:
+    """The documents of a file that has one a line."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
+    """``path``, which has one document a line from here on."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
