@@ -1,4 +1,4 @@
-"""What delta does: to the advantage of a correct rollout and to lambda over training (paper, Fig. delta_lambda)."""
+"""What delta does to advantages, lambda and entropy (paper, Figs. delta_lambda, entropy)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from evals.errors import DataError
-from evals.figures.grid import new_grid, styled, wrapped
-from evals.figures.method_looks import METHOD_LOOKS, Facet, Look, looks_of
+from evals.figures.grid import Part, new_figure, new_grid, styled, wrapped
+from evals.figures.method_looks import METHOD_LOOKS, Facet, Look, facets_of, looks_of
 from evals.figures.panels import line_keys, line_look, panel_title, small_title
 from evals.figures.run_settings import (
+    ENTROPY,
     LR,
     NO_LOG_RATIO,
     QUATRO,
@@ -27,6 +28,7 @@ from evals.figures.run_settings import (
     value_text,
 )
 from evals.figures.sheet import PAGE, SMALL, Sheet
+from evals.figures.training import head_panels
 from evals.training_metrics import training_metric
 
 if TYPE_CHECKING:
@@ -80,6 +82,41 @@ def delta_lambda_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) 
             right.set_ylabel(LAMBDA.unit, fontsize=SMALL)
             right.set_xlabel("step", fontsize=SMALL)
     return Drawn(grid.figure.get_figure(root=True), notes)
+
+
+def entropy_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) -> Drawn:
+    """Token entropy over steps: each delta of QUATRO and each baseline, with all keys outside the method's block equal.
+
+    More than four curves have a panel for each method. A run that is not drawn is named, with the reason.
+
+    Raises:
+        DataError: no run has an entropy, or all runs are of QUATRO without the log-ratio term.
+    """
+    known = [one for one in settings if has_numbers(one, ENTROPY)]
+    if not known:
+        raise DataError(f"no run has a finite {ENTROPY.name}; nothing to draw")
+    notes = [f"left out: {one.named}, which has no finite {ENTROPY.name}" for one in settings if one not in known]
+    found = widest_by_delta(known)
+    for is_ours, name in ((True, QUATRO), (False, "a baseline")):
+        if not any((one.method == QUATRO) == is_ours for one in known):
+            notes.append(f"no run of {name} to compare with")
+    notes += left_out(known, found)
+    labels = [one.label for one in found]
+    shown, looks = sheet.shown(labels), looks_of(labels)
+    facets = facets_of(labels, shown)
+    lines = [Line(one.label, line_look(look), one.runs) for one, look in zip(found, looks, strict=True)]
+    with styled():
+        said = [value_text(found[0], LR), fixed_text(found[0], LR), *reading(found)]
+        note = wrapped(
+            [*said, *(["grey: the other methods"] if len(facets) > 1 else [])], sheet.width - 0.15, joint=", "
+        )
+        height = 2.1 if len(facets) == 1 else 1.5
+        keys = line_keys(labels, looks, shown, facets)
+        part = Part(1, height, len(facets), least=1.5, keys=keys, note=note)
+        figure, (grid,) = new_figure(sheet, [part])
+        draw_lines(grid.panels[0], facets, lines, ENTROPY)
+        head_panels(grid.panels[0], ENTROPY, facets, part, sheet, place=0)
+    return Drawn(figure, notes)
 
 
 def widest_by_delta(settings: Sequence[RunSetting]) -> list[RunSetting]:

@@ -17,28 +17,31 @@ from typing import Any, NamedTuple
 from evals.files.own_code import is_own
 
 
-class MethodLook(NamedTuple):
-    """How a method's curve is drawn."""
+class Look(NamedTuple):
+    """How one label is drawn; ``is_hollow`` is for a marker that is white inside."""
 
     color: str
     marker: str
+    dash: Any = "solid"
+    hatch: str = ""
+    is_hollow: bool = False
 
 
 METHOD_LOOKS = {
-    "quatro": MethodLook("#1F77C9", "o"),  # blue
-    "gspo": MethodLook("#C84A00", "s"),  # vermilion
-    "grpo": MethodLook("#00795A", "^"),  # green
-    "gmpo": MethodLook("#B35AA0", "D"),  # purple
-    "gpg": MethodLook("#E8B000", "v"),  # yellow
-    "dapo": MethodLook("#7F1D1D", "P"),  # dark red
-    "cispo": MethodLook("#000000", "X"),
-    "dppo": MethodLook("#1D4B58", "<"),  # dark teal
-    "pmd": MethodLook("#39059D", ">"),  # violet
-    "maxrl": MethodLook("#9FA668", "h"),  # olive
-    "pkpo": MethodLook("#1D20FB", "*"),  # pure blue
+    "quatro": Look("#1F77C9", "o"),  # blue
+    "gspo": Look("#C84A00", "s"),  # vermilion
+    "grpo": Look("#00795A", "^"),  # green
+    "gmpo": Look("#B35AA0", "D"),  # purple
+    "gpg": Look("#E8B000", "v"),  # yellow
+    "dapo": Look("#7F1D1D", "P"),  # dark red
+    "cispo": Look("#000000", "X"),
+    "dppo": Look("#1D4B58", "<"),  # dark teal
+    "pmd": Look("#39059D", ">"),  # violet
+    "maxrl": Look("#9FA668", "h"),  # olive
+    "pkpo": Look("#1D20FB", "*"),  # pure blue
 }
 BASE = "base"  # the model before training
-_FAMILY_LOOKS = {**METHOD_LOOKS, BASE: MethodLook("#999999", "p")}
+_FAMILY_LOOKS = {**METHOD_LOOKS, BASE: Look("#999999", "p")}
 _OTHER_NAMES = {"ours": "quatro"}
 PALETTE = tuple(look.color for look in METHOD_LOOKS.values())
 
@@ -50,16 +53,6 @@ _LIGHTEST = 0.72  # luma of the palest curve
 
 DASHES: tuple[Any, ...] = ("solid", (0, (4, 1.5)), (0, (1, 1.1)), (0, (5, 1.3, 1, 1.3)))
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxx", "---", "+++", "ooo", "|||", "**", "//..", "\\\\||")
-
-
-class Look(NamedTuple):
-    """How one label is drawn; ``is_hollow`` is for a marker that is white inside."""
-
-    color: str
-    marker: str
-    dash: Any = "solid"
-    hatch: str = ""
-    is_hollow: bool = False
 
 
 def family_of(label: str) -> str | None:
@@ -89,12 +82,11 @@ def looks_of(labels: Sequence[str]) -> list[Look]:
     for position, (label, family) in enumerate(zip(labels, families, strict=True)):
         nth = seen.get(family, 0)
         seen[family] = nth + 1
-        color, marker = _FAMILY_LOOKS[family or BASE]
+        look = _FAMILY_LOOKS[family or BASE]
         delta = delta_of(label) if family == "quatro" else None
-        if delta is not None:
-            color = _shade_of(delta)
+        color = look.color if delta is None else _shade_of(delta)
         dash, is_hollow = DASHES[nth % len(DASHES)], nth // len(DASHES) % 2 == 1
-        looks.append(Look(color, marker, dash, HATCHES[position % len(HATCHES)], is_hollow))
+        looks.append(Look(color, look.marker, dash, HATCHES[position % len(HATCHES)], is_hollow))
     return looks
 
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evals.errors import UsageError
 from evals.figures.grid import GREY, Part, wrapped
-from evals.figures.method_looks import HATCHES, Facet, Look
+from evals.figures.method_looks import Facet, Look
 from evals.figures.sheet import SMALL, Sheet, fitted
 
 if TYPE_CHECKING:
@@ -64,12 +63,6 @@ def bar_keys(labels: Sequence[str], looks: Sequence[Look], shown: Mapping[str, s
     return [Patch(label=shown[label], **bar_look(look)) for label, look in zip(labels, looks, strict=True)]
 
 
-def check_bar_labels(labels: Sequence[str]) -> None:
-    """Raises UsageError if there are more labels than looks of bars."""
-    if len(labels) > len(HATCHES):
-        raise UsageError(f"{len(labels)} labels in one figure of bars; at most {len(HATCHES)} can be told apart")
-
-
 def draw_curve(
     axis: Axes,
     look: Mapping[str, Any],
@@ -93,23 +86,6 @@ def smaller(look: Mapping[str, Any]) -> dict[str, Any]:
 def draw_behind(axis: Axes, xs: Sequence[float], values: Sequence[float]) -> None:
     """A pale curve of a method that has a panel of its own."""
     axis.plot(xs, values, color=_PALE, linewidth=0.7, zorder=BEHIND)
-
-
-def whiskers(value: float, low: float | None, high: float | None) -> list[list[float]] | None:
-    """The lengths of the whiskers of a bar, as matplotlib's `errorbar` wants them; None without an interval."""
-    if low is None or high is None:
-        return None
-    return [[max(0.0, value - low)], [max(0.0, high - value)]]
-
-
-def draw_bar(
-    axis: Axes, middle: float, value: float, ends: tuple[float | None, float | None], width: float, look: Look
-) -> None:
-    """A bar, and its whiskers if it has an interval."""
-    axis.bar(middle, value, width, **bar_look(look))
-    error = whiskers(value, *ends)
-    if error is not None:
-        axis.errorbar(middle, value, yerr=error, fmt="none", ecolor="#222222", elinewidth=0.7, capsize=1.5)
 
 
 def finish_y_axis(axes: Sequence[Axes], *, is_log: bool = False, from_zero: bool | None = None) -> None:

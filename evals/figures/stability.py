@@ -1,18 +1,15 @@
-"""Baselines beside QUATRO: entropy over training, and what off-policy steps do (paper, Figs. entropy, stability)."""
+"""What off-policy steps do to the baselines and to QUATRO (paper, Figs. limitation, stability)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from evals.errors import DataError
-from evals.figures.comparison import Comparison, comparison, draw_comparisons, method_order
-from evals.figures.delta_lambda import widest_by_delta
-from evals.figures.grid import Part, new_figure, styled, wrapped
-from evals.figures.method_looks import facets_of, looks_of
-from evals.figures.panels import line_keys, line_look
+from evals.figures.comparison import Comparison, comparison, draw_comparisons, lacking, method_order
 from evals.figures.run_settings import (
     AXES,
     ENTROPY,
+    GSPO,
     INNER_UPDATES,
     KL,
     LR,
@@ -20,53 +17,53 @@ from evals.figures.run_settings import (
     QUATRO,
     REWARD,
     Drawn,
-    Line,
     RunSetting,
-    draw_lines,
-    fixed_text,
     grouped,
     has_numbers,
     left_out,
-    reading,
-    value_text,
 )
 from evals.figures.sheet import PAGE, Sheet
-from evals.figures.training import head_panels
+from evals.training_metrics import training_metric
+
+# Runs of older versions know the share of tokens only; the paper counts samples.
+CLIPPED, CLIPPED_SAMPLES = training_metric("clip_fraction"), training_metric("clip_fraction_samples")
 
 
-def entropy_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) -> Drawn:
-    """Token entropy over steps: each delta of QUATRO and each baseline, with all keys outside the method's block equal.
+def limitation_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) -> Drawn:
+    """Reward, clipped share and entropy of the baselines over learning rates and over K, all else equal.
 
-    More than four curves have a panel for each method. A run that is not drawn is named, with the reason.
+    A baseline has a panel of its own if there are more than four curves. One that does not vary is left out and named,
+    and so is a comparison without runs.
 
     Raises:
-        DataError: no run has an entropy, or all runs are of QUATRO without the log-ratio term.
+        DataError: there is no run of a baseline, or no two that differ only in learning rate or K.
     """
-    known = [one for one in settings if has_numbers(one, ENTROPY)]
-    if not known:
-        raise DataError(f"no run has a finite {ENTROPY.name}; nothing to draw")
-    notes = [f"left out: {one.named}, which has no finite {ENTROPY.name}" for one in settings if one not in known]
-    found = widest_by_delta(known)
-    for is_ours, name in ((True, QUATRO), (False, "a baseline")):
-        if not any((one.method == QUATRO) == is_ours for one in known):
-            notes.append(f"no run of {name} to compare with")
-    notes += left_out(known, found)
-    labels = [one.label for one in found]
-    shown, looks = sheet.shown(labels), looks_of(labels)
-    facets = facets_of(labels, shown)
-    lines = [Line(one.label, line_look(look), one.runs) for one, look in zip(found, looks, strict=True)]
-    with styled():
-        said = [value_text(found[0], LR), fixed_text(found[0], LR), *reading(found)]
-        note = wrapped(
-            [*said, *(["grey: the other methods"] if len(facets) > 1 else [])], sheet.width - 0.15, joint=", "
+    baselines = [one for one in settings if one.method != QUATRO]
+    if not baselines:
+        methods = ", ".join(dict.fromkeys(one.method for one in settings)) or "none"
+        raise DataError(f"no run of a baseline such as {GSPO} among the runs given (methods: {methods}); train one")
+    found = {axis: _varied(comparison(baselines, axis, methods=method_order(baselines)), axis) for axis in AXES}
+    notes = [lacking(baselines, axis) for axis, group in found.items() if not group]
+    held = {axis: group for axis, group in found.items() if group}
+    if not held:
+        raise DataError(
+            f"{'; '.join(notes)}; train more, for example "
+            "`quatro sweep CONFIG -m gspo -g inner_updates=1,2,5` or `-g optimizer.lr=1e-4,1e-3`"
         )
-        height = 2.1 if len(facets) == 1 else 1.5
-        keys = line_keys(labels, looks, shown, facets)
-        part = Part(1, height, len(facets), least=1.5, keys=keys, note=note)
-        figure, (grid,) = new_figure(sheet, [part])
-        draw_lines(grid.panels[0], facets, lines, ENTROPY)
-        head_panels(grid.panels[0], ENTROPY, facets, part, sheet, place=0)
-    return Drawn(figure, notes)
+    drawn = [one for group in held.values() for one in group]
+    by_samples = all(has_numbers(one, CLIPPED_SAMPLES) for one in drawn)
+    wanted = (REWARD, CLIPPED_SAMPLES if by_samples else CLIPPED, ENTROPY)
+    metrics = [metric for metric in wanted if any(has_numbers(one, metric) for one in drawn)]
+    if not metrics:
+        raise DataError(f"no run has a finite number of {', '.join(metric.name for metric in wanted)}")
+    ours = [one.named for one in settings if one.method == QUATRO]
+    notes += [f"left out, of quatro, which does not clip: {', '.join(ours)}"] if ours else []
+    notes += left_out(baselines, drawn)
+    comparisons = [
+        Comparison(f"({letter}) {AXES[axis]}", axis, group, metrics)
+        for letter, (axis, group) in zip("ab", held.items(), strict=False)
+    ]
+    return Drawn(draw_comparisons(comparisons, sheet=sheet), notes)
 
 
 def stability_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) -> Drawn:
@@ -85,10 +82,10 @@ def stability_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) -> 
         methods = method_order(stable)
         found = comparison(stable, axis, methods=methods)
         if not found:
-            notes.append(f"({letter}) needs runs of one method that differ only in {AXES[axis]}; {_held(stable, axis)}")
+            notes.append(f"({letter}) {lacking(stable, axis)}")
             continue
         notes += [
-            f"({letter}) has too few values of {AXES[axis]} for {method} beside these: {_held(found, axis, method)}"
+            f"({letter}) {lacking([one for one in found if one.method == method], axis)}, too few for {method}"
             for method in methods
             if sum(one.method == method for one in found) < 2
         ]
@@ -129,6 +126,9 @@ def _log_ratio_pair(settings: Sequence[RunSetting]) -> list[RunSetting]:
     return sorted(best, key=lambda one: (one.log_ratio == NO_LOG_RATIO, one.log_ratio != "detached"))
 
 
-def _held(settings: Sequence[RunSetting], axis: str, method: str | None = None) -> str:
-    held = [f"{one.method} {value_text(one, axis)}" for one in settings if method in (None, one.method)]
-    return f"found {', '.join(dict.fromkeys(held)) or 'none'}"
+def _varied(group: Sequence[RunSetting], axis: str) -> list[RunSetting]:
+    """Those of methods with two values of ``axis``."""
+    values: dict[str, set[float]] = {}
+    for one in group:
+        values.setdefault(one.method, set()).add(float(getattr(one, axis)))
+    return [one for one in group if len(values[one.method]) > 1]

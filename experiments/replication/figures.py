@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evals.figures.delta_lambda import delta_lambda_figure
-from evals.figures.flips import flips_figure
+from evals.figures.bars import flips_figure, temperature_figure
+from evals.figures.delta_lambda import delta_lambda_figure, entropy_figure
 from evals.figures.grid import GREY, new_grid, styled
-from evals.figures.limitation import limitation_figure
 from evals.figures.method_looks import looks_of
 from evals.figures.panels import draw_curve, line_keys, line_look, make_logarithmic, panel_title, small_title
 from evals.figures.run_settings import Drawn, RunSetting
 from evals.figures.sheet import PAGE
-from evals.figures.stability import entropy_figure, stability_figure
+from evals.figures.stability import limitation_figure, stability_figure
 from evals.figures.style import save_figure
-from evals.figures.temperature import temperature_figure
 from experiments.replication.cells import (
     CELLS,
     DELTAS,

@@ -15,17 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict
 
 from evals.errors import DataError, QuatroError
+from evals.figures.bars import flips_figure, temperature_figure
 from evals.figures.curves import curve_panels, curves_figure, published_beside
-from evals.figures.delta_lambda import delta_lambda_figure
-from evals.figures.flips import flips_figure
+from evals.figures.delta_lambda import delta_lambda_figure, entropy_figure
 from evals.figures.heatmap import heatmap_figure
-from evals.figures.limitation import limitation_figure
 from evals.figures.run_settings import Drawn, RunSetting
 from evals.figures.sheet import Sheet
 from evals.figures.similarity import similarity_figure
-from evals.figures.stability import entropy_figure, stability_figure
+from evals.figures.stability import limitation_figure, stability_figure
 from evals.figures.style import save_figure
-from evals.figures.temperature import temperature_figure
 from evals.files.whole import write_text
 from evals.metrics.flips import DEFAULT_K
 from evals.results.document import Result, Row

@@ -120,7 +120,7 @@ def flips(
       quatro plot flips gspo-flips.json ours-flips.json
       quatro plot flips ours-flips.json --k 256 -o flips.pdf
     """
-    from evals.figures.flips import flips_figure
+    from evals.figures.bars import flips_figure
     from evals.metrics.flips import DEFAULT_K, FLIP, FLIP_AT_K
     from evals.results.reading import rows_by_label
 
@@ -173,7 +173,7 @@ def side_by_side(
       quatro plot side-by-side hot-and-cold.json
       quatro plot side-by-side gspo-ucc.json ours-ucc.json -o ucr.pdf
     """
-    from evals.figures.temperature import temperature_figure
+    from evals.figures.bars import temperature_figure
     from evals.results.reading import rows_by_label
 
     rows = rows_by_label(

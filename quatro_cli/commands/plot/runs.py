@@ -30,7 +30,7 @@ def limitation(runs: Runs, *, printing: Printing) -> None:
       quatro plot limitation runs/gspo-k*
       quatro plot limitation sweeps/staleness -o limitation.pdf
     """
-    from evals.figures.limitation import limitation_figure
+    from evals.figures.stability import limitation_figure
 
     _draw(limitation_figure, runs, printing, "limitation")
 
@@ -63,7 +63,7 @@ def entropy(runs: Runs, *, printing: Printing) -> None:
       quatro plot entropy runs/gspo-* runs/quatro-delta=*
       quatro plot entropy sweeps/delta -o entropy.pdf
     """
-    from evals.figures.stability import entropy_figure
+    from evals.figures.delta_lambda import entropy_figure
 
     _draw(entropy_figure, runs, printing, "entropy")
 

@@ -6,20 +6,18 @@ import math
 import numpy as np
 import pytest
 
+from evals.figures.bars import flips_figure, temperature_figure
 from evals.figures.curves import CurvePanel, Point, curves_figure
-from evals.figures.delta_lambda import delta_lambda_figure
-from evals.figures.flips import flips_figure
+from evals.figures.delta_lambda import delta_lambda_figure, entropy_figure
 from evals.figures.grid import styled
 from evals.figures.heatmap import heatmap_figure
-from evals.figures.limitation import limitation_figure
 from evals.figures.method_looks import BASE, DELTA_SHADES, METHOD_LOOKS, looks_of, variants
 from evals.figures.panels import log_ticks
 from evals.figures.partition import bias_figure, threshold_figure
 from evals.figures.run_settings import RunSetting
 from evals.figures.sheet import SMALL, WIDTHS, Sheet
 from evals.figures.similarity import similarity_figure
-from evals.figures.stability import entropy_figure, stability_figure
-from evals.figures.temperature import temperature_figure
+from evals.figures.stability import limitation_figure, stability_figure
 from evals.figures.training import TrainingCurve, training_figure
 from evals.metrics.flips import Pair, flip_rows
 from evals.results.document import Row

@@ -4,15 +4,14 @@ import numpy as np
 import pytest
 
 from evals.errors import DataError, UsageError
+from evals.figures.bars import flips_figure, temperature_figure
 from evals.figures.curves import CurvePanel, Point, curve_panels, curves_figure, published_beside
-from evals.figures.flips import flips_figure
 from evals.figures.heatmap import heatmap_figure
 from evals.figures.method_looks import METHOD_LOOKS, looks_of
 from evals.figures.partition import bias_figure, largest_common_k, threshold_figure
 from evals.figures.sheet import Sheet, fitted, inches_of
 from evals.figures.similarity import similarity_figure
 from evals.figures.style import save_figure
-from evals.figures.temperature import temperature_figure
 from evals.metrics.flips import Pair, flip_rows
 from evals.results.document import Row
 from evals.results.entries import Entry, Key, Number
@@ -76,7 +75,7 @@ def test_the_same_numbers_give_the_same_bytes(tmp_path, name, kind):
 
 def test_labels_of_one_method_share_hue_and_marker_and_differ_in_dash_or_shade():
     looks = looks_of([f"GSPO, K {k}" for k in range(8)])
-    assert {(look.color, look.marker) for look in looks} == {METHOD_LOOKS["gspo"]}
+    assert {(look.color, look.marker) for look in looks} == {METHOD_LOOKS["gspo"][:2]}
     assert len({(str(look.dash), look.is_hollow) for look in looks}) == 8
     assert len({look.hatch for look in looks_of("abcdefghijkl")}) == 12
     with pytest.raises(UsageError, match="13 labels"):
@@ -89,7 +88,7 @@ def test_a_method_keeps_its_colour_and_marker_whatever_stands_beside_it_and_howe
     assert set(METHOD_LOOKS) == set(METHODS)
     for labels in (["GSPO"], ["x", "y", "gspo"], ["Ours delta=0.1", "DAPO", "quickstart-gspo-0", "Base"]):
         at = next(place for place, label in enumerate(labels) if "gspo" in label.lower())
-        assert looks_of(labels)[at][:2] == METHOD_LOOKS["gspo"]
+        assert looks_of(labels)[at][:2] == METHOD_LOOKS["gspo"][:2]
     # A label without a method takes none of those that are there.
     first, second, third = looks_of(["mine", "QUATRO", "gspo"])
     assert first.color not in (second.color, third.color)

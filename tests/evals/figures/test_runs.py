@@ -7,10 +7,9 @@ import pytest
 
 from evals.errors import DataError
 from evals.figures.comparison import comparison
-from evals.figures.delta_lambda import delta_lambda_figure, widest_by_delta
-from evals.figures.limitation import limitation_figure
+from evals.figures.delta_lambda import delta_lambda_figure, entropy_figure, widest_by_delta
 from evals.figures.run_settings import KL, REWARD, RunSetting, mean_curve
-from evals.figures.stability import entropy_figure, stability_figure
+from evals.figures.stability import limitation_figure, stability_figure
 from evals.figures.style import save_figure
 
 ODD = "_odd $\\frac{1}{0}$ \x1b[31m"
@@ -256,7 +255,7 @@ def test_stability_leaves_out_what_is_missing_and_names_it():
     assert [note[:3] for note in drawn.notes] == ["(a)", "(b)", "lef"]
     assert "GSPO" in drawn.notes[-1]
     one_sided = stability_figure([gspo(1), gspo(2), quatro(2)])
-    assert any(note.startswith("(a)") and "quatro" in note and "K 2" in note for note in one_sided.notes)
+    assert any(note.startswith("(a)") and "quatro" in note and "quatro 2" in note for note in one_sided.notes)
     with pytest.raises(DataError, match=r"\(a\).*\(b\).*\(c\).*detached"):
         stability_figure([quatro(2), gspo(2)])
 

@@ -40,7 +40,7 @@ def test_a_sweep_becomes_a_figure_and_its_path_goes_to_stdout(sweep, tmp_path, m
 def test_what_is_left_out_of_a_figure_is_a_warning(sweep, tmp_path):
     result = runner.invoke(app, ["plot", "stability", str(sweep), "-o", str(tmp_path / "x.svg")])
     assert result.exit_code == 0, result.output
-    assert "(b) needs" in result.stderr
+    assert "(b) learning rate" in result.stderr
     assert "(c) needs" in result.stderr
     assert "(a)" not in result.stderr
 
