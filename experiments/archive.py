@@ -27,9 +27,10 @@ import yaml
 from evals.errors import DataError, UsageError
 from evals.files.whole import write_whole
 from quatro.runs.metrics import read_metrics
+from quatro.runs.points import is_sweep
 from quatro.sample.measure import PASSK, UCC
-from quatro.sweep import is_sweep, read_sweep
 from quatro.sweep.measure import BASE_CELL
+from quatro.sweep.results import read_sweep
 
 RESULTS = Path(__file__).parent / "results"
 ENDING = ".json.xz"

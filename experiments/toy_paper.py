@@ -39,8 +39,10 @@ from quatro.rollout.replay import ReplayEngine
 from quatro.rollout.streams import sample_seed, uniforms
 from quatro.sample.benchmark import sample_benchmark
 from quatro.sample.settings import SampleSettings, Source
-from quatro.sweep import SweepEvaluation, load_sweep, run_sweep
-from quatro.sweep.paper_page import NOTES
+from quatro.sweep.file import load_sweep
+from quatro.sweep.measure import SweepEvaluation
+from quatro.sweep.paper import NOTES
+from quatro.sweep.run import run_sweep
 from quatro.types import Prompt, Rollout, Sampling
 
 SWEEP = Path(__file__).with_suffix(".yaml")

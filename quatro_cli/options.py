@@ -193,7 +193,8 @@ def expander(
     kind: Literal["curves", "flips", "temperature"] = "curves",
 ) -> Expand:
     """What reads a sweep among ``paths``; raises UsageError for an option without one, which would be ignored."""
-    from quatro.sweep import flip_results, is_sweep, labelled_results, require_sweep, temperature_results
+    from quatro.runs.points import is_sweep, require_sweep
+    from quatro.sweep.results import flip_results, labelled_results, temperature_results
 
     require_sweep(paths, {"--top-p": top_p, "--temperature": temperature, "--cell": cell})
     readers: dict[str, Callable[..., Sequence[tuple[Result, Path]]]]

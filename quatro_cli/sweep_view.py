@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from quatro_cli.output import Panel
 
 if TYPE_CHECKING:
-    from quatro.sweep import Point, PointOutcome, SweepEvaluation
+    from quatro.sweep.measure import SweepEvaluation
+    from quatro.sweep.plan import Point
+    from quatro.sweep.summary import PointOutcome
 
 SHOWN_ROWS = 12
 SHOWN_WARNINGS = 5
@@ -54,8 +56,8 @@ def _words(folder: Path, point: Point, state: str, evaluation: SweepEvaluation |
     from evals.errors import DataError
     from quatro.runs.metrics import last_metrics
     from quatro.runs.tag import Tag
-    from quatro.sweep import warnings_of
     from quatro.sweep.measure import run_folder, sampled_last
+    from quatro.sweep.run import warnings_of
 
     head, _, how = state.partition(", ")
     tag = Tag.parse(how)

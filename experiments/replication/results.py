@@ -21,9 +21,8 @@ from quatro.runs.metrics import read_metrics
 from quatro.runs.points import base_name
 from quatro.runs.status import read_environment
 from quatro.runs.tag import Tag
-from quatro.sweep import SweptRun, read_sweep
 from quatro.sweep.measure import BASE_CELL
-from quatro.sweep.results import Counts, counts_in, is_measured
+from quatro.sweep.results import Counts, SweptRun, counts_in, is_measured, read_sweep
 
 BENCHMARK = "countdown-600"
 ALL, NUCLEUS = TAGS = (Tag(), Tag(top_p=0.7))  # the whole distribution, the paper's evaluation

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict
+from typing import Generic, Literal, NamedTuple, TypedDict, TypeVar
 
 from evals.errors import DataError, QuatroError
 from evals.figures.bars import flips_figure, temperature_figure
@@ -20,7 +21,7 @@ from evals.figures.curves import curve_panels, curves_figure, published_beside
 from evals.figures.delta_lambda import delta_lambda_figure, entropy_figure
 from evals.figures.heatmap import heatmap_figure
 from evals.figures.run_settings import Drawn, RunSetting
-from evals.figures.sheet import Sheet
+from evals.figures.sheet import WIDTHS, Sheet
 from evals.figures.similarity import similarity_figure
 from evals.figures.stability import limitation_figure, stability_figure
 from evals.figures.style import save_figure
@@ -28,18 +29,18 @@ from evals.files.whole import write_text
 from evals.metrics.flips import DEFAULT_K
 from evals.results.document import Result, Row
 from evals.results.entries import ENTROPY, Entry, own_entries, published_entries
-from evals.results.paper import CODE_BENCHMARKS
+from evals.results.paper import CODE_BENCHMARKS, paper
 from evals.results.reading import Sources, read_sources
 from evals.samples.graded import read_graded
 from evals.studies.heatmap import heatmap_of
 from evals.studies.similarity import similarity_result
 from evals.tables.formats import to_csv, to_markdown
-from evals.tables.latex import to_latex
+from evals.tables.latex import latex_title, to_latex
 from evals.tables.layouts import PAPER_TABLES, Layout, build_tables
 from evals.tables.parts import Style, Table
 from evals.text import visible
+from quatro.runs.tag import Tag
 from quatro.runs.views.series import read_settings
-from quatro.sweep.paper_page import Made, Missing, PaperPage, document, readme
 from quatro.sweep.results import (
     chosen_runs,
     chosen_tag,
@@ -50,9 +51,7 @@ from quatro.sweep.results import (
     temperature_results,
 )
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+NOTES = "notes.md"  # in the sweep's folder: what its page says first
 MAIN_CELL = "main"  # of a sweep of several cells, the one that tables are about
 SIMILARITY_BENCHMARKS = ("math500", "amc23", "aime24")  # of the paper's figure
 MOST_BARS = 12  # labels of a figure of bars (evals/figures/method_looks.py)
@@ -60,6 +59,18 @@ MOST_HISTOGRAMS = 4
 MAX_PAIRS = 200  # of answers compared of each problem
 
 Tell = Callable[[str], None]  # what is made next
+
+
+Thing = TypeVar("Thing")
+
+
+class _Kind(NamedTuple, Generic[Thing]):
+    """A table or figure: its file name without ending, its title, the paper's label for it, and what makes it."""
+
+    name: str
+    title: str
+    label: str
+    make: Callable[[SweepSources], Thing]
 
 
 class _Chosen(TypedDict):
@@ -124,13 +135,6 @@ class SweepSources:
 # --- tables ---------------------------------------------------------------------------------------------------------
 
 
-class _TableKind(NamedTuple):
-    name: str
-    title: str
-    label: str
-    make: Callable[[SweepSources], list[Table]]
-
-
 def _of_layout(layout: Layout, metric: str) -> Callable[[SweepSources], list[Table]]:
     def make(found: SweepSources) -> list[Table]:
         published = published_entries(metric, tables=PAPER_TABLES[layout]) if found.with_paper else []
@@ -150,13 +154,13 @@ def _of_runs(layout: Literal["settings", "cost"]) -> Callable[[SweepSources], li
 
 
 _TABLES = (
-    _TableKind("average-passk", "Average Pass@k", "tab:avg_passk", _of_layout("average", "pass@k")),
-    _TableKind("passk", "Pass@k of each benchmark", "tab:appendix_passk_all", _of_layout("benchmarks", "pass@k")),
-    _TableKind("ucc", "UCC@k", "tab:ucc_all", _of_layout("ucc", "ucc@k")),
-    _TableKind("entropy", "Final policy entropy", "tab:final_entropy", _of_layout("entropy", ENTROPY)),
-    _TableKind("code", "Code generation", "tab:code_generation", _code),
-    _TableKind("settings", "Hyper-parameters", "tab:hyperparams", _of_runs("settings")),
-    _TableKind("cost", "What training took", "", _of_runs("cost")),
+    _Kind("average-passk", "Average Pass@k", "tab:avg_passk", _of_layout("average", "pass@k")),
+    _Kind("passk", "Pass@k of each benchmark", "tab:appendix_passk_all", _of_layout("benchmarks", "pass@k")),
+    _Kind("ucc", "UCC@k", "tab:ucc_all", _of_layout("ucc", "ucc@k")),
+    _Kind("entropy", "Final policy entropy", "tab:final_entropy", _of_layout("entropy", ENTROPY)),
+    _Kind("code", "Code generation", "tab:code_generation", _code),
+    _Kind("settings", "Hyper-parameters", "tab:hyperparams", _of_runs("settings")),
+    _Kind("cost", "What training took", "", _of_runs("cost")),
 )
 
 
@@ -169,13 +173,6 @@ def _spelled(text: str) -> str:
 
 
 _SHEET = Sheet(spell=_spelled)
-
-
-class _FigureKind(NamedTuple):
-    name: str
-    title: str
-    label: str
-    draw: Callable[[SweepSources], Drawn]
 
 
 def _curves(metric: str) -> Callable[[SweepSources], Drawn]:
@@ -253,20 +250,48 @@ def _heatmap(found: SweepSources) -> Drawn:
 
 
 _FIGURES = (
-    _FigureKind("passk", "Pass@k against k", "", _curves("pass@k")),
-    _FigureKind("ucc", "UCC@k against k", "", _curves("ucc@k")),
-    _FigureKind("limitation", "Limits of clipping", "fig:limitation", _of_settings(limitation_figure)),
-    _FigureKind("delta-lambda", "δ and λ", "fig:delta_lambda", _of_settings(delta_lambda_figure)),
-    _FigureKind("entropy", "Entropy during training", "fig:entropy", _of_settings(entropy_figure)),
-    _FigureKind("stability", "Stale and large updates", "fig:stability", _of_settings(stability_figure)),
-    _FigureKind("similarity", "Similarity of correct answers", "fig:output_sim", _similarity),
-    _FigureKind("heatmap", "Similarity of the answers to a problem", "fig:qual_similarity", _heatmap),
-    _FigureKind("flips", "Problems newly solved", "fig:flip_rate", _flips),
-    _FigureKind("temperature", "Unique correct ratio by temperature", "fig:temperature", _temperature),
+    _Kind("passk", "Pass@k against k", "", _curves("pass@k")),
+    _Kind("ucc", "UCC@k against k", "", _curves("ucc@k")),
+    _Kind("limitation", "Limits of clipping", "fig:limitation", _of_settings(limitation_figure)),
+    _Kind("delta-lambda", "δ and λ", "fig:delta_lambda", _of_settings(delta_lambda_figure)),
+    _Kind("entropy", "Entropy during training", "fig:entropy", _of_settings(entropy_figure)),
+    _Kind("stability", "Stale and large updates", "fig:stability", _of_settings(stability_figure)),
+    _Kind("similarity", "Similarity of correct answers", "fig:output_sim", _similarity),
+    _Kind("heatmap", "Similarity of the answers to a problem", "fig:qual_similarity", _heatmap),
+    _Kind("flips", "Problems newly solved", "fig:flip_rate", _flips),
+    _Kind("temperature", "Unique correct ratio by temperature", "fig:temperature", _temperature),
 )
 
 
 # --- the folder -----------------------------------------------------------------------------------------------------
+
+
+class Made(NamedTuple):
+    """A table or figure of the page: its file name without ending, title, and the paper's label for it, if any."""
+
+    name: str
+    title: str
+    label: str
+    notes: Sequence[str] = ()
+
+
+class Missing(NamedTuple):
+    """What could not be made, and why."""
+
+    title: str
+    label: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class PaperPage:
+    """What `write_paper` has written into ``out``."""
+
+    out: Path
+    tables: list[Made] = field(default_factory=list)
+    figures: list[Made] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 def write_paper(
@@ -290,42 +315,48 @@ def write_paper(
         MissingError: matplotlib is not installed.
     """
     found, page = SweepSources(folder, top_p, temperature, cell, with_paper), PaperPage(out)
-    for table in _TABLES:
-        _say(tell, table.title)
-        _remove(out / "tables", table.name, ("tex", "csv", "md"))
-        try:
-            tables = table.make(found)
-        except QuatroError as error:
-            page.missing.append(Missing(table.title, table.label, _one_line(error)))
-            continue
-        notes = list(dict.fromkeys(note for one in tables for note in one.notes))
-        page.tables.append(Made(table.name, table.title, table.label, tables, notes))
-        for ending, text in (
-            ("tex", to_latex(tables, with_ci=False)),
-            ("csv", to_csv(tables, with_ci=True)),
-            ("md", to_markdown(tables, with_ci=False)),
-        ):
-            _write(out / "tables" / f"{table.name}.{ending}", text)
-    for figure in _FIGURES:
-        _say(tell, figure.title)
-        _remove(out / "figures", figure.name, ("pdf", "png"))
-        try:
-            drawn = figure.draw(found)
-        except QuatroError as error:
-            page.missing.append(Missing(figure.title, figure.label, _one_line(error)))
-            continue
-        notes = [_spelled(note) for note in drawn.notes]
-        page.figures.append(Made(figure.name, figure.title, figure.label, notes=notes))
-        _save(drawn.figure, out / "figures", figure.name)
+
+    def make(kinds: Sequence[_Kind[Thing]], place: Path, write: Callable[[Path, Thing], list[str]]) -> Iterator[Made]:
+        for kind in kinds:
+            if tell is not None:
+                tell(kind.title)
+            for ending in (
+                ".tex",
+                ".csv",
+                ".md",
+                ".pdf",
+                ".png",
+            ):  # of an earlier call
+                (place / kind.name).with_suffix(ending).unlink(missing_ok=True)
+            try:
+                thing = kind.make(found)
+            except QuatroError as error:
+                reason = " ".join(visible(str(error)).split())
+                page.missing.append(Missing(kind.title, kind.label, reason))
+                continue
+            place.mkdir(parents=True, exist_ok=True)
+            yield Made(kind.name, kind.title, kind.label, write(place / kind.name, thing))
+
+    page.tables.extend(make(_TABLES, out / "tables", _write_tables))
+    page.figures.extend(make(_FIGURES, out / "figures", _save_figure))
     page.warnings.extend(dict.fromkeys(found.warnings))
     _write(out / "paper.tex", document(page))
     _write(out / "README.md", readme(page, folder, num_runs=len(found.runs), models=found.models, tag=found.tag))
     return page
 
 
-def _say(tell: Tell | None, what: str) -> None:
-    if tell is not None:
-        tell(what)
+def _write_tables(path: Path, tables: Sequence[Table]) -> list[str]:
+    _write(path.with_suffix(".tex"), to_latex(tables, with_ci=False))
+    _write(path.with_suffix(".csv"), to_csv(tables, with_ci=True))
+    _write(path.with_suffix(".md"), to_markdown(tables, with_ci=False))
+    return []
+
+
+def _save_figure(path: Path, drawn: Drawn) -> list[str]:
+    """Returns the notes on it."""
+    for ending in (".pdf", ".png"):
+        save_figure(drawn.figure, path.with_suffix(ending))
+    return [_spelled(note) for note in drawn.notes]
 
 
 def _write(path: Path, text: str) -> None:
@@ -333,17 +364,62 @@ def _write(path: Path, text: str) -> None:
     write_text(path, text.rstrip("\n") + "\n")
 
 
-def _save(figure: Figure, folder: Path, name: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for ending in ("pdf", "png"):
-        save_figure(figure, folder / f"{name}.{ending}")
+# --- its pages ------------------------------------------------------------------------------------------------------
 
 
-def _remove(folder: Path, name: str, endings: Sequence[str]) -> None:
-    """What an earlier call has written: it would be taken for this sweep's."""
-    for ending in endings:
-        (folder / f"{name}.{ending}").unlink(missing_ok=True)
+def document(page: PaperPage) -> str:
+    """A LaTeX document of all tables and figures, these as large as they are drawn."""
+    lines = [
+        r"\documentclass{article}",
+        r"\usepackage[margin=2cm]{geometry}",
+        r"\usepackage{booktabs,graphicx,rotating}",
+        r"\usepackage[table]{xcolor}",
+        r"\begin{document}",
+        *(rf"\input{{tables/{made.name}.tex}}" + "\n\\clearpage" for made in page.tables),
+        *(
+            "\\begin{figure}[p]\\centering\n"
+            rf"\includegraphics[width={WIDTHS['page']}in,height=.88\textheight,keepaspectratio]{{figures/{made.name}.pdf}}"
+            f"\n\\caption{{{latex_title(made.title)}}}\n\\end{{figure}}"
+            for made in page.figures
+        ),
+        r"\end{document}",
+    ]
+    return "\n".join(lines)
 
 
-def _one_line(error: QuatroError) -> str:
-    return " ".join(visible(str(error)).split())
+def readme(page: PaperPage, folder: Path, *, num_runs: int, models: Sequence[str], tag: Tag) -> str:
+    """The page about the sweep in ``folder``, Markdown: its notes, what is missing, then everything that is there."""
+    notes = folder / NOTES
+    lines = [
+        f"# {visible(folder.resolve().name)}",
+        "",
+        *([notes.read_text(encoding="utf-8").strip(), ""] if notes.is_file() else []),
+        f"{num_runs} finished runs of {', '.join(map(visible, models))}, measured at temperature "
+        f"{tag.temperature:g} and top_p {tag.top_p:g}{_unlike_paper(tag)}. Every table is in [tables](tables) as "
+        "LaTeX, CSV and Markdown, every figure in [figures](figures) as PDF and PNG; [paper.tex](paper.tex) shows all.",
+        "",
+        *_missing_lines(page),
+    ]
+    for made in page.tables:
+        text = (page.out / "tables" / f"{made.name}.md").read_text(encoding="utf-8")
+        lines += [f"## {made.title}{_of_paper(made.label)}", "", text, ""]
+    for made in page.figures:
+        lines += [f"## {made.title}{_of_paper(made.label)}", "", f"![{made.title}](figures/{made.name}.png)", ""]
+        lines += [f"{note}\n" for note in made.notes]
+    return "\n".join(lines)
+
+
+def _unlike_paper(tag: Tag) -> str:
+    temperature, top_p = paper().sampling["temperature"], paper().sampling["top_p"]
+    return "" if tag == Tag(temperature, top_p) else f" (the paper: temperature {temperature:g} and top_p {top_p:g})"
+
+
+def _of_paper(label: str) -> str:
+    return f" ({label})" if label else ""
+
+
+def _missing_lines(page: PaperPage) -> list[str]:
+    if not page.missing:
+        return ["Nothing of the paper's is missing.", ""]
+    rows = [f"- {one.title}{_of_paper(one.label)}: {one.reason}" for one in page.missing]
+    return ["## What is missing", "", *rows, ""]

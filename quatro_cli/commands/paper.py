@@ -39,7 +39,10 @@ def paper(
     )
     output.warn(*page.warnings)
     if json:
-        names = {kind: [made.name for made in found] for kind, found in vars(page).items() if kind[0] in "tf"}
+        names = {
+            kind: [made.name for made in found]
+            for kind, found in {"tables": page.tables, "figures": page.figures}.items()
+        }
         output.json({"schema": 1, "out": str(out), **names, "missing": [one._asdict() for one in page.missing]})
         return
     for one in page.missing:

@@ -16,17 +16,12 @@ from quatro_cli.options import AllowUnsafe, DryRun, Json, Set, numbers, split, u
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
-    from quatro.sweep import (
-        Board,
-        Point,
-        PointOutcome,
-        SlurmOptions,
-        SubmissionKind,
-        SweepCost,
-        SweepEvaluation,
-        SweepPlan,
-        SweepProgress,
-    )
+    from quatro.sweep.cost import SweepCost
+    from quatro.sweep.measure import SweepEvaluation
+    from quatro.sweep.plan import Point, SweepPlan
+    from quatro.sweep.run import Board, SweepProgress
+    from quatro.sweep.submit import SlurmOptions, SubmissionKind
+    from quatro.sweep.summary import PointOutcome
 
 ConfigOrSweep = Annotated[
     str,
@@ -129,8 +124,12 @@ def sweep(
       quatro sweep paper-small --cell S1,S5 --seeds 0,1,2 --jobs 2 --dry-run
     """
     from quatro.runs.points import SWEEP
-    from quatro.sweep import SlurmOptions, all_points, find_begun, find_sweep, status_of, sweep_cost
+    from quatro.sweep.cost import sweep_cost
+    from quatro.sweep.file import find_sweep
     from quatro.sweep.measure import BASE_CELL
+    from quatro.sweep.plan import find_begun
+    from quatro.sweep.run import all_points, status_of
+    from quatro.sweep.submit import SlurmOptions
 
     if submit not in (None, "slurm", "local"):
         raise usage_error(f"--submit {submit}: expected slurm or local")
@@ -171,7 +170,7 @@ def sweep(
 
 
 def _begun_plan(sweep: Path, ignored: Sequence[str]) -> SweepPlan:
-    from quatro.sweep import read_plan
+    from quatro.sweep.plan import read_plan
 
     if ignored:
         raise usage_error(
@@ -187,7 +186,8 @@ def _new_plan(
 ) -> SweepPlan:
     """The plan of a sweep ``file``, or where that is None of a configuration with axes."""
     from quatro.config import find_config
-    from quatro.sweep import load_sweep, parse_axis, part_of, plan_sweep
+    from quatro.sweep.file import load_sweep
+    from quatro.sweep.plan import parse_axis, part_of, plan_sweep
 
     if file is not None:
         ignored = [name for name, value in (("-g", grid), ("-m", method)) if value]
@@ -206,7 +206,7 @@ def _new_plan(
 def _began(sweep: Path) -> str:
     """What a sweep was begun from, as far as its name tells."""
     from quatro.config import shipped_configs
-    from quatro.sweep import read_plan
+    from quatro.sweep.plan import read_plan
 
     name = read_plan(sweep).name
     return f"{name}.yaml" if Path(f"{name}.yaml").is_file() else name if name in shipped_configs() else "CONFIG"
@@ -217,7 +217,8 @@ def _run(
 ) -> None:
     from evals.errors import PartialFailureError
     from quatro.processes.stop import StopRequest
-    from quatro.sweep import all_points, run_sweep, status_of, sweep_cost
+    from quatro.sweep.cost import sweep_cost
+    from quatro.sweep.run import all_points, run_sweep, status_of
     from quatro_cli.warm import ensure_model
 
     points = all_points(plan, evaluation)
@@ -257,7 +258,7 @@ def _run(
 def _submit(
     plan: SweepPlan, folder: Path, kind: str, evaluation: SweepEvaluation | None, *, slurm: SlurmOptions, json: bool
 ) -> None:
-    from quatro.sweep import write_submission
+    from quatro.sweep.submit import write_submission
 
     path, num_commands = write_submission(
         plan, folder, cast("SubmissionKind", kind), evaluation=evaluation, slurm=slurm
@@ -294,7 +295,8 @@ def _evaluation(
 ) -> SweepEvaluation | None:
     """What the options say, and where they say nothing the sweep file, or what the sweep's folder records."""
     from evals.results.paper import BENCHMARKS, CODE_BENCHMARKS
-    from quatro.sweep import SweepEvaluation, read_evaluation
+    from quatro.sweep.file import read_evaluation
+    from quatro.sweep.measure import SweepEvaluation
 
     in_file = read_evaluation(file) if file is not None else {}
     names = split([benchmarks]) if benchmarks is not None else in_file.get("benchmarks", [])
@@ -373,7 +375,7 @@ def _show(
     for metric, some in below.items():
         heads = ["point", *(name.partition("/")[0] for name in some)]
         output.table(metric, heads, [(o.point.name, *map(o.measured.get, some)) for o in outcomes if o.measured])
-    from quatro.sweep import other_weights
+    from quatro.sweep.measure import other_weights
     from quatro_cli.sweep_view import told_warnings
 
     output.warn(*told_warnings(folder, outcomes), *other_weights([one.point for one in outcomes], folder))

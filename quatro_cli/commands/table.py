@@ -176,7 +176,8 @@ class _Asked(NamedTuple):
 
 def _tables_of_runs(paths: list[Path], layout: Layout, cell: str | None, labels: list[str] | None) -> list[Table]:
     """The hyper-parameters of runs and sweeps, or what training them cost."""
-    from quatro.sweep import labelled_runs, require_sweep, run_tables
+    from quatro.runs.points import require_sweep
+    from quatro.sweep.results import labelled_runs, run_tables
 
     require_sweep(paths, {"--cell": cell})
     runs = labelled_runs(paths, cell=cell)

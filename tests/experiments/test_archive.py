@@ -9,8 +9,9 @@ import pytest
 from evals.errors import DataError, UsageError
 from evals.results.document import ProblemEntry, Result, Row
 from experiments.archive import METRICS, known_archives, pack, unpack
-from quatro.sweep import Axis, plan_sweep, read_plan, read_sweep, write_plan
-from quatro.sweep.results import Tag, counts_in
+from quatro.sweep.plan import Axis, plan_sweep, read_plan
+from quatro.sweep.results import Tag, counts_in, read_sweep
+from quatro.sweep.run import write_plan
 
 
 @pytest.fixture

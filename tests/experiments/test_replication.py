@@ -19,7 +19,8 @@ from experiments.replication.results import BENCHMARK, difference, passed, read_
 from experiments.replication.rules import Verdict
 from quatro.dual import solve_dual
 from quatro.runs.tag import Tag
-from quatro.sweep import find_sweep, load_sweep, write_plan
+from quatro.sweep.file import find_sweep, load_sweep
+from quatro.sweep.run import write_plan
 
 NUM_PROBLEMS, N, NUM_STEPS = 24, 256, 12
 TAGS = ("T1-p1", "T1-p0.7", "T1.5-p1", "T1.5-p0.7")

@@ -17,7 +17,8 @@ from evals.results.document import Result, Row
 from evals.samples.types import Sample
 from quatro.config import load_config
 from quatro.runs.directory import RunDir
-from quatro.sweep import Axis, plan_sweep, write_plan
+from quatro.sweep.plan import Axis, plan_sweep
+from quatro.sweep.run import write_plan
 from quatro_cli.app import app
 
 runner = CliRunner()

@@ -57,9 +57,9 @@ def _sweep(model: Path) -> None:
     """Two points with samples at two temperatures, and their base, as `quatro sweep` leaves them."""
     from quatro.sample.measure import measure_samples
     from quatro.sample.settings import note_drawn
-    from quatro.sweep import SweepEvaluation, SweepPlan, all_points, write_plan
-    from quatro.sweep.measure import run_folder, sample_arguments
-    from quatro.sweep.plan import Cell, plan_cell
+    from quatro.sweep.measure import SweepEvaluation, run_folder, sample_arguments
+    from quatro.sweep.plan import Cell, SweepPlan, plan_cell
+    from quatro.sweep.run import all_points, write_plan
 
     problems = [{"id": f"p{i}", "problem": f"{i} 2 7 6 2 8 -> 67", "answer": "67"} for i in range(1, 4)]
     Path("toy.jsonl").write_text("".join(json.dumps(row) + "\n" for row in problems), encoding="utf-8")

@@ -4,7 +4,10 @@ import json
 import os
 
 from quatro.runs.tag import Tag
-from quatro.sweep import Axis, PointOutcome, SweepEvaluation, all_points, plan_sweep
+from quatro.sweep.measure import SweepEvaluation
+from quatro.sweep.plan import Axis, plan_sweep
+from quatro.sweep.run import all_points
+from quatro.sweep.summary import PointOutcome
 from quatro_cli.commands.sweep import _show
 from quatro_cli.output import output
 from quatro_cli.sweep_view import SHOWN_ROWS, sweep_panel

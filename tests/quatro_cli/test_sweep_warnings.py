@@ -4,7 +4,8 @@ import json
 
 from typer.testing import CliRunner
 
-from quatro.sweep import Axis, plan_sweep, write_plan
+from quatro.sweep.plan import Axis, plan_sweep
+from quatro.sweep.run import write_plan
 from quatro_cli.app import app
 from quatro_cli.sweep_view import SHOWN_WARNINGS, sweep_panel
 

@@ -15,7 +15,7 @@ from quatro.runs.metrics import radius_of, read_metrics, read_source
 from quatro.runs.views.report import gather_report
 from quatro.runs.views.series import read_curves
 from quatro.runs.views.summary import describe_run, list_runs
-from quatro.sweep import labelled_runs
+from quatro.sweep.results import labelled_runs
 from quatro_cli.app import app
 
 # As TRL writes it: the summary has the last step, and a metric that nobody knows is NaN.

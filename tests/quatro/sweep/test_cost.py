@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from quatro.sweep import Axis, SweepEvaluation, plan_sweep, sweep_cost
-from quatro.sweep.measure import base_points
+from quatro.sweep.cost import sweep_cost
+from quatro.sweep.measure import SweepEvaluation, base_points
+from quatro.sweep.plan import Axis, plan_sweep
 
 DECODER = {"hidden_size": 8, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 3}
 

@@ -8,7 +8,7 @@ import pytest
 
 from evals.errors import UsageError
 from evals.results.paper import paper
-from quatro.sweep import find_sweep, load_sweep, read_evaluation
+from quatro.sweep.file import find_sweep, load_sweep, read_evaluation
 from quatro.sweep.results import label_of
 
 CELLS = """\
@@ -251,7 +251,8 @@ def test_what_goes_beyond_the_paper_differs_from_its_first_cell_in_one_thing():
 
 def test_planning_a_sweep_file_and_what_it_measures_loads_no_torch():
     code = (
-        "import sys; from quatro.sweep import SweepEvaluation, all_points, find_sweep, load_sweep; "
+        "import sys; from quatro.sweep.file import find_sweep, load_sweep; "
+        "from quatro.sweep.measure import SweepEvaluation; from quatro.sweep.run import all_points; "
         "points = all_points(load_sweep(find_sweep('paper-small')), SweepEvaluation(('countdown',))); "
         "print(len(points), [name for name in ('torch', 'transformers', 'rich', 'typer') if name in sys.modules])"
     )

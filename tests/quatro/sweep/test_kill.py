@@ -73,7 +73,9 @@ DRIVER = """
 import sys
 from pathlib import Path
 from quatro.processes.stop import StopRequest
-from quatro.sweep import Axis, SweepEvaluation, plan_sweep, run_sweep
+from quatro.sweep.measure import SweepEvaluation
+from quatro.sweep.plan import Axis, plan_sweep
+from quatro.sweep.run import run_sweep
 base, folder, train, sample = map(Path, sys.argv[1:])
 plan = plan_sweep(base, [Axis("method.delta", ("0.1", "0.01", "0.001"))], seeds=[0, 1, 2])
 with StopRequest() as stop:

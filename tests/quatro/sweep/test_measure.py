@@ -13,9 +13,11 @@ import pytest
 from evals.errors import DataError, LockedError, UsageError
 from quatro.runs.lock import RunLock
 from quatro.runs.tag import Tag
-from quatro.sweep import Axis, SlurmOptions, SweepEvaluation, plan_sweep, run_sweep, status_of, write_submission
 from quatro.sweep.children import make_slots
-from quatro.sweep.measure import base_points, sample_arguments
+from quatro.sweep.measure import SweepEvaluation, base_points, sample_arguments
+from quatro.sweep.plan import Axis, plan_sweep
+from quatro.sweep.run import run_sweep, status_of
+from quatro.sweep.submit import SlurmOptions, write_submission
 from quatro.sweep.summary import write_summary
 
 # `quatro train` and `quatro sample` in one: records what it was called with and finds in its environment.

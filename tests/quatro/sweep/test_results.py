@@ -12,19 +12,17 @@ from evals.results.document import ProblemEntry, Result, Row, SamplingInfo
 from evals.results.entries import own_entries
 from evals.results.reading import read_sources
 from quatro.runs.tag import Tag
-from quatro.sweep import (
-    Axis,
-    SweepPlan,
+from quatro.sweep.plan import Axis, Cell, SweepPlan, plan_cell, plan_sweep
+from quatro.sweep.results import (
+    counts_in,
     flip_results,
+    label_of,
     labelled_results,
     labelled_runs,
-    plan_sweep,
     read_sweep,
     temperature_results,
-    write_plan,
 )
-from quatro.sweep.plan import Cell, plan_cell
-from quatro.sweep.results import counts_in, label_of
+from quatro.sweep.run import write_plan
 from quatro_cli.app import app
 
 runner = CliRunner()

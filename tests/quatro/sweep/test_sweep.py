@@ -10,8 +10,8 @@ import pytest
 from evals.errors import UsageError
 from evals.files.csv_cells import csv_cell
 from quatro.processes.stop import StopRequest
-from quatro.sweep import Axis, parse_axis, plan_sweep, read_plan, run_sweep, status_of, write_plan
-from quatro.sweep.run import write_summary
+from quatro.sweep.plan import Axis, parse_axis, plan_sweep, read_plan
+from quatro.sweep.run import run_sweep, status_of, write_plan, write_summary
 
 # A stand-in for `quatro train`: keeps the contract of a run directory and fails where it is told to.
 FAKE_TRAIN = textwrap.dedent(
