@@ -10,14 +10,12 @@ from quatro.launch.begin import Prepared
 from quatro.launch.recording import recorded
 from quatro.launch.saving import restore, save
 from quatro.loop.audit import audits
-from quatro.loop.draw import draw, own_rows
+from quatro.loop.draw import draw, own_rows, rewards_of
 from quatro.loop.evaluation import Evaluation
-from quatro.loop.iteration import Iteration
 from quatro.loop.learn import learn
 from quatro.loop.metrics import iteration_metrics, rollout_records
 from quatro.loop.old_logp import old_logp
-from quatro.loop.parts import Parts
-from quatro.loop.position import Position
+from quatro.loop.position import Iteration, Parts, Position
 from quatro.loop.progress import InnerProgress
 from quatro.methods.scheduled import method_at
 from quatro.processes.stop import Stopped, StopRequest
@@ -79,7 +77,7 @@ def iteration(position: Position, parts: Parts, evaluation: Evaluation, run: Run
     it = position.iteration
 
     phase("dual")  # lam*, mu*, A_i
-    advantages = method.advantages(*it.rewards(method.needs, parts.sampling.max_new_tokens))
+    advantages = method.advantages(*rewards_of(it.learnt, method.needs, parts.sampling.max_new_tokens))
     rows = own_rows(it.learnt, advantages.value_B, parts)
     phase("old_logp")  # log pi_old(o_i | q)
     if it.progress is None:

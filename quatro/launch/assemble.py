@@ -12,7 +12,7 @@ from evals.errors import UsageError
 from quatro.config import Config
 from quatro.launch.begin import Prepared
 from quatro.launch.health import prompt_warnings
-from quatro.loop.parts import Parts
+from quatro.loop.position import Parts
 from quatro.policy import embedded, lora
 from quatro.policy.adapters import base_of
 from quatro.policy.base import Policy

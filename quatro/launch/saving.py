@@ -26,10 +26,7 @@ from evals.files.own_code import OWN_CODE, is_own, recorded
 from quatro.config import Config
 from quatro.launch.assemble import assemble
 from quatro.launch.begin import Prepared, prepare
-from quatro.loop.iteration import Iteration
-from quatro.loop.learn import Learner
-from quatro.loop.parts import Parts
-from quatro.loop.position import Position
+from quatro.loop.position import Iteration, Learner, Parts, Position
 from quatro.loop.timing import OTHER
 from quatro.policy.base import Policy, below
 from quatro.processes.launcher import launched
@@ -247,7 +244,7 @@ def tensors_of(found: Checkpoint, policy: Policy) -> dict[str, Tensor]:
 def refuse_earlier_version(found: Checkpoint) -> None:
     """Raises DataError if `_load` does not read the form of ``found``."""
     inside = found.state.get("parts", {}).get("iteration")
-    if "parts" not in found.state or (inside and "grades" not in inside["learnt"]):
+    if "parts" not in found.state or (inside and "rollouts" not in inside["learnt"]):
         raise DataError(
             f"{found.path.name} was written by an earlier version, which kept its state in another form; begin a new "
             f"run from its weights with -s model={found.model}"

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from quatro.config import Config
-from quatro.loop.iteration import Iteration
-from quatro.loop.parts import Parts
+from quatro.loop.position import Iteration, Parts
 from quatro.loop.trust_region import MAX_LOG_RATIO, kl_new_old, sequence_log_ratio, summarise
 from quatro.methods.base import Method
 from quatro.ops import pack_groups

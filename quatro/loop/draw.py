@@ -4,83 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from evals.errors import UsageError
-from quatro.loop.parts import Parts
+from quatro.loop.position import Drawn, Group, Parts
 from quatro.policy.rows import Rows, collate
 from quatro.processes.stop import Stopped
-from quatro.rewards import Grade, Reward, Scored
+from quatro.rewards import Reward, Scored
 from quatro.rollout.engine import Seeds
 from quatro.rollout.streams import rollout_seed
-from quatro.types import Needs, Prompt, Rollout, Sampling
-
-T = TypeVar("T")
-
-
-class Dropped(NamedTuple):
-    """A rollout that was taken out of its group, where it had the number ``place``."""
-
-    place: int
-    rollout: Rollout
-    grade: Grade
-
-
-@dataclass
-class Drawn:
-    """Prompts with their rollouts and grades, side by side; ``dropped`` has those taken out of each group, if any."""
-
-    prompts: list[Prompt] = field(default_factory=list)
-    groups: list[list[Rollout]] = field(default_factory=list)
-    scored: Scored = field(default_factory=lambda: Scored([]))
-    dropped: list[list[Dropped]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.dropped = self.dropped or [[] for _ in self.prompts]
-
-    def __len__(self) -> int:
-        return len(self.prompts)
-
-    def add(self, other: Drawn) -> Drawn:
-        """Both, one behind the other."""
-        scored = Scored(
-            self.scored.grades + other.scored.grades,
-            self.scored.num_errors + other.scored.num_errors,
-            self.scored.num_timeouts + other.scored.num_timeouts,
-        )
-        dropped = self.dropped + other.dropped
-        return Drawn(self.prompts + other.prompts, self.groups + other.groups, scored, dropped)
-
-    def pick(self, positions: Sequence[int]) -> Drawn:
-        """The prompts at ``positions``, without the counts of failures, which belong to everything drawn."""
-        return Drawn(
-            [self.prompts[i] for i in positions],
-            [self.groups[i] for i in positions],
-            Scored([self.scored.grades[i] for i in positions]),
-            [self.dropped[i] for i in positions],
-        )
-
-    def without_dropped(self) -> Drawn:
-        """Without the rollouts that could not be graded.
-
-        A prompt that would lose them all keeps its first, with reward 0: alone in its group it has no advantage, and
-        the batch keeps its prompts, whose number decides the minibatches and the shares of the ranks.
-        """
-        grades_QN = self.scored.grades
-        kept_Q = [[place for place, grade in enumerate(group) if not grade.is_dropped] or [0] for group in grades_QN]
-
-        def kept(values_QN: list[list[T]]) -> list[list[T]]:
-            return [[group[place] for place in places] for group, places in zip(values_QN, kept_Q, strict=True)]
-
-        dropped = [
-            [Dropped(*one) for one in zip(range(len(group)), group, grades, strict=True) if one[0] not in places]
-            for group, grades, places in zip(self.groups, grades_QN, kept_Q, strict=True)
-        ]
-        return Drawn(self.prompts, kept(self.groups), replace(self.scored, grades=kept(grades_QN)), dropped)
+from quatro.types import Needs, Prompt, Sampling
 
 
 def draw(step: int, parts: Parts) -> tuple[Drawn, Drawn]:
@@ -104,15 +39,17 @@ def draw(step: int, parts: Parts) -> tuple[Drawn, Drawn]:
 
 def _draw(step: int, parts: Parts) -> tuple[Drawn, Drawn]:
     config, needs = parts.config, parts.config.method.needs
-    kept, everything = Drawn(), Drawn()
-    for number in range(needs.max_sampling_rounds if needs.dynamic_sampling else 1):
-        batch = _draw_batch(step, number, parts)
-        everything = everything.add(batch)
-        if not needs.dynamic_sampling:
-            return batch, batch
-        kept = kept.add(batch.pick([i for i, rewards in enumerate(batch.scored.reward) if has_signal(rewards)]))
+    if not needs.dynamic_sampling:
+        drawn = _draw_batch(step, 0, parts)
+        return drawn, drawn
+    kept, batches = list[Group](), list[Drawn]()
+    for number in range(needs.max_sampling_rounds):
+        batches.append(_draw_batch(step, number, parts))
+        kept += [group for group in batches[-1].groups if has_signal(group.rewards)]
         if len(kept) >= config.prompts_per_step:
-            return kept.pick(range(config.prompts_per_step)), everything
+            groups = [group for batch in batches for group in batch.groups]
+            counts = sum(one.num_errors for one in batches), sum(one.num_timeouts for one in batches)
+            return Drawn(kept[: config.prompts_per_step]), Drawn(groups, *counts)
     raise UsageError(
         f"iteration {step}: dynamic sampling drew {needs.max_sampling_rounds} rounds of {config.prompts_per_step} "
         f"prompts, and only {len(kept)} of the {config.prompts_per_step} needed have rewards that differ; raise "
@@ -134,22 +71,22 @@ def draw_and_grade(parts: Parts, prompts: Sequence[Prompt], seeds: Seeds, sampli
     """Responses to ``prompts`` and their grades; one rank draws and grades each group, and all ranks get it.
 
     So what is measured or decided on a batch is the same on every rank and for every number of ranks. Exchanging a
-    batch of 2 million tokens takes 30 MB. Rollouts that the reward dropped are not among them.
+    batch of 2 million tokens takes 30 MB.
 
     Raises:
         Stopped: a stop was requested of a rank before it had all its responses.
     """
     world, stop, phase = parts.policy.world, parts.stop, parts.stopwatch.phase
-    own = world.share(len(prompts))
-    own_prompts = [prompts[i] for i in own]
-    groups, scored, is_cut = [], Scored([]), False
+    share = world.share(len(prompts))
+    own_prompts = [prompts[i] for i in share]
+    responses, scored, is_cut = [], Scored([]), False
     if own_prompts:
         phase("generate")
         try:
-            own_seeds = [seeds[i] for i in own]
+            own_seeds = [seeds[i] for i in share]
             drawn = parts.engine.generate(own_prompts, own_seeds, sampling, progress=lambda *_: stop.poll())
             markers = parts.config.rollout.thinking
-            groups = [
+            responses = [
                 [rollout.without_thought(markers, prompt) for rollout in group]
                 for prompt, group in zip(own_prompts, drawn, strict=True)
             ]
@@ -158,38 +95,25 @@ def draw_and_grade(parts: Parts, prompts: Sequence[Prompt], seeds: Seeds, sampli
     stop.end_of_work(is_cut=is_cut)
     phase("reward")
     if own_prompts:
-        scored = reward.score(own_prompts, groups)
-    if world.size == 1:
-        return Drawn(own_prompts, groups, scored).without_dropped()
-    shares = world.gather_objects((groups, scored), "responses and rewards")
-    return _interleaved(prompts, shares).without_dropped()
-
-
-def _interleaved(prompts: Sequence[Prompt], shares: Sequence[tuple[list[list[Rollout]], Scored]]) -> Drawn:
-    """The shares of all ranks in the order of the prompts; rank r of W had the prompts r, r + W, ..."""
-    size = len(shares)
-    places = [(i % size, i // size) for i in range(len(prompts))]
-    return Drawn(
-        list(prompts),
-        [shares[rank][0][place] for rank, place in places],
-        Scored(
-            [shares[rank][1].grades[place] for rank, place in places],
-            sum(scored.num_errors for _, scored in shares),
-            sum(scored.num_timeouts for _, scored in shares),
-        ),
-    )
+        scored = reward.score(own_prompts, responses)
+    shares = world.gather_objects((responses, scored), "responses and rewards")
+    groups = []
+    for i, prompt in enumerate(prompts):  # rank r of W had the prompts r, r + W, ...
+        responses, scored = shares[i % world.size]
+        place = i // world.size
+        groups.append(Group(prompt, list(zip(responses[place], scored.grades[place], strict=True))))
+    return Drawn(groups, sum(one.num_errors for _, one in shares), sum(one.num_timeouts for _, one in shares))
 
 
 def own_rows(drawn: Drawn, advantage_B: Tensor, parts: Parts) -> Rows:
     """The rows of every ``world.size``-th prompt, from which this rank learns; prompts are numbered as in the batch."""
     world = parts.policy.world
-    own = world.share(len(drawn))
-    size_Q = [len(group) for group in drawn.groups]
-    advantage_Q = advantage_B.split(size_Q)
+    share = world.share(len(drawn))
+    advantage_Q = advantage_B.split([len(group.kept) for group in drawn.groups])
     rows = collate(
-        [drawn.prompts[i] for i in own],
-        [drawn.groups[i] for i in own],
-        torch.cat([advantage_Q[i] for i in own]),
+        [drawn.groups[i].prompt for i in share],
+        [drawn.groups[i].rollouts for i in share],
+        torch.cat([advantage_Q[i] for i in share]),
         max_new_tokens=parts.sampling.max_new_tokens,
         device=parts.policy.device,
     )
@@ -201,16 +125,16 @@ def has_signal(rewards: Sequence[float]) -> bool:
     return len(rewards) == 1 or min(rewards) != max(rewards)
 
 
-def shaped_rewards(drawn: Drawn, needs: Needs, max_new_tokens: int) -> list[list[float]]:
-    """The rewards that advantages are made of: with the overlong penalty, if there is one."""
+def rewards_of(drawn: Drawn, needs: Needs, max_new_tokens: int) -> tuple[Tensor, Tensor]:
+    """``(reward_B, group_B)`` as `Method.advantages` gets them, in float64; with the overlong penalty of ``needs``."""
     buffer = max_new_tokens // 5 if needs.overlong_buffer is None else needs.overlong_buffer
-    return [
-        [
-            reward + overlong_penalty(len(rollout.token_ids), max_new_tokens, buffer, needs.overlong_factor)
-            for reward, rollout in zip(rewards, group, strict=True)
-        ]
-        for rewards, group in zip(drawn.scored.reward, drawn.groups, strict=True)
+    rewards = [
+        grade.reward + overlong_penalty(len(rollout.token_ids), max_new_tokens, buffer, needs.overlong_factor)
+        for group in drawn.groups
+        for rollout, grade in zip(group.rollouts, group.grades, strict=True)
     ]
+    sizes = torch.tensor([len(group.kept) for group in drawn.groups])
+    return torch.tensor(rewards, dtype=torch.float64), torch.arange(len(sizes)).repeat_interleave(sizes)
 
 
 def overlong_penalty(length: int, max_new_tokens: int, buffer: int, factor: float) -> float:

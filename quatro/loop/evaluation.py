@@ -12,8 +12,7 @@ from evals.benchmarks.catalogue import grader_of
 from evals.estimators import pass_at_k, ucc_at_k
 from evals.training_metrics import BASE, EVALUATED
 from quatro.loop.draw import draw_and_grade
-from quatro.loop.parts import Parts
-from quatro.loop.position import Position
+from quatro.loop.position import Parts, Position
 from quatro.rewards import Reward, make_grader
 from quatro.rollout.streams import sample_seed
 from quatro.types import Prompt, Sampling
@@ -81,8 +80,8 @@ class Evaluation:
         with self.parts.stopwatch.holding("eval"):
             drawn = draw_and_grade(self.parts, self.prompts, seeds, self.sampling, grader)
         passed_1, passed_n, distinct = [], [], []
-        for group, correct in zip(drawn.groups, drawn.scored.correct, strict=True):
-            texts = Counter(rollout.text for rollout, is_right in zip(group, correct, strict=True) if is_right)
+        for group in drawn.groups:
+            texts = Counter(rollout.text for rollout, grade in group.drawn if grade.correct)
             num_correct = sum(texts.values())
             passed_1.append(pass_at_k(n, num_correct, 1))
             passed_n.append(pass_at_k(n, num_correct, n))

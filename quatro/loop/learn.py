@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import io
 import logging
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from evals.errors import DivergedError
+from evals.files.own_code import place_of
 from evals.files.whole import write_bytes
-from quatro.loop.iteration import Iteration
 from quatro.loop.kl_budget import KlBudget
-from quatro.loop.nonfinite import why_not_finite
 from quatro.loop.objective import make_objective
 from quatro.loop.old_logp import Source, mismatch
-from quatro.loop.parts import Parts
+from quatro.loop.position import Iteration, Learner, Parts
 from quatro.loop.progress import InnerProgress
 from quatro.loop.trust_region import effective_sample_share, sequence_log_ratio, summarise
 from quatro.methods.base import Method
@@ -33,25 +29,6 @@ from quatro.processes.world import World, merge
 logger = logging.getLogger(__name__)
 
 MAX_SKIPPED_IN_A_ROW = 10
-
-
-@dataclass
-class Learner:
-    """What learning keeps from one iteration to the next.
-
-    ``source`` is the source of log pi_old (None until it is chosen). The last ``num_skipped`` optimiser steps were not
-    finite; the batch of such a step is written into ``dump_folder``.
-    """
-
-    dump_folder: Path
-    source: Source | None = None
-    num_skipped: int = 0
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        return {}, {"source": self.source, "num_skipped": self.num_skipped}
-
-    def load_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
-        self.source, self.num_skipped = plain["source"], plain["num_skipped"]
 
 
 def learn(it: Iteration, method: Method, rows: Rows, learner: Learner, parts: Parts) -> dict[str, float]:
@@ -146,7 +123,7 @@ def _refuse_non_finite(
         return
     learner.num_skipped += 1
     batch = _saved_batch(it, minibatch, learner, parts.policy.world)
-    why = why_not_finite(it, method, index, minibatch, update.forward.logp_BT)
+    why = _why_not_finite(it, method, index, minibatch, update.forward.logp_BT)
     said = f"iteration {it.step}: the loss or gradient is not finite{why}"
     if parts.config.on_nonfinite == "skip" and learner.num_skipped < MAX_SKIPPED_IN_A_ROW:
         logger.warning("%s; this optimiser step is skipped, and %s", said, batch)
@@ -172,3 +149,36 @@ def _saved_batch(it: Iteration, minibatch: Rows, learner: Learner, world: World)
     except OSError as error:
         return f"its batch could not be saved ({error})"
     return f"its batch is in {path}"
+
+
+def _why_not_finite(it: Iteration, method: Method, index: Tensor, minibatch: Rows, logp_BT: Tensor) -> str:
+    """What was not finite of the rows ``index``, for a message; for a method of the user's own where to look.
+
+    The loss is computed once more. "" if all of it is finite, as where only a gradient is not, or another rank's rows.
+    """
+    assert it.progress is not None
+    batch = minibatch.with_batch(old_logp_BT=it.progress.old_logp_BT[index, : logp_BT.shape[1]]).batch
+    if not bool((is_known_B := batch.advantage_B.isfinite()).all()):
+        row = int((~is_known_B).nonzero()[0])
+        prompt, value = it.learnt.groups[int(batch.group_B[row])].prompt, float(batch.advantage_B[row])
+        said = f"gave the advantage {value:g} to a response to {prompt.benchmark} {prompt.id!r}"
+        return f": `advantages` of {type(method).__name__} {said}{_look_at(method, 'advantages')}"
+    if not bool(logp_BT[batch.mask_BT].isfinite().all()):
+        return ": the policy's own log-probabilities are not finite"
+    with torch.no_grad():
+        terms = method.loss(logp_BT.detach(), batch).terms
+    for term in terms:
+        found = (term.value * term.weight)[term.weight != 0]
+        wrong = found[~found.isfinite()]
+        if len(wrong):
+            said = (
+                f"gave {float(wrong[0]):g} in {len(wrong)} of {len(found)} values of the term {term.name!r}, though "
+                "log-probabilities and advantages are finite"
+            )
+            return f": `loss` of {type(method).__name__} {said}{_look_at(method, 'loss')}"
+    return ""
+
+
+def _look_at(method: Method, name: str) -> str:
+    is_ours = type(method).__module__.startswith("quatro.")
+    return "" if is_ours else f". Look at {place_of(getattr(type(method), name))}"

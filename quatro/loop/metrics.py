@@ -3,7 +3,6 @@
 # Axes: B rows (rollouts).
 from __future__ import annotations
 
-import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -13,11 +12,9 @@ from torch import Tensor
 
 from evals.grading.thinking import THOUGHT
 from quatro.config import Config
-from quatro.loop.draw import Drawn
-from quatro.loop.iteration import Iteration
+from quatro.loop.position import Drawn, Iteration
 from quatro.methods.base import Method
-from quatro.rewards import Grade, Scored
-from quatro.types import Advantages, Rollout
+from quatro.types import Advantages
 
 
 def iteration_metrics(it: Iteration, advantages: Advantages, method: Method, config: Config) -> dict[str, float]:
@@ -33,28 +30,29 @@ def rollout_metrics(drawn: Drawn, config: Config) -> dict[str, float]:
 
     A dropped rollout that holds the place of its group has neither a reward nor a verdict.
     """
-    prompts, groups, scored = drawn.prompts, drawn.groups, drawn.scored
-    grades = [grade for group in scored.grades for grade in group if not grade.is_dropped]
+    groups, rollouts = drawn.groups, drawn.rollouts
+    grades = [grade for group in groups for grade in group.grades if not grade.is_dropped]
     reward_B = np.array([grade.reward for grade in grades] or [np.nan], dtype=np.float64)
     correct = [grade.correct for grade in grades if grade.correct is not None]
-    length_B = np.array([len(rollout.token_ids) for group in groups for rollout in group])
-    total_B = length_B + np.repeat([len(prompt.token_ids) for prompt in prompts], [len(group) for group in groups])
-    is_uniform = [min(group) == max(group) for group in scored.reward]
+    length_B = np.array([len(rollout.token_ids) for rollout in rollouts])
+    total_B = length_B + np.repeat([len(one.prompt.token_ids) for one in groups], [len(one.kept) for one in groups])
+    is_uniform = [min(group.rewards) == max(group.rewards) for group in groups]
     is_graded = len(correct) == len(reward_B)
-    all_right = np.mean([all(group) for group in scored.correct]) if is_graded else np.nan
-    all_wrong = np.mean([not any(group) for group in scored.correct]) if is_graded else np.nan
-    entropies = [rollout.entropy for group in groups for rollout in group]
+    correct_QN = [[grade.correct for grade in group.grades] for group in groups]
+    all_right = np.mean([all(group) for group in correct_QN]) if is_graded else np.nan
+    all_wrong = np.mean([not any(group) for group in correct_QN]) if is_graded else np.nan
+    entropies = [rollout.entropy for rollout in rollouts]
     known = [value for entropy in entropies if entropy is not None for value in entropy]
-    truncated_B = [rollout.finish_reason == "length" for group in groups for rollout in group]
+    truncated_B = [rollout.finish_reason == "length" for rollout in rollouts]
     rounds = {"sampling/rounds": len(drawn) / config.prompts_per_step} if config.method.needs.dynamic_sampling else {}
-    unfinished_B = [bool(rollout.thought) and not rollout.text for group in groups for rollout in group]
+    unfinished_B = [bool(rollout.thought) and not rollout.text for rollout in rollouts]
     thoughts = {"length/unfinished_thoughts": float(np.mean(unfinished_B))} if config.rollout.thinking else {}
     return rounds | {
         "reward/mean": reward_B.mean(),
         "reward/std": reward_B.std(),
-        "reward/errors": float(scored.num_errors),
-        "reward/timeouts": float(scored.num_timeouts),
-        **logged_means(scored),
+        "reward/errors": float(drawn.num_errors),
+        "reward/timeouts": float(drawn.num_timeouts),
+        **logged_means(drawn),
         "accuracy/mean": float(np.mean(correct)) if correct else float("nan"),
         "groups/mixed_share": 1.0 - float(np.mean(is_uniform)),
         "groups/all_right_share": float(all_right),
@@ -70,11 +68,11 @@ def rollout_metrics(drawn: Drawn, config: Config) -> dict[str, float]:
     }
 
 
-def logged_means(scored: Scored) -> dict[str, float]:
+def logged_means(drawn: Drawn) -> dict[str, float]:
     """`reward/parts/NAME`: the mean of each number that rewards logged, over the rollouts that have it."""
     values = defaultdict[str, list[float]](list)
-    for group in scored.grades:
-        for grade in group:
+    for group in drawn.groups:
+        for grade in group.grades:
             for name, value in () if grade.is_dropped else grade.logged.items():
                 values[name].append(value)
     return {f"reward/parts/{name}": float(np.mean(values[name])) for name in sorted(values)}
@@ -86,7 +84,7 @@ def share_without_success(learnt: Drawn, advantage_B: Tensor) -> float:
     pi* weighs the rollouts of a prompt by e^A, whose mean is 1 for QUATRO but not for every advantage. NaN
     if a rollout has no verdict, or no prompt a signal.
     """
-    groups = learnt.scored.grades
+    groups = [group.grades for group in learnt.groups]
     if any(grade.correct is None and not grade.is_dropped for group in groups for grade in group):
         return float("nan")
     tilted_QN = [A_N - A_N.exp().mean().log() for A_N in advantage_B.split([len(group) for group in groups])]
@@ -102,15 +100,10 @@ def rollout_records(drawn: Drawn, advantage_B: Any) -> Iterator[dict[str, Any]]:
     """
     advantages = iter(advantage_B.tolist())
     num_written: Counter[tuple[str, str]] = Counter()
-    for prompt, group, grades, dropped in zip(
-        drawn.prompts, drawn.groups, drawn.scored.grades, drawn.dropped, strict=True
-    ):
-        rows = list[tuple[Rollout, Grade, float | None]](
-            zip(group, grades, itertools.islice(advantages, len(group)), strict=True)
-        )
-        for one in dropped:  # by ascending place
-            rows.insert(one.place, (one.rollout, one.grade, None))
-        for rollout, grade, advantage in rows:
+    for group in drawn.groups:
+        prompt = group.prompt
+        for place, (rollout, grade) in enumerate(group.drawn):
+            advantage = next(advantages) if place in group.kept else None
             # A prompt may come twice if a batch crosses the end of an epoch.
             index = num_written[prompt.benchmark, prompt.id]
             num_written[prompt.benchmark, prompt.id] += 1

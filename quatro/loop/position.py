@@ -1,15 +1,233 @@
-"""Where a run stands: how many iterations are finished, and the one under way."""
+"""Where a run stands, which is what a stop saves, and the parts that it works with.
 
+`Position` has the finished iterations, and the `Iteration` under way as far as it has come. It is filled as the loop
+proceeds and is consistent at every line, so a stop at any line saves it as it is. Advantages, padding and reference
+log-probabilities follow from the rollouts; after a stop they are computed again.
+"""
+
+# Axes: B rows (rollouts).
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any
 
+import torch
+from torch import Tensor
+
+from evals.errors import DataError
 from quatro.config import Config
-from quatro.loop.iteration import Iteration
-from quatro.loop.learn import Learner
+from quatro.loop.kl_budget import BudgetState
+from quatro.loop.old_logp import Source
+from quatro.loop.progress import InnerProgress
+from quatro.loop.timing import Stopwatch
 from quatro.methods.scheduled import carry
+from quatro.policy.base import Policy, below
+from quatro.processes.stop import StopCheck
+from quatro.rewards import Grade, Reward
+from quatro.rollout.engine import Engine
+from quatro.rollout.prompts import PromptSet, PromptStream
 from quatro.runs.best import bests, ends_early, is_best
+from quatro.types import Prompt, Rollout, Sampling
+
+
+@dataclass
+class Parts:
+    """Everything the loop works with; `quatro/launch/assemble.py` makes it."""
+
+    config: Config
+    policy: Policy
+    tokenizer: Any
+    engine: Engine
+    stream: PromptStream
+    evaluation_prompts: PromptSet | None
+    reward: Reward
+    sampling: Sampling
+    fingerprints: dict[str, str]
+    stop: StopCheck
+    stopwatch: Stopwatch = field(default_factory=Stopwatch)
+
+    def perf(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Fields under perf/ of the iteration with these ``metrics``: its times, and the most memory of any rank."""
+        perf = self.stopwatch.take(num_tokens=int(metrics["tokens"]), num_passes=int(metrics["inner/passes"]))
+        return perf | {"perf/peak_memory_gib": self.policy.world.largest(self.policy.peak_memory_bytes()) / 2**30}
+
+    def close(self) -> None:
+        self.reward.close()
+        self.engine.close()
+
+
+@dataclass(frozen=True)
+class Group:
+    """A prompt with all that was ``drawn`` for it: rollouts, each with its grade.
+
+    What could not be graded may be dropped; the loop goes on with ``rollouts`` and ``grades``, which lie at the places
+    ``kept``. A group that would lose all its rollouts keeps the first, with reward 0: alone it has no advantage, and
+    the batch keeps its prompts, whose number decides the minibatches and the shares of the ranks.
+    """
+
+    prompt: Prompt
+    drawn: Sequence[tuple[Rollout, Grade]]
+
+    @cached_property
+    def kept(self) -> Sequence[int]:
+        return [place for place, (_, grade) in enumerate(self.drawn) if not grade.is_dropped] or [0]
+
+    @property
+    def rollouts(self) -> list[Rollout]:
+        return [self.drawn[place][0] for place in self.kept]
+
+    @property
+    def grades(self) -> list[Grade]:
+        return [self.drawn[place][1] for place in self.kept]
+
+    @property
+    def rewards(self) -> list[float]:
+        return [grade.reward for grade in self.grades]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Prompts with their rollouts; the counts of failed rewards are those of `Scored`."""
+
+    groups: Sequence[Group]
+    num_errors: int = 0
+    num_timeouts: int = 0
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    @property
+    def rollouts(self) -> list[Rollout]:
+        """One for each row of the batch."""
+        return [rollout for group in self.groups for rollout in group.rollouts]
+
+    def state(self, number_of: Mapping[tuple[str, str], int]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """``(tensors, JSON values)``; a prompt is stored as its number among the prompts of the run."""
+        pairs = [pair for group in self.groups for pair in group.drawn]
+        ids = [token for rollout, _ in pairs for token in rollout.token_ids]
+        tensors = {"ids": torch.tensor(ids, dtype=torch.int64)}
+        for name in ("logp", "entropy"):
+            numbers = [number for rollout, _ in pairs for number in getattr(rollout, name) or ()]
+            tensors[name] = torch.tensor(numbers, dtype=torch.float64)
+        return tensors, {
+            "prompts": [number_of[group.prompt.benchmark, group.prompt.id] for group in self.groups],
+            "group_sizes": [len(group.drawn) for group in self.groups],
+            "rollouts": [
+                [len(one.token_ids), one.text, one.finish_reason, one.thought, bool(one.logp), bool(one.entropy)]
+                for one, _ in pairs
+            ],
+            "grades": [[getattr(grade, one.name) for one in fields(grade)] for _, grade in pairs],
+            "failures": [self.num_errors, self.num_timeouts],
+        }
+
+    @classmethod
+    def from_state(cls, tensors: Mapping[str, Tensor], plain: Mapping[str, Any], prompts: Sequence[Prompt]) -> Drawn:
+        ids, logp, entropy = (iter(tensors[name].tolist()) for name in ("ids", "logp", "entropy"))
+        rollouts = [
+            Rollout(
+                tuple(islice(ids, length)),
+                text,
+                finish_reason,
+                tuple(islice(logp, length)) if has_logp else None,
+                tuple(islice(entropy, length)) if has_entropy else None,
+                thought,
+            )
+            for length, text, finish_reason, thought, has_logp, has_entropy in plain["rollouts"]
+        ]
+        pairs = zip(rollouts, [Grade(*values) for values in plain["grades"]], strict=True)
+        groups = [
+            Group(prompts[number], list(islice(pairs, size)))
+            for number, size in zip(plain["prompts"], plain["group_sizes"], strict=True)
+        ]
+        return cls(groups, *plain["failures"])
+
+
+@dataclass
+class Iteration:
+    """``learnt`` are the rollouts to learn from, ``drawn`` all rollouts; they differ if the method filters prompts.
+
+    ``lr`` is the learning rate at the beginning, ``progress`` says how far learning has come on this rank (None: it
+    has not begun), and ``budget`` belongs to `inner_updates: auto`. All but ``progress`` is the same on all ranks.
+    """
+
+    step: int
+    learnt: Drawn
+    drawn: Drawn
+    lr: float
+    progress: InnerProgress | None = None
+    budget: BudgetState | None = None
+
+    @property
+    def needs_entropy(self) -> bool:
+        """Whether the entropy at pi_old must be computed, because the engine did not give it."""
+        return any(rollout.entropy is None for rollout in self.learnt.rollouts)
+
+    def state(self, parts: Parts) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """``(tensors, JSON values)`` of all ranks."""
+        number_of = {(prompt.benchmark, prompt.id): number for number, prompt in enumerate(parts.stream.prompts)}
+        plain: dict[str, Any] = {"step": self.step, "lr": self.lr, "progress": []}
+        tensors = dict[str, Tensor]()
+        own = None if self.progress is None else self.progress.state()
+        for rank, state in enumerate(parts.policy.world.gather_objects(own, "the position")):
+            if state is not None:
+                tensors |= {f"progress/{rank}/{name}": value for name, value in state[0].items()}
+            plain["progress"].append(None if state is None else state[1])
+        if self.budget is not None:
+            more, plain["budget"] = self.budget.state()
+            tensors |= {f"budget/{name}": value for name, value in more.items()}
+        drawn = {"learnt": self.learnt} if self.drawn is self.learnt else {"learnt": self.learnt, "drawn": self.drawn}
+        for name, part in drawn.items():
+            more, plain[name] = part.state(number_of)
+            tensors |= {f"{name}/{key}": value for key, value in more.items()}
+        return tensors, plain
+
+    @classmethod
+    def from_state(cls, tensors: Mapping[str, Tensor], plain: Mapping[str, Any], parts: Parts) -> Iteration:
+        """The iteration that `state` described, on this rank.
+
+        Raises:
+            DataError: another number of ranks saved it.
+        """
+        world, device, prompts = parts.policy.world, parts.policy.device, parts.stream.prompts
+        then = len(plain["progress"])
+        if then != world.size:
+            raise DataError(
+                f"the run was stopped inside an iteration of {then} process{'es' if then > 1 else ''}, and now there "
+                f"{'are' if world.size > 1 else 'is'} {world.size}; start {then} to go on with it. Their number may "
+                "change between two iterations only, and with policy.kind local"
+            )
+        learnt = Drawn.from_state(below(tensors, "learnt/"), plain["learnt"], prompts)
+        drawn = Drawn.from_state(below(tensors, "drawn/"), plain["drawn"], prompts) if "drawn" in plain else learnt
+        it = cls(plain["step"], learnt, drawn, plain["lr"])
+        progress = plain["progress"][world.rank]
+        if progress is not None:
+            it.progress = InnerProgress.from_state(below(tensors, f"progress/{world.rank}/"), progress, device)
+        if "budget" in plain:
+            it.budget = BudgetState.from_state(below(tensors, "budget/"), plain["budget"], device)
+        return it
+
+
+@dataclass
+class Learner:
+    """What learning keeps from one iteration to the next.
+
+    ``source`` is the source of log pi_old (None until it is chosen). The last ``num_skipped`` optimiser steps were not
+    finite; the batch of such a step is written into ``dump_folder``.
+    """
+
+    dump_folder: Path
+    source: Source | None = None
+    num_skipped: int = 0
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        return {}, {"source": self.source, "num_skipped": self.num_skipped}
+
+    def load_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
+        self.source, self.num_skipped = plain["source"], plain["num_skipped"]
 
 
 @dataclass

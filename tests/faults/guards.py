@@ -108,7 +108,7 @@ GUARDS = [
     Guard(46, "nobody is waited for", "quatro/sweep/run.py", "            if is_locked(run):\n", "            if False:\n"),
     Guard(47, "JSON ends its element", "evals/report/page.py", '"<>&\\u2028\\u2029"', '"&"'),
     Guard(48, "one start", POOL, "MAX_STARTS = 2", "MAX_STARTS = 1"),
-    Guard(49, "the KL so far is forgotten", "quatro/loop/iteration.py", 'if "budget" in plain:', "if False:"),
+    Guard(49, "the KL so far is forgotten", "quatro/loop/position.py", 'if "budget" in plain:', "if False:"),
     Guard(50, "any number of tokens will do", "quatro/rollout/answers.py", "if is_short or (num_tokens or 0) > max_tokens or len(text) > LONGEST_TOKEN * (num_tokens or max_tokens):", "if False:"),
     Guard(50, "any encoding is unfolded", "quatro/rollout/server.py", 'if encoding.strip().lower() not in ("", "identity"):', "if False:"),
     Guard(50, "any prompt will do", "quatro/rollout/answers.py", "if num_read not in (None, len(sent)) or read not in (None, list(sent)):", "if False:"),

@@ -19,7 +19,7 @@ import torch
 from evals.errors import DataError, DivergedError
 from quatro.config import load_config
 from quatro.loop.old_logp import old_logp
-from quatro.loop.parts import Parts
+from quatro.loop.position import Parts
 from quatro.policy.local import LocalPolicy, Update
 from quatro.processes.stop import StopRequest
 from quatro.rewards.base import VerifiedReward

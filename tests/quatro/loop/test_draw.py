@@ -13,9 +13,9 @@ import torch
 
 from evals.errors import UsageError
 from quatro.config import load_config
-from quatro.loop.draw import Drawn, Dropped, draw, has_signal, overlong_penalty, shaped_rewards
-from quatro.loop.iteration import _drawn, _drawn_state
+from quatro.loop.draw import draw, has_signal, overlong_penalty, rewards_of
 from quatro.loop.metrics import rollout_metrics, rollout_records, share_without_success
+from quatro.loop.position import Drawn, Group
 from quatro.loop.timing import Stopwatch
 from quatro.methods import METHODS
 from quatro.processes.stop import StopCheck
@@ -61,10 +61,10 @@ def test_dynamic_sampling_fills_the_batch_with_prompts_that_have_a_signal():
         Needs(dynamic_sampling=True, max_sampling_rounds=5), {0: [0.0, 1.0], 1: [1.0, 1.0], 2: [0.0, 0.0]}
     )
     kept, everything = draw(1, parts)
-    assert [prompt.id for prompt in kept.prompts] == ["0", "3", "6", "9"]
+    assert [group.prompt.id for group in kept.groups] == ["0", "3", "6", "9"]
     assert len(everything) == 12
-    assert everything.scored.num_errors == 3
-    seeds = [rollout.token_ids for group in everything.groups for rollout in group]
+    assert everything.num_errors == 3
+    seeds = [rollout.token_ids for rollout in everything.rollouts]
     assert len(set(seeds)) == len(seeds)  # no round repeats another's random streams
 
 
@@ -92,27 +92,32 @@ def test_overlong_penalty_by_hand():
     assert overlong_penalty(20, 20, 0, 2.0) == 0
 
 
+def grouped(name: str, grades: list[Grade], rollouts: list[Rollout] | None = None) -> Group:
+    """A group of prompt ``name``; by default the text of each rollout is its place behind the name."""
+    found = rollouts or [Rollout((j,), f"{name}{j}", "stop") for j in range(len(grades))]
+    return Group(Prompt("b", name, "", None, "", (1,)), list(zip(found, grades, strict=True)))
+
+
 def test_shaping_leaves_the_rewards_that_are_reported_alone():
     rollouts = [Rollout((1,) * 4, "", "stop"), Rollout((1,) * 10, "", "length")]
-    drawn = Drawn([Prompt("b", "0", "", None, "", (1,))], [rollouts], Scored([[Grade(1.0, True)] * 2]))
-    assert shaped_rewards(drawn, Needs(overlong_buffer=None), 10) == [[1.0, 0.0]]  # a fifth of 10 is 2 tokens
-    assert shaped_rewards(drawn, Needs(), 10) == [[1.0, 1.0]]
-    assert drawn.scored.reward == [[1.0, 1.0]]
+    drawn = Drawn([grouped("0", [Grade(1.0, True)] * 2, rollouts)])
+    reward_B, group_B = rewards_of(drawn, Needs(overlong_buffer=None), 10)  # a fifth of 10 is 2 tokens
+    assert (reward_B.tolist(), group_B.tolist()) == ([1.0, 0.0], [0, 0])
+    assert rewards_of(drawn, Needs(), 10)[0].tolist() == [1.0, 1.0]
+    assert drawn.groups[0].rewards == [1.0, 1.0]
 
 
 def test_dropped_rollouts_leave_their_group_and_an_empty_group_keeps_one_without_a_signal():
     dropped = Grade(0.0, is_dropped=True, error="KeyError: 'a'")
     grades = [[Grade(1.0), dropped, Grade(0.0)], [dropped, dropped, dropped], [Grade(0.5)] * 3]
-    prompts = [Prompt("b", name, "", None, "", (1,)) for name in "xyz"]
-    groups = [[Rollout((j,), f"{i}{j}", "stop") for j in range(3)] for i in range(3)]
-    drawn = Drawn(prompts, groups, Scored(grades, num_errors=4)).without_dropped()
-    assert [[rollout.text for rollout in group] for group in drawn.groups] == [["00", "02"], ["10"], ["20", "21", "22"]]
-    assert drawn.scored.reward == [[1.0, 0.0], [0.0], [0.5, 0.5, 0.5]]
-    assert drawn.prompts == prompts  # the number of prompts decides minibatches and shares
-    assert drawn.scored.num_errors == 4
+    drawn = Drawn([grouped(name, row) for name, row in zip("xyz", grades, strict=True)], num_errors=4)
+    texts = [[rollout.text for rollout in group.rollouts] for group in drawn.groups]
+    assert texts == [["x0", "x2"], ["y0"], ["z0", "z1", "z2"]]
+    assert [group.rewards for group in drawn.groups] == [[1.0, 0.0], [0.0], [0.5, 0.5, 0.5]]
+    assert rewards_of(drawn, Needs(), 10)[1].tolist() == [0, 0, 1, 2, 2, 2]
     rows = list(rollout_records(drawn, np.array([0.5, -0.5, 0.0, 1.0, 2.0, 3.0])))
     assert [(row["completion"], row["sample_index"]) for row in rows] == [
-        (f"{i}{j}", j) for i in range(3) for j in range(3)
+        (f"{name}{j}", j) for name in "xyz" for j in range(3)
     ]
     assert [row["advantage"] for row in rows] == [0.5, None, -0.5, None, None, None, 1.0, 2.0, 3.0]
     assert [row["reward"] for row in rows] == [1.0, None, 0.0, None, None, None, 0.5, 0.5, 0.5]
@@ -131,7 +136,7 @@ def test_the_kl_of_prompts_without_a_correct_response_is_told():
     advantage_B = method.advantages(reward_B, torch.arange(4).repeat_interleave(3)).value_B
 
     def share(grades: list[list[Grade]], values: torch.Tensor = advantage_B) -> float:
-        return share_without_success(Drawn([], [], Scored(grades)), values)
+        return share_without_success(Drawn([grouped("p", row) for row in grades]), values)
 
     grades = [[Grade(*one) for one in zip(*row, strict=True)] for row in zip(rewards, correct, strict=True)]
     assert share(grades) == pytest.approx(2 / 3)
@@ -152,7 +157,7 @@ def test_the_share_without_success_is_of_a_kl_whatever_the_advantages_are():
     kl_Q = (share_QN * (8 * share_QN).log()).sum(dim=1)
     assert kl_Q.mean().item() == pytest.approx(chosen.metrics["dual/kl_mean"])
     grades = [[Grade(value, value == 1.0) for value in row] for row in reward_B.reshape(2, 8).tolist()]
-    found = share_without_success(Drawn([], [], Scored(grades)), chosen.value_B)
+    found = share_without_success(Drawn([grouped("p", row) for row in grades]), chosen.value_B)
     assert found == pytest.approx((kl_Q[1] / kl_Q.sum()).item())
 
 
@@ -161,16 +166,20 @@ def test_an_iteration_learns_from_what_was_not_dropped():
     parts.reward.score = lambda prompts, groups: Scored([[Grade(0.0, is_dropped=True), Grade(1.0)] for _ in prompts])
     learnt, everything = draw(1, parts)
     assert learnt is everything
-    assert learnt.scored.reward == [[1.0]] * 4
-    assert [len(group) for group in learnt.groups] == [1] * 4
+    assert [group.rewards for group in learnt.groups] == [[1.0]] * 4
+    assert rewards_of(learnt, Needs(), 10)[0].tolist() == [1.0] * 4
 
 
-@pytest.mark.parametrize("thought", ["", "so</think>"])
-def test_a_saved_iteration_keeps_thoughts_apart_from_answers(thought):
-    prompt = Prompt("b", "p", "q", "a", "q", (1,))
-    rollouts = [Rollout((1, 2), "a", "stop", (-1.0, -2.0), None, thought), Rollout((3,), "", "length")]
-    dropped = [[Dropped(1, Rollout((4,), "b", "stop", None, None, thought), Grade(0.0, is_dropped=True))]]
-    drawn = Drawn([prompt], [rollouts], Scored([[Grade(1.0, True), Grade(0.0, False)]]), dropped)
-    tensors, plain = _drawn_state(drawn, {("b", "p"): 0})
-    assert ("thoughts" in plain) == bool(thought)  # a checkpoint without thoughts is as it ever was
-    assert _drawn(tensors, json.loads(json.dumps(plain)), [prompt]) == drawn
+def test_a_saved_iteration_is_as_it_was():
+    """Thoughts apart from answers, dropped rollouts at their place, and log-probabilities of some responses only."""
+    rollouts = [
+        Rollout((1, 2), "a", "stop", (-1.0, -2.0), None, "so</think>"),
+        Rollout((4,), "b", "stop", None, (0.5,)),
+        Rollout((3, 3, 3), "", "length"),
+    ]
+    grades = [Grade(1.0, True, {"words": 2.0}), Grade(0.0, is_dropped=True, error="KeyError"), Grade(0.0, False)]
+    drawn = Drawn([grouped("p", grades, rollouts), grouped("q", grades[:1], rollouts[2:])], 1, 2)
+    tensors, plain = drawn.state({("b", "p"): 1, ("b", "q"): 0})
+    assert all(bool(tensor.isfinite().all()) for tensor in tensors.values())
+    prompts = [group.prompt for group in reversed(drawn.groups)]
+    assert Drawn.from_state(tensors, json.loads(json.dumps(plain)), prompts) == drawn

@@ -10,18 +10,19 @@ import pytest
 
 from quatro.config import load_config
 from quatro.loop import evaluation
-from quatro.loop.position import Position
+from quatro.loop.position import Drawn, Group, Position
 from quatro.loop.timing import Stopwatch
-from quatro.types import Prompt
+from quatro.rewards import Grade
+from quatro.types import Prompt, Rollout
 
 
 @pytest.mark.parametrize("num_correct", [(0, 1, 2), (1,)])
 def test_an_evaluation_has_the_standard_error_over_its_problems(
     num_correct: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    correct = [[place < count for place in range(2)] for count in num_correct]
-    groups = [[SimpleNamespace(text=f"{place}") for place in range(2)] for _ in num_correct]
-    drawn = SimpleNamespace(groups=groups, scored=SimpleNamespace(correct=correct))
+    rollouts = [Rollout((1,), f"{place}", "stop") for place in range(2)]
+    grades = [[Grade(0.0, place < count) for place in range(2)] for count in num_correct]
+    drawn = Drawn([Group(None, list(zip(rollouts, group, strict=True))) for group in grades])
     monkeypatch.setattr(evaluation, "draw_and_grade", lambda *_: drawn)
     prompts = [Prompt("countdown", str(place), "", "", "", (1,)) for place in range(len(num_correct))]
     config = load_config("quickstart", overrides=["eval.every=1", "eval.benchmark=countdown", "eval.n=2"])

@@ -5,15 +5,12 @@ import math
 import pytest
 import torch
 
-from quatro.loop.draw import Drawn
-from quatro.loop.iteration import _drawn, _drawn_state
 from quatro.loop.learn import _note
 from quatro.loop.old_logp import mismatch
 from quatro.loop.progress import InnerProgress
 from quatro.policy.base import Forward, Update
 from quatro.policy.rows import collate
 from quatro.processes.world import World
-from quatro.rewards import Grade, Scored
 from quatro.types import Prompt, Rollout
 
 NAN = math.nan
@@ -56,12 +53,3 @@ def test_noise_before_the_first_step_is_that_of_the_rows_which_have_another_sour
         "log_ratio/before_std": 0.0,
         "log_ratio/before_max": 0.25,
     }
-
-
-def test_a_stop_keeps_what_is_known_of_each_response():
-    scored = Scored([[Grade(0.0, False), Grade(1.0, True)]] * 2)
-    number_of = {(prompt.benchmark, prompt.id): number for number, prompt in enumerate(PROMPTS)}
-    state = _drawn_state(Drawn(PROMPTS, GROUPS, scored), number_of)
-    assert _drawn(*state, PROMPTS).groups == GROUPS
-    unknown = [[Rollout((1, 2), "a", "stop")], [Rollout((3,), "b", "stop")]]
-    assert _drawn(*_drawn_state(Drawn(PROMPTS, unknown, scored), number_of), PROMPTS).groups == unknown

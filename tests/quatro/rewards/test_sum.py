@@ -9,9 +9,9 @@ import pytest
 
 from evals.errors import DataError
 from quatro.config import config_to_yaml, load_config
-from quatro.loop.draw import Drawn
 from quatro.loop.metrics import logged_means
-from quatro.rewards import Grade, RewardConfig, Scored, check_prompts, make_reward
+from quatro.loop.position import Drawn, Group
+from quatro.rewards import Grade, RewardConfig, check_prompts, make_reward
 from quatro.types import Prompt, Rollout
 
 QUESTION = Prompt("mine", "p1", "What is 2 + 2?", "4", "What is 2 + 2?", (1,))
@@ -34,7 +34,8 @@ def test_a_sum_weighs_its_parts_and_logs_each() -> None:
         {"math": 0.0, "length": 0.25},
         {"math": 0.0, "length": 0.0},
     ]
-    assert logged_means(scored) == {"reward/parts/length": 1.25 / 3, "reward/parts/math": 1 / 3}
+    drawn = Drawn([Group(QUESTION, list(zip(rollouts, scored.grades[0], strict=True)))])
+    assert logged_means(drawn) == {"reward/parts/length": 1.25 / 3, "reward/parts/math": 1 / 3}
 
 
 def test_a_part_that_drops_a_rollout_drops_it_and_what_parts_log_stands_behind_their_name(
@@ -102,6 +103,6 @@ def test_the_distance_reward_grades_what_the_benchmark_calls_wrong() -> None:
 def test_what_was_dropped_does_not_count_in_the_means() -> None:
     dropped = Grade(0.0, is_dropped=True, logged={"a": 9.0})
     grades = [[Grade(1.0, logged={"a": 1.0}), dropped], [Grade(1.0, logged={"a": 0.0, "b": 5.0})], [dropped]]
-    rollouts = [[Rollout((0,), "", "stop")] * len(group) for group in grades]
-    drawn = Drawn([QUESTION] * 3, rollouts, Scored(grades)).without_dropped()
-    assert logged_means(drawn.scored) == {"reward/parts/a": 0.5, "reward/parts/b": 5.0}
+    rollout = Rollout((0,), "", "stop")
+    drawn = Drawn([Group(QUESTION, [(rollout, grade) for grade in row]) for row in grades])
+    assert logged_means(drawn) == {"reward/parts/a": 0.5, "reward/parts/b": 5.0}
