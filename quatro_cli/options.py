@@ -85,8 +85,7 @@ def run_paths(metavar: str, help: str) -> Any:
 Run = Annotated[Path, run_paths("RUN", "A run directory.")]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of everything random.")]
 Step = Annotated[
-    str | None,
-    typer.Option("--step", metavar="N|best", help="Which checkpoint of a run. Default: the newest."),
+    str | None, typer.Option("--step", metavar="N|best", help="Which checkpoint of a run. Default: the newest.")
 ]
 SweepTopP = Annotated[
     float | None,

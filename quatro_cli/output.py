@@ -14,7 +14,7 @@ import re
 import sys
 import textwrap
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO
@@ -30,26 +30,11 @@ NATURAL_WIDTH = 100_000  # tables in a pipe are as wide as they need to be
 StreamName = Literal["stdout", "stderr"]
 
 
-def visible(text: str, keep: str = "") -> str:
+def visible(text: str, keep: str = "", *, controls_only: bool = False) -> str:
     """As `evals.text.visible`, on one line; `evals` is imported late, since another project's may be in its place."""
     from evals.text import visible
 
-    return visible(text, keep=keep)
-
-
-def jsonable(value: Any) -> Any:
-    """``value`` as plain JSON values; NaN and infinities become null, as everywhere in our files."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if value is None or isinstance(value, (str, int)):
-        return value
-    if isinstance(value, Mapping):
-        return {str(key): jsonable(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [jsonable(item) for item in value]
-    if hasattr(value, "item"):  # numpy scalars
-        return jsonable(value.item())
-    return str(value)
+    return visible(text, keep=keep, controls_only=controls_only)
 
 
 @dataclass(frozen=True)
@@ -94,16 +79,17 @@ class Output:
         """Write a document to stdout as it is; only raw control characters are spelled out."""
         if self._is_muted:
             return
-        from evals.text import visible
-
         safe = visible(text.replace("\r\n", "\n"), keep="\t\n", controls_only=True)
         self._write("stdout", safe if safe.endswith("\n") else safe + "\n")
 
     def json(self, document: Any) -> None:
+        """Write ``document`` to stdout; NaN and infinities become null, as everywhere in our files."""
         if self._is_muted:
             return
+        from evals.files.whole import finite
+
         # ASCII only: C1 controls, direction overrides and lone surrogates are harmless as \u escapes.
-        self._write("stdout", json.dumps(jsonable(document), indent=2, allow_nan=False) + "\n")
+        self._write("stdout", json.dumps(finite(document), indent=2, allow_nan=False, default=str) + "\n")
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """A table on stdout; columns of numbers are flushed right, None is shown as a dash."""
@@ -112,8 +98,7 @@ class Output:
         from rich.text import Text
 
         on_terminal = self.is_terminal("stdout")
-        cells = [[_cell(value) for value in row] for row in rows]
-        heads = [visible(column) for column in columns]
+        cells, heads = [[_cell(value) for value in row] for row in rows], [visible(column) for column in columns]
         # The box draws a column of its own between two others, beside a padding of one.
         room = self.width("stdout") - 2 * len(heads) if on_terminal else NATURAL_WIDTH
         widths = _widths(heads, cells, room)
@@ -121,15 +106,14 @@ class Output:
         if widths is None:
             self._write("stdout", title + "\n".join(_record(heads, row) for row in cells))
             return
-        table = Table(
-            box=box.SIMPLE_HEAD if on_terminal else None, padding=(0, 1 if on_terminal else 2, 0, 0), pad_edge=False
-        )
+        look, space = (box.SIMPLE_HEAD, 1) if on_terminal else (None, 2)
+        table = Table(box=look, padding=(0, space, 0, 0), pad_edge=False)
         for position, head in enumerate(heads):
             is_number = all(_is_number(row[position]) for row in cells)
             justify: Literal["left", "right"] = "right" if is_number else "left"
             table.add_column(Text(head), justify=justify, overflow="fold", width=widths[position])
         for row in cells:
-            table.add_row(*(Text(cell) for cell in row))
+            table.add_row(*map(Text, row))
         drawn = self._drawn("stdout", table, width=None if on_terminal else NATURAL_WIDTH)
         self._write("stdout", title + "".join(line.rstrip() + "\n" for line in drawn.split("\n") if line.strip()))
 

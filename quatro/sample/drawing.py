@@ -207,10 +207,7 @@ def _plan_benchmark(
 
 
 def draw_planned(
-    plan: SamplePlan,
-    *,
-    progress: DrawProgress | None = None,
-    finished: Callable[[SampleFile], None] | None = None,
+    plan: SamplePlan, *, progress: DrawProgress | None = None, finished: Callable[[SampleFile], None] | None = None
 ) -> list[SampleFile]:
     """Draws what is planned, as `draw_samples` does; ``finished`` is told of every file once it is complete."""
     opening = engines.open_local(plan) if plan.endpoint is None else open_server(plan, plan.endpoint)

@@ -22,10 +22,7 @@ if TYPE_CHECKING:
     from quatro_cli.output import Bar
 
 
-Model = Annotated[
-    str,
-    run_paths("MODEL|RUN", "Folder, Hub id, embedded:NAME, served name, or run."),
-]
+Model = Annotated[str, run_paths("MODEL|RUN", "Folder, Hub id, embedded:NAME, served name, or run.")]
 SampledBenchmarks = Annotated[
     list[str],
     typer.Option(
@@ -56,28 +53,13 @@ MaxTokens = Annotated[
     int | None, typer.Option("--max-tokens", metavar="N", help="Longest response. Default: by run, preset or -b.")
 ]
 Stop = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--stop",
-        metavar="TEXT",
-        help=r"End before TEXT (\n, \t, \\ as escapes); repeats.",
-    ),
+    list[str] | None, typer.Option("--stop", metavar="TEXT", help=r"End before TEXT (\n, \t, \\ as escapes); repeats.")
 ]
 Preset = Annotated[
-    str | None,
-    typer.Option(
-        "--preset",
-        metavar="NAME",
-        help="paper (T 1, top_p 0.7, n 256), verl-generation.",
-    ),
+    str | None, typer.Option("--preset", metavar="NAME", help="paper (T 1, top_p 0.7, n 256), verl-generation.")
 ]
 Template = Annotated[
-    str | None,
-    typer.Option(
-        "--template",
-        metavar="NAME|TEXT|FILE",
-        help="`quatro benchmarks templates`, or your own.",
-    ),
+    str | None, typer.Option("--template", metavar="NAME|TEXT|FILE", help="`quatro benchmarks templates`, or your own.")
 ]
 System = Annotated[
     str | None, typer.Option("--system", metavar="TEXT", help="System prompt in place of the template's.")
@@ -90,8 +72,7 @@ SamplesFolder = Annotated[
     Path | None, typer.Option("-o", "--out", metavar="DIR", help="Default: RUN/samples/TAG or samples/MODEL/TAG.")
 ]
 Engine = Annotated[
-    str | None,
-    typer.Option("--engine", metavar="NAME", help="transformers (the default), vllm or module:Class."),
+    str | None, typer.Option("--engine", metavar="NAME", help="transformers (the default), vllm or module:Class.")
 ]
 BaseUrl = Annotated[
     str | None, typer.Option("--base-url", metavar="URL", help="OpenAI-compatible server (docs/servers.md).")
