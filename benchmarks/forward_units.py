@@ -29,7 +29,8 @@ SETTINGS = (
 MODEL = """
 import sys
 from quatro.policy import embedded
-recipe = embedded.WarmStart(hidden_size=128, num_heads=4, mlp_size=512)
+from quatro.tasks import countdown
+recipe = countdown.CountdownWarmStart(hidden_size=128, num_heads=4, mlp_size=512)
 embedded.make_model(recipe).save_pretrained(sys.argv[1])
 embedded.make_tokenizer(recipe.max_positions).save_pretrained(sys.argv[1])
 """

@@ -85,7 +85,7 @@ def with_equal_prompts(case: Case) -> Case:
 
 
 def countdown_case(folder: str, num_prompts: int) -> Case:
-    from evals.benchmarks import countdown
+    from quatro.tasks import countdown
 
     model, tokenizer = load_model(folder, torch.float32, "cpu"), load_tokenizer(folder)
     prompts = []

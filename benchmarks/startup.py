@@ -64,7 +64,8 @@ BLOCKS = 7
 SMALL = ("steps=1", "prompts_per_step=2", "minibatch_prompts=2", "rollouts_per_prompt=2", "inner_updates=1")
 MAKE_MODEL = """
 from quatro.policy import embedded
-recipe = embedded.WarmStart(hidden_size=32, num_heads=1, num_layers=1, mlp_size=64)
+from quatro.tasks import countdown
+recipe = countdown.CountdownWarmStart(hidden_size=32, num_heads=1, num_layers=1, mlp_size=64)
 embedded.make_model(recipe).save_pretrained("model")
 embedded.make_tokenizer(recipe.max_positions).save_pretrained("model")
 """

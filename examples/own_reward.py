@@ -6,7 +6,7 @@
 The name of a parameter says what it gets (docs/rewards.md lists the names); any other is set by `reward.options`.
 """
 
-from evals.benchmarks.countdown import solves
+from quatro.tasks.countdown import solves
 
 
 def brief(completion: str, answer: str, finish_reason: str, bonus: float = 0.1) -> dict[str, float]:

@@ -47,7 +47,7 @@ def dual() -> str:
 
 def countdown() -> str:
     """A right and a wrong solution of the embedded task."""
-    from evals.benchmarks.countdown import verify
+    from quatro.tasks.countdown import verify
 
     prompt = "7 2 7 6 2 8 -> 67"
     right, wrong = "8 *7 =56 +7 =63 +6 =69 -2 =67", "8 *7 =56 +7 =63 +7 =70"
@@ -148,11 +148,12 @@ def sampler() -> str:
 
     from quatro.policy import embedded
     from quatro.rollout.transformers import TransformersEngine
+    from quatro.tasks import countdown
     from quatro.types import Prompt, Sampling
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        recipe = embedded.WarmStart(hidden_size=32, num_heads=1, mlp_size=64)
+        recipe = countdown.CountdownWarmStart(hidden_size=32, num_heads=1, mlp_size=64)
         model = embedded.make_model(recipe).eval()
     tokenizer = embedded.make_tokenizer(recipe.max_positions)
     ids = tuple(tokenizer("7 2 7 -> 11").input_ids)

@@ -115,9 +115,10 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch = pytest.importorskip("torch")
 
     from quatro.policy import embedded
+    from quatro.tasks import countdown
 
     folder = tmp_path_factory.mktemp("models") / "tiny"
-    recipe = embedded.WarmStart(hidden_size=32, num_heads=1, mlp_size=64)
+    recipe = countdown.CountdownWarmStart(hidden_size=32, num_heads=1, mlp_size=64)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(7)
         model = embedded.make_model(recipe)

@@ -18,7 +18,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from evals.benchmarks import countdown
+from quatro.tasks import countdown
 from quatro_cli.app import app
 
 ROOT = Path(__file__).parent.parent

@@ -47,7 +47,7 @@ FLOORS = {
         ["report"],
     ],
     "quatro": [
-        ["dual", "registry", "types"],
+        ["dual", "registry", "tasks", "types"],
         ["ops", "processes", "rewards"],
         ["methods"],
         ["config"],

@@ -23,7 +23,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from functools import cache, lru_cache
-from importlib import resources
+from importlib import import_module, resources
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
@@ -96,12 +96,13 @@ class Benchmark(_Entry):
     ``count`` is the number of rows (0: unknown), of which ``num_left_out`` are no problems to sample: they have no
     reference answer (``skip_empty_answer``), or another value in a column than ``only`` says.
     ``hub`` lists data sets in order of preference; ``package`` is a file in an installed package, `package:path`, that
-    needs no fetch. The answer is what follows ``answer_after`` in ``answer_field`` (the whole field if that is not
-    set), or the last box of ``solution_field``. ``sha256`` is `content_hash` of the fixed rows. ``verified`` says that
-    count and hash were computed from the data. ``has_short_answers``: UCC takes each text as a solution of its own,
-    since a similarity would make one of most of them (the default of the grader countdown). How an answer is read
-    (leading zeros, several answers in one string) is left to the grader. ``reasoning_gym`` is a task of that library,
-    which makes ``count`` test and ``num_train`` training problems with its own ``settings``.
+    needs no fetch; ``made_by`` is the module that makes the problems of an embedded benchmark. The answer is what
+    follows ``answer_after`` in ``answer_field`` (the whole field if that is not set), or the last box of
+    ``solution_field``. ``sha256`` is `content_hash` of the fixed rows. ``verified`` says that count and hash were
+    computed from the data. ``has_short_answers``: UCC takes each text as a solution of its own, since a similarity
+    would make one of most of them (the default of the grader countdown). How an answer is read (leading zeros, several
+    answers in one string) is left to the grader. ``reasoning_gym`` is a task of that library, which makes ``count``
+    test and ``num_train`` training problems with its own ``settings``.
     """
 
     name: str
@@ -124,6 +125,7 @@ class Benchmark(_Entry):
     settings: dict[str, Any] = {}
     num_train: int = Field(2000, ge=1)
     package: str = Field("", pattern="^([a-z_]+:[^/].*)?$")
+    made_by: str = ""
     grader: str = "math"
     has_short_answers: bool = False
     template: str = "qwen-boxed"
@@ -246,6 +248,16 @@ def find_benchmark(name: str) -> Benchmark | None:
     return Benchmark(name=name, title=name, hub=(HubSource(id=id, config=config, split=split),), id_field="id")
 
 
+def maker_of(benchmark: str) -> Any:
+    """The module that makes the problems of an embedded benchmark; None for any other.
+
+    It lies above this package, which knows it by its name in the registry alone: `quatro.tasks.countdown`. It has
+    ``problems_of(name, split)``; that of countdown has the checker, and that of the tasks of reasoning-gym the `FORMS`.
+    """
+    entry = registry().get(benchmark)
+    return import_module(entry.made_by) if entry is not None and entry.made_by else None
+
+
 def grader_of(benchmark: str) -> str:
     """Which grader the samples of a benchmark take: the registry's, else what the name says, else `math`."""
     known = registry().get(benchmark)
@@ -319,7 +331,7 @@ def _with_users(path: Path, modified_ns: int, size: int) -> Mapping[str, Benchma
 def _user_entry(name: str, table: Any, path: Path, at: str) -> Benchmark:
     if not isinstance(table, dict):
         raise UsageError(f"{at}: expected a table [{name}] of keys, found {shown(table)}")
-    own = sorted(set(Benchmark.model_fields) - {"name", "defined_in", "verified"})
+    own = sorted(set(Benchmark.model_fields) - {"name", "defined_in", "verified", "made_by"})
     unknown = [key for key in table if key not in own]
     if unknown:
         raise UsageError(f"{at}: unknown key {unknown[0]!r}; the keys are {', '.join(own)}")

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from evals.benchmarks import characters, codegrammar, countdown
-from evals.benchmarks.catalogue import USER_FILE, Benchmark, find_benchmark, registry
+from evals.benchmarks.catalogue import USER_FILE, Benchmark, find_benchmark, maker_of, registry
 from evals.benchmarks.fetching import (
     Lock,
     cached_path,
@@ -21,8 +18,7 @@ from evals.benchmarks.fetching import (
     read_lock,
 )
 from evals.benchmarks.gym import items
-from evals.benchmarks.gym.compact import FORMS
-from evals.benchmarks.gym.library import COLUMN, PREFIX, check, is_installed
+from evals.benchmarks.gym.library import PREFIX, check, is_installed
 from evals.benchmarks.problems import (
     FILE_ENDINGS,
     Columns,
@@ -37,28 +33,6 @@ from evals.errors import DataError, UsageError
 Split = Literal["train", "test"]
 
 
-def _countdown(split: Split) -> list[Problem]:
-    return [Problem("countdown", one.id, one.prompt, one.prompt) for one in countdown.problems(split)]
-
-
-def _countdown_600(split: Split) -> list[Problem]:
-    """The held-out problems of countdown and 400 more; the training problems are the same."""
-    found = countdown.problems(split) + (countdown.problems("more") if split == "test" else ())
-    return [Problem("countdown-600", one.id, one.prompt, one.prompt) for one in found]
-
-
-def _codegrammar(split: Split) -> list[Problem]:
-    extra = {"entry_point": codegrammar.ENTRY_POINT}
-    return [
-        Problem("codegrammar", one.id, one.prompt, None, {**extra, "tests": {"base": one.tests}})
-        for one in codegrammar.problems(split)
-    ]
-
-
-def _characters(name: str, split: Split) -> list[Problem]:
-    return _of_items(name, split, characters.problems(name, split))
-
-
 def _gym_problems(entry: Benchmark, split: Split) -> list[Problem]:
     """The problems of a task of reasoning-gym.
 
@@ -70,33 +44,17 @@ def _gym_problems(entry: Benchmark, split: Split) -> list[Problem]:
     check(entry.reasoning_gym, entry.settings, place)
     count = entry.count if split == "test" else entry.num_train
     drawn = items.items(entry.reasoning_gym, entry.settings, split, count=count, num_test=entry.count, at=place)
-    found = _of_items(entry.name, split, drawn)
+    found = items.problems_of_items(entry.name, split, drawn)
     digest = content_hash(found) if split == "test" and entry.sha256 else entry.sha256
     if digest != entry.sha256:
         raise DataError(f"{place} says SHA-256 {entry.sha256}, but the test problems have {digest}")
     return found
 
 
-def _of_items(name: str, split: Split, found: Iterable[items.Item]) -> list[Problem]:
-    return [
-        Problem(name, f"{name.removeprefix(PREFIX)}/{split}/{i:04d}", *item[:2], {COLUMN: item.reference.column()})
-        for i, item in enumerate(found)
-    ]
-
-
-# The embedded benchmarks: their problems are made, the same ones every time, and come in two splits.
-MADE: dict[str, Callable[[Split], list[Problem]]] = {
-    "countdown": _countdown,
-    "codegrammar": _codegrammar,
-    "countdown-600": _countdown_600,
-    **{name: partial(_characters, name) for name in FORMS},
-}
-
-
 def has_splits(source: str) -> bool:
     """Whether the problems of ``source`` are made here, in a split to train on and one to measure on."""
     entry = registry().get(source)
-    return source in MADE or source.startswith(PREFIX) or (entry is not None and bool(entry.reasoning_gym))
+    return source.startswith(PREFIX) or (entry is not None and bool(entry.reasoning_gym or entry.made_by))
 
 
 def load_problems(source: str, *, split: Split | None = None) -> list[Problem]:
@@ -113,12 +71,13 @@ def load_problems(source: str, *, split: Split | None = None) -> list[Problem]:
         MissingError: the benchmark must be fetched and cannot be, or parquet without pyarrow.
         DataError: a file is missing, empty, changed or holds a bad row (`file:line`).
     """
-    if source in MADE:
-        return MADE[source](split or "test")
+    if maker := maker_of(source):
+        found: list[Problem] = maker.problems_of(source, split or "test")
+        return found
     if split is not None and not has_splits(source):
+        made = ", ".join(name for name, entry in registry().items() if entry.made_by)
         raise UsageError(
-            f"only {', '.join(MADE)} and the tasks of reasoning-gym have splits; leave split={split!r} out for "
-            f"{source!r}"
+            f"only {made} and the tasks of reasoning-gym have splits; leave split={split!r} out for {source!r}"
         )
     if source.endswith(FILE_ENDINGS):
         name = benchmark_name(source)
@@ -161,7 +120,7 @@ def read_own_file(entry: Benchmark) -> ReadProblems:
     found = read_problem_file(entry.path, entry.name, entry.columns())
     if entry.grader == "countdown":
         for problem in found.problems:
-            countdown.check_answer(problem.answer, problem.id, entry.name)
+            maker_of("countdown").check_answer(problem.answer, problem.id, entry.name)
     says = f"[{entry.name}] in {entry.defined_in} says"
     if entry.count and found.num_rows != entry.count:
         raise DataError(f"{entry.path}: {found.num_rows} rows, but {says} {entry.count}")

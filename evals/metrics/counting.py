@@ -12,7 +12,7 @@ from multiprocessing.pool import Pool
 from multiprocessing.process import BaseProcess
 from typing import NamedTuple
 
-from evals.benchmarks.catalogue import Kind, kind_of
+from evals.benchmarks.catalogue import Kind, kind_of, maker_of
 from evals.clustering import check_linkage, cluster_sizes, partitions, resolve_threshold, solutions_in
 from evals.errors import DataError, QuatroError, UsageError
 from evals.estimators import vendi_score
@@ -166,7 +166,7 @@ def _cluster_counts(
     for setting, labels in labels_by_setting(unique, settings).items():
         sizes = cluster_sizes(labels)
         is_share_known = setting.similarity == "exact" and problem.kind.grader == "countdown"
-        found_share = _found_share(problem, len(sizes)) if is_share_known else None
+        found_share = maker_of("countdown").found_share(str(problem.answer), len(sizes)) if is_share_known else None
         counts[setting] = Counts(
             problem.benchmark,
             problem.id,
@@ -255,10 +255,3 @@ def _useful_jobs(problems: Sequence[GradedProblem]) -> int:
     """As many processes as cores can be used, but one where there is too little to compare."""
     num_characters = sum(len(text) for problem in problems for text in set(problem.completions))
     return usable_cores() if num_characters >= LEAST_SHARED else 1
-
-
-def _found_share(problem: GradedProblem, num_found: int) -> float:
-    from evals.benchmarks.countdown import count_solutions, parse_prompt
-
-    num_solutions = count_solutions(*parse_prompt(str(problem.answer)))
-    return num_found / num_solutions if num_solutions else 0.0

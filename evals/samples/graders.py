@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from evals.benchmarks.catalogue import GRADERS, JUDGED_AS, Kind, is_grader, kind_of
+from evals.benchmarks.catalogue import GRADERS, JUDGED_AS, Kind, is_grader, kind_of, maker_of
 from evals.errors import DataError, MissingError, UsageError, how_to_install
 from evals.files.own_code import is_own
 from evals.files.strict_json import shown
@@ -228,10 +228,9 @@ def _warn_of_tests(rows: Sequence[Sample]) -> None:
 
 
 def _grade_countdown(row: Sample) -> Grade:
-    from evals.benchmarks.countdown import check_answer, fault
-
-    check_answer(row.answer, row.id, row.benchmark)
-    why = fault(str(row.answer), row.completion, row.finish_reason)
+    countdown = maker_of("countdown")
+    countdown.check_answer(row.answer, row.id, row.benchmark)
+    why = countdown.fault(str(row.answer), row.completion, row.finish_reason)
     return Grade(not why, "incorrect" if why else "correct", row.completion, "countdown", detail=why)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from evals.benchmarks.catalogue import USER_FILE, find_benchmark
-from evals.benchmarks.gym.compact import FORMS
+from evals.benchmarks.gym.items import form_of
 from evals.benchmarks.gym.library import COLUMN, Reference, as_key, reference_of
 from evals.benchmarks.gym.scoring import Asked, GymGrader
 from evals.errors import DataError
@@ -43,8 +43,8 @@ _Task = tuple[str, str, str]
 
 def _task_of(benchmark: str) -> _Task | None:
     """Task, settings and compact form of a benchmark; None of one that is no task of reasoning-gym."""
-    if benchmark in FORMS:
-        return FORMS[benchmark].task, as_key(FORMS[benchmark].settings), benchmark
+    if form := form_of(benchmark):
+        return form.task, as_key(form.settings), benchmark
     entry = find_benchmark(benchmark)
     return None if entry is None or not entry.reasoning_gym else (entry.reasoning_gym, as_key(entry.settings), "")
 

@@ -10,13 +10,13 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJson
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from evals.benchmarks.gym.compact import FORMS
 from evals.benchmarks.gym.library import PREFIX
 from evals.benchmarks.prompts import OWN_TEMPLATES, PLACE, TEMPLATES, Template, find_template, template_text
 from evals.errors import UsageError
 from evals.grading.thinking import MARKERS_ARE, check_markers
 from quatro.methods.base import Aggregate
 from quatro.registry import ENGINES, POLICIES, LazyTable
+from quatro.tasks.characters import FORMS
 from quatro.types import Block, KlEstimator, are_stop_strings
 
 OWN = "module:Class"  # how code of the user's own is named

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
-from evals.benchmarks.gym.compact import FORMS
 from evals.benchmarks.prompts import find_template
 from evals.errors import UsageError
 from evals.files.own_code import file_of, is_own, place_of
@@ -41,6 +40,7 @@ from quatro.methods.base import Method as MethodBase
 from quatro.methods.scheduled import needs_audit
 from quatro.registry import ENGINES, POLICIES
 from quatro.rewards.settings import RewardConfig, reward_block
+from quatro.tasks.characters import FORMS
 from quatro.types import Block, Needs
 
 if TYPE_CHECKING:

@@ -126,7 +126,7 @@ def _with_torch(
         tokenizer, model = load_tokenizer(folder), load_shape(folder)
     else:
         recipe = embedded.recipe_of(config.model)
-        tokenizer = recipe.make_tokenizer()
+        tokenizer = embedded.make_tokenizer(recipe.max_positions, recipe.vocabulary)
         with torch.device("meta"):
             model = embedded.make_model(recipe)
     ENGINES[config.rollout.engine].check_model(model.config)

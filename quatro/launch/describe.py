@@ -21,12 +21,13 @@ from quatro.launch.health import prompt_warnings, startup_warnings
 from quatro.launch.memory import Estimate, Fit, Memory
 from quatro.policy.adapters import base_of
 from quatro.policy.device import free_bytes, total_bytes
-from quatro.policy.embedded import WarmStart, make_model
+from quatro.policy.embedded import make_model, make_tokenizer
 from quatro.policy.local import LocalPolicy, save_folder
 from quatro.registry import ENGINES, POLICIES
 from quatro.rewards import Grade
 from quatro.rollout.engine import Engine, Recipe
 from quatro.rollout.probe import policy_score
+from quatro.tasks.countdown import CountdownWarmStart
 from quatro.types import Prompt, Rollout, Sampling
 
 SHOWN_TOKENS = 64
@@ -201,8 +202,8 @@ def _try_engine(config: Config) -> list[str]:
         return []
     with tempfile.TemporaryDirectory(prefix="quatro-toy-") as folder, torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        toy = WarmStart()
-        model, tokenizer = make_model(toy), toy.make_tokenizer()
+        toy = CountdownWarmStart()
+        model, tokenizer = make_model(toy), make_tokenizer(toy.max_positions)
         save_folder(model, Path(folder), tokenizer)
         settings = load_config("quickstart", overrides=[f"rollout.temperature={config.rollout.temperature}"])
         policy = LocalPolicy(model, settings)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from evals.benchmarks.countdown import distance, parse_prompt, solves
 from evals.errors import DataError
 from quatro.rewards.base import Grade, Groups, Scored, VerifiedReward
 from quatro.rewards.settings import RewardConfig
+from quatro.tasks.countdown import distance, parse_prompt, solves
 from quatro.types import Prompt, Rollout
 
 

@@ -14,9 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from evals.benchmarks import characters, codegrammar, countdown
 from evals.benchmarks.catalogue import find_benchmark, grader_of
-from evals.benchmarks.gym.compact import FORMS
 from evals.benchmarks.loading import load_problems
 from evals.benchmarks.prompts import find_template, template_text
 from evals.errors import UsageError
@@ -34,6 +32,7 @@ from quatro.sample.model import SampledModel, find_model
 from quatro.sample.request import BenchmarkPlan, SamplePlan, SampleRequest
 from quatro.sample.served import check_served, open_server
 from quatro.sample.settings import SampleSettings
+from quatro.tasks import characters, codegrammar, countdown
 from quatro.types import Sampling
 
 logger = logging.getLogger(__name__)
@@ -180,7 +179,7 @@ def _plan_benchmark(
     elif grader == "countdown":
         # Its prompt is a line of digits, whatever a run was trained on; an answer is short, stop token included.
         longest = countdown.MAX_ANSWER_TOKENS + 1
-    elif name in FORMS:
+    elif name in characters.FORMS:
         longest = characters.MAX_ANSWER_TOKENS
     elif entry is not None and entry.reasoning_gym:
         usual = entry.template

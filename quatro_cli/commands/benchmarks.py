@@ -236,7 +236,7 @@ def _counted(entry: Benchmark) -> Benchmark:
 
 
 def _entry(entry: Benchmark) -> dict[str, Any]:
-    fields = entry.model_dump(exclude={"count", "defined_in", "file"})
+    fields = entry.model_dump(exclude={"count", "defined_in", "file", "made_by"})
     own = entry.defined_in is not None
     if not entry.reasoning_gym:
         for name in ("reasoning_gym", "settings", "num_train"):

@@ -11,10 +11,11 @@ import pytest
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The embedded architecture with random weights and a chat template; skips where there is no torch."""
     torch = pytest.importorskip("torch")
-    from quatro.policy.embedded import WarmStart, make_model, make_tokenizer
+    from quatro.policy.embedded import make_model, make_tokenizer
+    from quatro.tasks.countdown import CountdownWarmStart
 
     folder = tmp_path_factory.mktemp("model")
-    recipe = WarmStart(hidden_size=64, num_layers=1)
+    recipe = CountdownWarmStart(hidden_size=64, num_layers=1)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         make_model(recipe).save_pretrained(folder)

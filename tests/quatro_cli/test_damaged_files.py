@@ -210,10 +210,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with runs/a, two steps of three, and sweep/ with two points that are copies of it."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("matplotlib")
-    from quatro.policy.embedded import WarmStart, make_model, make_tokenizer
+    from quatro.policy.embedded import make_model, make_tokenizer
+    from quatro.tasks.countdown import CountdownWarmStart
 
     root = tmp_path_factory.mktemp("trained")
-    recipe = WarmStart(hidden_size=32, num_heads=1, mlp_size=64, num_layers=1)
+    recipe = CountdownWarmStart(hidden_size=32, num_heads=1, mlp_size=64, num_layers=1)
     torch.manual_seed(0)
     make_model(recipe).save_pretrained(root / "model")
     make_tokenizer(recipe.max_positions).save_pretrained(root / "model")

@@ -99,10 +99,11 @@ def ok(words: str) -> Shown:
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import torch
 
-    from quatro.policy.embedded import WarmStart, make_model, make_tokenizer
+    from quatro.policy.embedded import make_model, make_tokenizer
+    from quatro.tasks.countdown import CountdownWarmStart
 
     folder = tmp_path_factory.mktemp("model")
-    recipe = WarmStart(hidden_size=8, num_layers=1, num_heads=1, mlp_size=8)
+    recipe = CountdownWarmStart(hidden_size=8, num_layers=1, num_heads=1, mlp_size=8)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         make_model(recipe).save_pretrained(folder)

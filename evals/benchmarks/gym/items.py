@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
-from evals.benchmarks.gym.compact import FORMS, Form
-from evals.benchmarks.gym.library import MOST_ITEMS, Reference, as_key, dataset, digest_of, drawn
+from evals.benchmarks.catalogue import maker_of
+from evals.benchmarks.gym.library import COLUMN, MOST_ITEMS, PREFIX, Reference, as_key, dataset, digest_of, drawn
+from evals.benchmarks.problems import Problem
 from evals.errors import DataError
 
 Part = Literal["train", "test", "start"]
@@ -19,6 +20,27 @@ _SEEDS: dict[Part, int] = {"train": _SEED, "test": _SEED + 1_000_000, "start": _
 # A task that has given nothing new in this many items in a row has no more.
 _MOST_IN_VAIN = 2_000
 _ANY_ANSWER = "(any answer that the checker accepts)"
+
+
+class Form(Protocol):
+    """How the questions and answers of a task with its settings are written for a policy that is too small for them.
+
+    ``prompt`` makes the prompt of an entry, or None of an entry that is not used. ``key`` is what two prompts of one
+    problem share. ``short`` writes a reference answer briefly, and ``long`` takes an answer back to the library's form.
+    """
+
+    task: str
+    settings: Mapping[str, Any]
+    prompt: Callable[[Mapping[str, Any]], str | None]
+    key: Callable[[str], str]
+    short: Callable[[str], str]
+    long: Callable[[str], str]
+
+
+def form_of(name: str) -> Form | None:
+    """The compact form in which the embedded benchmark of that name is posed; None where there is none."""
+    form: Form | None = getattr(maker_of(name), "FORMS", {}).get(name)
+    return form
 
 
 class Item(NamedTuple):
@@ -42,7 +64,7 @@ def items(
 
 @lru_cache(maxsize=16)
 def _items(task: str, settings: str, part: Part, count: int, num_test: int, at: str, form: str) -> tuple[Item, ...]:
-    found = FORMS.get(form)
+    found = form_of(form)
     seen: set[str] = set()
     if part != "test":
         test = _items(task, settings, "test", num_test, num_test, at, form)
@@ -91,3 +113,11 @@ def _all_items(task: str, settings: str, seed: int, name: str, form: Form | None
 
 def _key(prompt: str, form: Form | None) -> str:
     return prompt if form is None else form.key(prompt)
+
+
+def problems_of_items(name: str, part: Part, found: Iterable[Item]) -> list[Problem]:
+    """The items as problems of the benchmark ``name``."""
+    return [
+        Problem(name, f"{name.removeprefix(PREFIX)}/{part}/{i:04d}", *item[:2], {COLUMN: item.reference.column()})
+        for i, item in enumerate(found)
+    ]

@@ -52,7 +52,7 @@ REFUSED = {
 class Reference:
     """Which entry of the library a problem is. ``digest`` is that of its question and answer.
 
-    ``form`` names the compact form in which the problem is posed (`evals.benchmarks.gym.compact`); empty means the
+    ``form`` names the compact form in which the problem is posed (`evals.benchmarks.gym.items.Form`); empty means the
     library's text.
     """
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple, Self
 
-from evals.benchmarks.gym.compact import FORMS
+from evals.benchmarks.gym.items import form_of
 from evals.benchmarks.gym.library import Reference, dataset, entry, quiet, require
 from evals.code.grading import open_sandbox
 from evals.grading import Outcome
@@ -151,7 +151,7 @@ class GymGrader:
 def _checked(one: Asked) -> str:
     """The answer in the form that the checker takes."""
     text = answer_in(one.response, is_cut=one.is_cut)
-    form = FORMS.get(one.reference.form)
+    form = form_of(one.reference.form)
     return text if form is None or len(text) > MOST_CHARACTERS else form.long(text)
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from evals.benchmarks.catalogue import GRADERS, registry
-from evals.benchmarks.countdown import count_solutions, verify
 from evals.benchmarks.loading import load_problems
 from evals.benchmarks.problems import Problem, content_hash
 from evals.benchmarks.prompts import TEMPLATES
 from evals.errors import DataError, UsageError
+from quatro.tasks.countdown import count_solutions, verify
 
 
 def write(path: Path, *rows: object) -> str:

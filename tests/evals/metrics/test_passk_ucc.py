@@ -176,7 +176,7 @@ def test_defaults_cluster_countdown_exactly_and_mathematics_by_tfidf():
 
 
 def test_countdown_says_which_share_of_all_solutions_was_found():
-    countdown = pytest.importorskip("evals.benchmarks.countdown")
+    countdown = pytest.importorskip("quatro.tasks.countdown")
     problem = countdown.problems("test")[0]
     solutions = list(countdown.solutions(problem.digits, problem.target))
     drawn = [solutions[0], solutions[0] + " ", solutions[1], "nonsense"]
@@ -245,7 +245,7 @@ def is_right(sample, **how):
 
 
 def test_the_benchmark_chooses_its_grader():
-    countdown = pytest.importorskip("evals.benchmarks.countdown")
+    countdown = pytest.importorskip("quatro.tasks.countdown")
     problem = countdown.problems("test")[0]
     solution = next(countdown.solutions(problem.digits, problem.target))
     assert is_right(Sample("countdown", "c", 0, solution, problem.prompt))

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from evals.benchmarks.codegrammar import MAX_ANSWER_TOKENS
 from evals.errors import UsageError
 from quatro.config import (
     Config,
@@ -26,6 +25,7 @@ from quatro.config import (
 )
 from quatro.config.yaml_reader import parse_yaml
 from quatro.methods.base import Method
+from quatro.tasks.codegrammar import MAX_ANSWER_TOKENS
 
 SMALLEST = "model: some/model\nmethod: {name: quatro}\n"
 

@@ -11,10 +11,10 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 from typer.testing import CliRunner
 
-from evals.benchmarks import codegrammar, countdown
 from quatro.config import load_config
 from quatro.launch import begin
 from quatro.rollout import prompts
+from quatro.tasks import codegrammar, countdown
 from quatro_cli.app import app
 
 REWARD = """
@@ -116,5 +116,5 @@ def test_a_model_that_is_still_to_be_made_has_its_own_words(
     words = {"quickstart": countdown, "quickstart-code": codegrammar}[name]
     assert not prepared.is_there
     for prompt in prepared.prompts.prompts[:20]:
-        assert list(prompt.token_ids) == words.encode(prompt.text)
+        assert list(prompt.token_ids) == words.VOCABULARY.encode(prompt.text)
     prepared.close()

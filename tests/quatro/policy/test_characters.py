@@ -12,10 +12,11 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("reasoning_gym", reason="needs pip install -e '.[gym]'")
 
 import quatro  # noqa: E402
-from evals.benchmarks import characters  # noqa: E402
-from evals.benchmarks.gym.compact import FORMS  # noqa: E402
 from quatro.policy import embedded  # noqa: E402
 from quatro.policy.loading import load_model, load_tokenizer  # noqa: E402
+from quatro.tasks import characters  # noqa: E402
+from quatro.tasks.characters import FORMS  # noqa: E402
+from quatro.tasks.warm_start import EOS_ID  # noqa: E402
 
 TINY = {"hidden_size": 32, "num_heads": 1, "mlp_size": 32, "steps": 2, "rows": 4, "warmup_steps": 1}
 
@@ -28,10 +29,10 @@ def test_a_policy_reads_and_writes_the_characters_of_its_task(name, tmp_path):
     for item in characters.problems(name, "test")[:50]:
         for text in (item.prompt, item.answer):
             ids = tokenizer(text)["input_ids"]
-            assert ids == characters.encode(text)
-            assert tokenizer.decode([*ids, characters.EOS_ID], skip_special_tokens=True) == text
+            assert ids == characters.VOCABULARY.encode(text)
+            assert tokenizer.decode([*ids, EOS_ID], skip_special_tokens=True) == text
     model = load_model(str(tmp_path / "model"), torch.float32, "cpu")
-    assert model.config.vocab_size == len(characters.TOKENS)
+    assert model.config.vocab_size == len(characters.VOCABULARY.tokens)
     longest = max(len(item.prompt) for item in characters.problems(name, "train"))
     assert longest + characters.MAX_ANSWER_TOKENS <= model.config.max_position_embeddings
 

@@ -4,11 +4,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from evals.benchmarks import codegrammar  # noqa: E402
 from evals.errors import UsageError  # noqa: E402
 from quatro.config.model import EMBEDDED_MODELS  # noqa: E402
 from quatro.policy import embedded  # noqa: E402
 from quatro.policy.loading import load_model, load_tokenizer  # noqa: E402
+from quatro.tasks import codegrammar  # noqa: E402
+from quatro.tasks.warm_start import EOS_ID  # noqa: E402
 
 TINY = {"hidden_size": 32, "num_heads": 1, "mlp_size": 32, "steps": 30, "rows": 4, "warmup_steps": 2}
 
@@ -38,12 +39,16 @@ def test_the_code_model_reads_and_writes_python_text(tmp_path):
     for problem in codegrammar.problems("test")[:50]:
         for text in (problem.prompt, *problem.bodies):
             ids = tokenizer(text)["input_ids"]
-            assert ids == codegrammar.encode(text) == recipe.make_tokenizer()(text)["input_ids"]
-            assert tokenizer.decode([*ids, codegrammar.EOS_ID], skip_special_tokens=True) == text
+            assert (
+                ids
+                == codegrammar.VOCABULARY.encode(text)
+                == embedded.make_tokenizer(recipe.max_positions, recipe.vocabulary)(text)["input_ids"]
+            )
+            assert tokenizer.decode([*ids, EOS_ID], skip_special_tokens=True) == text
     model = load_model(str(tmp_path / "model"), torch.float32, "cpu")
-    assert model.config.vocab_size == len(codegrammar.TOKENS)
-    assert model.config.eos_token_id == tokenizer.eos_token_id == codegrammar.EOS_ID
-    longest = max(len(codegrammar.encode(problem.prompt)) for problem in codegrammar.problems("train"))
+    assert model.config.vocab_size == len(codegrammar.VOCABULARY.tokens)
+    assert model.config.eos_token_id == tokenizer.eos_token_id == EOS_ID
+    longest = max(len(codegrammar.VOCABULARY.encode(problem.prompt)) for problem in codegrammar.problems("train"))
     assert longest + codegrammar.MAX_ANSWER_TOKENS <= model.config.max_position_embeddings
 
 

@@ -303,7 +303,7 @@ def test_the_table_says_which_share_of_all_solutions_was_found(tmp_path):
     """Two of a problem's solutions among its samples: two over the exact count."""
     import json
 
-    from evals.benchmarks.countdown import count_solutions, problems, solutions
+    from quatro.tasks.countdown import count_solutions, problems, solutions
 
     problem = problems("test")[0]
     found = [text for text, _ in zip(solutions(problem.digits, problem.target), range(2), strict=False)]

@@ -171,7 +171,7 @@ def test_other_commands_read_the_grades_that_eval_grade_stored(tmp_path):
 
 
 def test_grader_overrules_the_benchmarks_name(tmp_path):
-    from evals.benchmarks.countdown import problems, solutions
+    from quatro.tasks.countdown import problems, solutions
 
     problem = problems("test")[0]
     chain = next(iter(solutions(problem.digits, problem.target)))

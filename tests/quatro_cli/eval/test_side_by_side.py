@@ -61,7 +61,7 @@ def test_the_bar_of_each_side_ends_at_its_own_number_of_problems(sides):
 
 
 def test_rows_of_pass_say_nothing_that_only_clusters_have(tmp_path):
-    from evals.benchmarks.countdown import problems, solutions
+    from quatro.tasks.countdown import problems, solutions
 
     problem = problems("test")[0]
     chain = next(iter(solutions(problem.digits, problem.target)))

@@ -13,13 +13,15 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evals.benchmarks.problems import Problem
 from evals.errors import DataError
 from evals.files.strict_json import shown
+from quatro.tasks.warm_start import EOS_ID, PAD_ID, SPECIAL_TOKENS, Vocabulary, WarmStart, WarmstartRows
 
 NUM_DIGITS = 6
 MIN_USED, MAX_USED = 2, 5
@@ -27,15 +29,14 @@ MAX_TOTAL = 99
 PROMPT_TOKENS = NUM_DIGITS + 2
 MAX_ANSWER_TOKENS = 2 * MAX_USED - 1
 
-SPECIAL_TOKENS = ("<pad>", "<eos>", "_", "->", ":")
-TOKENS: tuple[str, ...] = (
-    *SPECIAL_TOKENS,
-    *(str(number) for number in range(MAX_TOTAL + 1)),
-    *(f"{operation}{digit}" for operation in "+-*" for digit in range(1, 10)),
-    *(f"={total}" for total in range(MAX_TOTAL + 1)),
+VOCABULARY = Vocabulary(
+    (
+        *(*SPECIAL_TOKENS, "->", ":"),
+        *(str(number) for number in range(MAX_TOTAL + 1)),
+        *(f"{operation}{digit}" for operation in "+-*" for digit in range(1, 10)),
+        *(f"={total}" for total in range(MAX_TOTAL + 1)),
+    )
 )
-TOKEN_IDS = {token: i for i, token in enumerate(TOKENS)}
-PAD_ID, EOS_ID = TOKEN_IDS["<pad>"], TOKEN_IDS["<eos>"]
 NUM_PROBLEMS = {"test": 200, "train": 3000, "more": 400}  # of each split, in the order in which they are drawn
 
 _PROBLEM_SEED = 20260
@@ -129,7 +130,7 @@ def fault(prompt: str, completion: str, finish_reason: str | None) -> str:
     total = _total_of(digits, completion)
     if isinstance(total, tuple):
         words, *values = total
-        return words.format(*values)
+        return str(words).format(*values)
     return "" if total == target else f"ends at {total}, the target is {target}"
 
 
@@ -220,6 +221,18 @@ def problems(split: Split) -> tuple[CountdownProblem, ...]:
     )
 
 
+def problems_of(name: str, split: Literal["train", "test"]) -> list[Problem]:
+    """The problems of the benchmark ``name``; countdown-600 has 400 more to measure on, and the same to train on."""
+    more = problems("more") if (name, split) == ("countdown-600", "test") else ()
+    return [Problem(name, one.id, one.prompt, one.prompt) for one in problems(split) + more]
+
+
+def found_share(prompt: str, num_found: int) -> float:
+    """``num_found`` distinct solutions as a share of all that ``prompt`` has; 0 if it has none."""
+    num_solutions = count_solutions(*parse_prompt(prompt))
+    return num_found / num_solutions if num_solutions else 0.0
+
+
 @cache
 def _different(count: int) -> list[tuple[Digits, int]]:
     """The first ``count`` problems of one stream."""
@@ -235,33 +248,6 @@ def _different(count: int) -> list[tuple[Digits, int]]:
     return list(drawn.values())
 
 
-def encode(text: str) -> list[int]:
-    """Token ids of tokens separated by single spaces; KeyError names the first one that is not in the vocabulary."""
-    return [TOKEN_IDS[token] for token in text.split()]
-
-
-def decode(ids: Sequence[int] | NDArray[np.int64]) -> str:
-    """The text of ``ids`` up to, and without, the first ``<eos>`` or ``<pad>``."""
-    words = []
-    for i in ids:
-        if i in (PAD_ID, EOS_ID):
-            break
-        words.append(TOKENS[i])
-    return " ".join(words)
-
-
-@dataclass(frozen=True)
-class WarmstartRows:
-    """Rows for supervised learning: prompt, answer, ``<eos>``, then ``<pad>`` up to one width.
-
-    ``token_ids`` int64 (rows, width), 18 wide for countdown; ``answer_mask`` bool (rows, width), True on the answer and
-    its ``<eos>``.
-    """
-
-    token_ids: NDArray[np.int64]
-    answer_mask: NDArray[np.bool_]
-
-
 def warmstart_rows(
     rng: np.random.Generator,
     num_rows: int,
@@ -269,7 +255,7 @@ def warmstart_rows(
     random_target_share: float = 0.0,
     held_out: Sequence[Split] = ("test",),
 ) -> WarmstartRows:
-    """Random chains with their final total as the target; never a prompt of the splits ``held_out``.
+    """Random chains with their final total as the target; never a prompt of the splits ``held_out``. 18 tokens wide.
 
     A chain draws its length (2..5) uniformly, its digits at random and each operation uniformly among those that keep
     the total in 0..99. With probability ``random_target_share`` a row's target is replaced by another number 1..99:
@@ -301,7 +287,7 @@ def _random_chains(
     num_used = rng.integers(MIN_USED, MAX_USED + 1, size=num_rows)
     rows = np.full((num_rows, PROMPT_TOKENS + MAX_ANSWER_TOKENS + 1), PAD_ID, dtype=np.int64)
     total = order[:, 0].copy()
-    rows[:, PROMPT_TOKENS] = TOKEN_IDS["0"] + total
+    rows[:, PROMPT_TOKENS] = VOCABULARY.ids["0"] + total
     for step in range(1, MAX_USED):
         digit = order[:, step]
         outcome = np.stack([total + digit, total - digit, total * digit], axis=1)
@@ -311,17 +297,17 @@ def _random_chains(
         new_total = np.take_along_axis(outcome, operation[:, None], axis=1)[:, 0]
         is_used = step < num_used
         column = PROMPT_TOKENS + 2 * step - 1
-        rows[is_used, column] = (TOKEN_IDS["+1"] + 9 * operation + digit - 1)[is_used]
-        rows[is_used, column + 1] = (TOKEN_IDS["=0"] + new_total)[is_used]
+        rows[is_used, column] = (VOCABULARY.ids["+1"] + 9 * operation + digit - 1)[is_used]
+        rows[is_used, column + 1] = (VOCABULARY.ids["=0"] + new_total)[is_used]
         total = np.where(is_used, new_total, total)
     rows[np.arange(num_rows), PROMPT_TOKENS + 2 * num_used - 1] = EOS_ID
     other = 1 + rng.integers(0, MAX_TOTAL - 1, size=num_rows)
     other += other >= total  # uniform on 1..99 without the true total (a total of 0 leaves 2..99)
     target = np.where(rng.random(num_rows) < random_target_share, other, total)
     digits = rng.permuted(order, axis=1)
-    rows[:, :NUM_DIGITS] = TOKEN_IDS["0"] + digits
-    rows[:, NUM_DIGITS] = TOKEN_IDS["->"]
-    rows[:, NUM_DIGITS + 1] = TOKEN_IDS["0"] + target
+    rows[:, :NUM_DIGITS] = VOCABULARY.ids["0"] + digits
+    rows[:, NUM_DIGITS] = VOCABULARY.ids["->"]
+    rows[:, NUM_DIGITS + 1] = VOCABULARY.ids["0"] + target
     return rows, digits, target
 
 
@@ -367,3 +353,24 @@ def _ways_using_all(digits: Digits) -> NDArray[np.int64]:
         ways[:-digit] += before[digit:]
         ways[::digit] += before[: MAX_TOTAL // digit + 1]
     return ways
+
+
+@dataclass(frozen=True)
+class CountdownWarmStart(WarmStart):
+    """A policy that plays countdown. Of its rows ``random_target_share`` have a random target."""
+
+    vocabulary: ClassVar[Vocabulary] = VOCABULARY
+
+    def draw(self, num_rows: int) -> WarmstartRows:
+        """Random chains."""
+        rng = np.random.default_rng(self.seed)
+        # The model of seed 0 is older than the benchmark countdown-600 and has seen a part of its problems.
+        held_out: tuple[Split, ...] = ("test", "more") if self.seed else ("test",)
+        return warmstart_rows(rng, num_rows, random_target_share=self.random_target_share, held_out=held_out)
+
+
+RECIPES: dict[str, WarmStart] = {
+    "embedded:countdown": CountdownWarmStart(),
+    # 40 % of the rows carry a random target: a base that leaves many problems unsolved, for flip rates.
+    "embedded:countdown-hard": CountdownWarmStart(random_target_share=0.4),
+}

@@ -11,24 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evals.benchmarks.countdown import (
-    EOS_ID,
+from evals.benchmarks.loading import load_problems
+from quatro.tasks.countdown import (
     MAX_ANSWER_TOKENS,
-    PAD_ID,
     PROMPT_TOKENS,
-    TOKEN_IDS,
-    TOKENS,
+    VOCABULARY,
     CountdownProblem,
     count_solutions,
-    decode,
-    encode,
     fault,
     problems,
     solutions,
     verify,
     warmstart_rows,
 )
-from evals.benchmarks.loading import load_problems
+from quatro.tasks.warm_start import EOS_ID, PAD_ID
 
 PROMPT = "7 2 7 6 2 8 -> 67"
 ANSWER = "8 *7 =56 +7 =63 +6 =69 -2 =67"
@@ -53,12 +49,12 @@ def brute_force(digits: tuple[int, ...], target: int) -> set[str]:
 
 
 def test_vocabulary_has_232_distinct_whole_tokens() -> None:
-    assert len(TOKENS) == len(set(TOKENS)) == 232
-    assert TOKENS[:6] == ("<pad>", "<eos>", "_", "->", ":", "0")
-    assert all(" " not in token for token in TOKENS)
-    assert len(encode(PROMPT)) == PROMPT_TOKENS == 8
-    assert len(encode(ANSWER)) == MAX_ANSWER_TOKENS == 9
-    assert decode([*encode(ANSWER), EOS_ID, PAD_ID, 7]) == ANSWER
+    assert len(VOCABULARY.tokens) == len(set(VOCABULARY.tokens)) == 232
+    assert VOCABULARY.tokens[:6] == ("<pad>", "<eos>", "_", "->", ":", "0")
+    assert all(" " not in token for token in VOCABULARY.tokens)
+    assert len(VOCABULARY.encode(PROMPT)) == PROMPT_TOKENS == 8
+    assert len(VOCABULARY.encode(ANSWER)) == MAX_ANSWER_TOKENS == 9
+    assert VOCABULARY.decode([*VOCABULARY.encode(ANSWER), EOS_ID, PAD_ID, 7]) == ANSWER
 
 
 @pytest.mark.parametrize("answer", [ANSWER, f" {ANSWER}\n", "8 *8 =64 +7 =71"])
@@ -106,7 +102,9 @@ def test_600_problems_are_the_held_out_ones_and_400_more_that_nothing_is_taught_
         replace(one, benchmark="countdown-600") for one in load_problems("countdown", split="train")
     ]
     rows = warmstart_rows(np.random.default_rng(1), 20_000, held_out=("test", "more")).token_ids[:, :PROMPT_TOKENS]
-    taught = {(tuple(sorted(int(TOKENS[i]) for i in row[:6])), int(TOKENS[row[7]])) for row in rows}
+    taught = {
+        (tuple(sorted(int(VOCABULARY.tokens[i]) for i in row[:6])), int(VOCABULARY.tokens[row[7]])) for row in rows
+    }
     assert not taught & {(tuple(sorted(one.digits)), one.target) for one in problems("more")}
 
 
@@ -141,7 +139,7 @@ def test_six_digits_are_one_too_many() -> None:
     assert verify("1 1 1 1 1 1 -> 5", "1 +1 =2 +1 =3 +1 =4 +1 =5")
 
 
-tokens_and_noise = st.lists(st.sampled_from(TOKENS) | st.text(max_size=4), max_size=14).map(" ".join)
+tokens_and_noise = st.lists(st.sampled_from(VOCABULARY.tokens) | st.text(max_size=4), max_size=14).map(" ".join)
 
 
 @given(st.text() | tokens_and_noise | st.none() | st.integers() | st.binary())
@@ -223,7 +221,7 @@ def test_the_number_of_solutions_has_the_published_percentiles() -> None:
 
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_problems_do_not_depend_on_the_hash_seed(hash_seed: str) -> None:
-    code = "from evals.benchmarks.countdown import problems; import hashlib; p = problems('train') + problems('test');"
+    code = "from quatro.tasks.countdown import problems; import hashlib; p = problems('train') + problems('test');"
     code += "import sys; sys.stdout.write(hashlib.sha256(repr([tuple(x) for x in p]).encode()).hexdigest())"
     env = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
     digest = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
@@ -232,7 +230,7 @@ def test_problems_do_not_depend_on_the_hash_seed(hash_seed: str) -> None:
 
 
 def split_row(row: np.ndarray) -> tuple[str, str]:
-    return decode(row[:PROMPT_TOKENS]), decode(row[PROMPT_TOKENS:])
+    return VOCABULARY.decode(row[:PROMPT_TOKENS]), VOCABULARY.decode(row[PROMPT_TOKENS:])
 
 
 def test_warmstart_rows_are_correct_chains_outside_the_held_out_split() -> None:
@@ -258,7 +256,9 @@ def test_warmstart_rows_are_correct_chains_outside_the_held_out_split() -> None:
 def test_every_operation_that_keeps_the_total_in_range_is_equally_likely() -> None:
     rows = warmstart_rows(np.random.default_rng(1), 60_000)
     first, step = rows.token_ids[:, 8], rows.token_ids[:, 9]
-    is_4_and_3 = (first == TOKEN_IDS["4"]) & np.isin(step, [TOKEN_IDS["+3"], TOKEN_IDS["-3"], TOKEN_IDS["*3"]])
+    is_4_and_3 = (first == VOCABULARY.ids["4"]) & np.isin(
+        step, [VOCABULARY.ids["+3"], VOCABULARY.ids["-3"], VOCABULARY.ids["*3"]]
+    )
     counts = np.unique(step[is_4_and_3], return_counts=True)[1]
     assert counts.sum() > 500
     assert np.abs(counts / counts.sum() - 1 / 3).max() < 4 * (2 / 9 / counts.sum()) ** 0.5
@@ -270,7 +270,7 @@ def test_a_held_out_prompt_is_never_a_warmstart_row(monkeypatch: pytest.MonkeyPa
     for prompt in sorted(drawn):
         *digits, _, target = prompt.split()
         held_out.append(CountdownProblem("x", prompt, tuple(int(digit) for digit in reversed(digits)), int(target)))
-    monkeypatch.setattr("evals.benchmarks.countdown.problems", lambda split: held_out)
+    monkeypatch.setattr("quatro.tasks.countdown.problems", lambda split: held_out)
     again = warmstart_rows(np.random.default_rng(2), 100)  # the same draws, of which these 50 are now forbidden
     assert drawn.isdisjoint(split_row(row)[0] for row in again.token_ids)
 
@@ -290,7 +290,7 @@ def test_warmstart_rows_follow_the_generator() -> None:
 
 
 def test_a_solution_that_was_cut_off_is_neither_rewarded_nor_counted():
-    from evals.benchmarks.countdown import problems, solutions, solves
+    from quatro.tasks.countdown import problems, solutions, solves
 
     problem = problems("test")[0]
     answer = next(solutions(problem.digits, problem.target))

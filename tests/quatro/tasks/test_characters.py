@@ -9,12 +9,13 @@ import pytest
 
 pytest.importorskip("reasoning_gym", reason="needs pip install -e '.[gym]'")
 
-from evals.benchmarks import characters
 from evals.benchmarks.catalogue import registry
-from evals.benchmarks.gym.compact import FORMS
 from evals.benchmarks.gym.library import COLUMN, entry, reference_of
 from evals.benchmarks.gym.scoring import Asked, GymGrader
 from evals.benchmarks.loading import load_problems, local_copy
+from quatro.tasks import characters
+from quatro.tasks.characters import FORMS
+from quatro.tasks.warm_start import EOS_ID
 
 NAMES = list(FORMS)
 
@@ -67,7 +68,7 @@ def test_a_prompt_says_what_the_library_asks_and_its_reference_answer_is_right(n
             assert asked in found["question"].lower()
         assert judged(grader, problem, problem.answer) == [1]
         both = problem.problem + problem.answer
-        assert characters.decode(characters.encode(both)) == both
+        assert characters.VOCABULARY.decode(characters.VOCABULARY.encode(both)) == both
 
 
 def test_a_way_is_judged_step_by_step(grader):
@@ -96,12 +97,12 @@ def test_rows_of_the_warm_start_hold_no_test_prompt_and_as_many_wrong_answers_as
     test = {group(name, problem.problem) for problem in load_problems(name)}
     for share in (0.0, 0.5):
         rows = characters.warmstart_rows(name, np.random.default_rng(3), 300, wrong_share=share)
-        texts = [characters.decode(row) for row in rows.token_ids]
+        texts = [characters.VOCABULARY.decode(row) for row in rows.token_ids]
         prompts = [text[: text.index(":") + 1] for text in texts]
         assert all(group(name, prompt) not in test for prompt in prompts)
         for text, prompt, mask, ids in zip(texts, prompts, rows.answer_mask, rows.token_ids, strict=True):
             assert mask.nonzero()[0].tolist() == list(range(len(prompt), len(text) + 1))
-            assert ids[len(text)] == characters.EOS_ID
+            assert ids[len(text)] == EOS_ID
         references = {item.prompt: item.reference for item in characters.problems(name, "start")}
         asked = [Asked(references[p], text.removeprefix(p)) for p, text in zip(prompts, texts, strict=True)]
         solved = sum(score.is_solved for score in grader.score(asked))

@@ -7,26 +7,23 @@ import numpy as np
 import pytest
 
 from evals.benchmarks.catalogue import registry
-from evals.benchmarks.codegrammar import (
-    ENTRY_POINT,
-    EOS_ID,
-    HIDDEN_INPUTS,
-    MAX_ANSWER_TOKENS,
-    PAD_ID,
-    STEPS,
-    TOKENS,
-    bodies,
-    decode,
-    encode,
-    problems,
-    warmstart_rows,
-)
 from evals.benchmarks.loading import load_problems
 from evals.benchmarks.problems import content_hash
 from evals.code.grading import Answer, CodeGrader
 from evals.code.programs import normal_program
 from evals.errors import UsageError
 from evals.sandbox import probe
+from quatro.tasks.codegrammar import (
+    ENTRY_POINT,
+    HIDDEN_INPUTS,
+    MAX_ANSWER_TOKENS,
+    STEPS,
+    VOCABULARY,
+    bodies,
+    problems,
+    warmstart_rows,
+)
+from quatro.tasks.warm_start import EOS_ID, PAD_ID
 
 BOTH = problems("train") + problems("test")
 isolated = pytest.mark.skipif(probe().name == "none", reason="this machine has no isolation for programs")
@@ -40,7 +37,7 @@ def returned(problem, body):
 
 
 def test_problems_are_the_same_in_every_process():
-    code = "import evals.benchmarks.codegrammar as c; print(hash(1), c.problems('test')[7], c.problems('train')[7])"
+    code = "import quatro.tasks.codegrammar as c; print(hash(1), c.problems('test')[7], c.problems('train')[7])"
     runs = {subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout for _ in range(2)}
     assert len(runs) == 1
     assert f"{problems('test')[7]} {problems('train')[7]}" in runs.pop()
@@ -141,14 +138,14 @@ def test_brackets_keep_the_order_of_the_steps():
 
 
 def test_tokens_joined_are_the_text():
-    assert len(TOKENS) == len(set(TOKENS))
+    assert len(VOCABULARY.tokens) == len(set(VOCABULARY.tokens))
     for problem in BOTH:
-        assert decode(encode(problem.prompt)) == problem.prompt
+        assert VOCABULARY.decode(VOCABULARY.encode(problem.prompt)) == problem.prompt
         for body in problem.bodies[::7]:
-            assert decode([*encode(body), EOS_ID, 5, PAD_ID]) == body
-    assert max(len(encode(body)) for problem in BOTH for body in problem.bodies) + 1 == MAX_ANSWER_TOKENS
+            assert VOCABULARY.decode([*VOCABULARY.encode(body), EOS_ID, 5, PAD_ID]) == body
+    assert max(len(VOCABULARY.encode(body)) for problem in BOTH for body in problem.bodies) + 1 == MAX_ANSWER_TOKENS
     with pytest.raises(ValueError, match="vocabulary"):
-        encode("    return math.pi")
+        VOCABULARY.encode("    return math.pi")
 
 
 def test_warm_start_rows_are_right_bodies_of_training_problems():
@@ -157,7 +154,7 @@ def test_warm_start_rows_are_right_bodies_of_training_problems():
     seen = set()
     for ids, is_answer in zip(rows.token_ids, rows.answer_mask, strict=True):
         start = is_answer.argmax()
-        problem, body = of_prompt[decode(ids[:start])], decode(ids[start:])
+        problem, body = of_prompt[VOCABULARY.decode(ids[:start])], VOCABULARY.decode(ids[start:])
         assert body in problem.bodies
         assert ids[is_answer][-1] == EOS_ID
         assert (ids[start + is_answer.sum() :] == PAD_ID).all()

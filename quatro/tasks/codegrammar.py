@@ -15,15 +15,17 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
-from itertools import product, takewhile
-from typing import Any, Literal, NamedTuple
+from itertools import product
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evals.benchmarks.countdown import WarmstartRows
+from evals.benchmarks.problems import Problem
 from evals.code.tests import Tests, calls
+from quatro.tasks.warm_start import SPECIAL_TOKENS, Vocabulary, WarmStart, WarmstartRows
 
 ENTRY_POINT = "f"
 TRAIN_PROBLEMS, TEST_PROBLEMS = 2400, 200
@@ -31,7 +33,6 @@ TRAIN_PROBLEMS, TEST_PROBLEMS = 2400, 200
 MAX_ANSWER_TOKENS = 40
 
 # A token is a piece of text, and a text is its tokens without anything between them.
-SPECIAL_TOKENS = ("<pad>", "<eos>", "_")
 _PROMPT_TOKENS = (
     *('def f(n):\n    """', 'def f(xs):\n    """', '"""\n', ", "),
     *("add ", "subtract ", "multiply ", "divide ", "reduce ", "raise ", "cap ", "each ", " to each", " from each"),
@@ -46,13 +47,10 @@ _BODY_TOKENS = (
     *("sum(", "max(", "min(", "len(", "sorted(", "list(reversed(", ".sort()", ".reverse()", "del "),
     *("[::-1]", "[::2]", "[1:]", "[:1]", "[:-1]", "[-1:]", "[0]", "[-1]", *"0123456789"),
 )
-TOKENS: tuple[str, ...] = (*SPECIAL_TOKENS, *_PROMPT_TOKENS, *_BODY_TOKENS)
-TOKEN_IDS = {token: i for i, token in enumerate(TOKENS)}
-PAD_ID, EOS_ID = TOKEN_IDS["<pad>"], TOKEN_IDS["<eos>"]
+_TOKENS = (*SPECIAL_TOKENS, *_PROMPT_TOKENS, *_BODY_TOKENS)
 # At each place of a text the longest token that fits is its next.
-TOKEN_PATTERN = "|".join(re.escape(token) for token in sorted(TOKENS, key=len, reverse=True))
+VOCABULARY = Vocabulary(_TOKENS, "|".join(re.escape(token) for token in sorted(_TOKENS, key=len, reverse=True)))
 
-_TOKEN = re.compile(TOKEN_PATTERN)
 _SEED = 20261
 _SHARE_OF_N = 0.35  # of the functions drawn
 _SHARE_OF_REDUCTIONS = 0.3  # of the steps that take a list
@@ -246,43 +244,48 @@ def _returned(body: str, kind: Kind) -> tuple[Any, ...] | None:
         return None
 
 
-def encode(text: str) -> list[int]:
-    """Token ids of a prompt or a body.
-
-    Raises:
-        ValueError: a part of ``text`` is in no token.
-    """
-    pieces = _TOKEN.findall(text)
-    if "".join(pieces) != text:
-        raise ValueError(f"not all of {text[:120]!r} is in the vocabulary of codegrammar")
-    return [TOKEN_IDS[piece] for piece in pieces]
-
-
-def decode(ids: Sequence[int] | NDArray[np.int64]) -> str:
-    """The text of ``ids`` up to, and without, the first ``<eos>`` or ``<pad>``."""
-    return "".join(TOKENS[i] for i in takewhile(lambda i: i not in (PAD_ID, EOS_ID), ids))
+def problems_of(name: str, split: Literal["train", "test"]) -> list[Problem]:
+    """The problems as those of a benchmark of programs."""
+    return [
+        Problem(name, one.id, one.prompt, None, {"entry_point": ENTRY_POINT, "tests": {"base": one.tests}})
+        for one in problems(split)
+    ]
 
 
 def warmstart_rows(rng: np.random.Generator, num_rows: int) -> WarmstartRows:
     """Prompts of random training problems, each with a random one of its bodies; never a problem of the test split."""
-    first, table, answer = _row_table()
+    first, table = _row_table()
     problem = rng.integers(0, len(first) - 1, size=num_rows)
     row = rng.integers(first[problem], first[problem + 1])
-    return WarmstartRows(table[row], answer[row])
+    return WarmstartRows(table.token_ids[row], table.answer_mask[row])
 
 
 @cache
-def _row_table() -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+def _row_table() -> tuple[NDArray[np.int64], WarmstartRows]:
     """A row for each body of each training problem; those of problem i begin at number ``first[i]``."""
-    prompts = [encode(problem.prompt) for problem in problems("train")]
-    written = [[encode(body) for body in problem.bodies] for problem in problems("train")]
-    first = np.cumsum([0, *map(len, written)])
-    pairs = [(prompt, body) for prompt, found in zip(prompts, written, strict=True) for body in found]
-    width = max(len(prompt) + len(body) for prompt, body in pairs) + 1
-    table = np.full((len(pairs), width), PAD_ID, dtype=np.int64)
-    answer = np.zeros(table.shape, dtype=bool)
-    for row, mask, (prompt, body) in zip(table, answer, pairs, strict=True):
-        end = len(prompt) + len(body) + 1
-        row[:end] = [*prompt, *body, EOS_ID]
-        mask[len(prompt) : end] = True
-    return first, table, answer
+    first = np.cumsum([0, *(len(problem.bodies) for problem in problems("train"))])
+    pairs = [(problem.prompt, body) for problem in problems("train") for body in problem.bodies]
+    return first, VOCABULARY.rows(pairs)
+
+
+@dataclass(frozen=True)
+class CodeWarmStart(WarmStart):
+    """A policy that writes small functions. It ends to learn once the mean loss of 20 steps is at ``enough_loss``.
+
+    Pass@1 rises from 0.05 to 0.5 within two hundred steps, sooner or later by chance; the loss says where it stands.
+    """
+
+    vocabulary: ClassVar[Vocabulary] = VOCABULARY
+    rows: int = 96
+    enough_loss: float = 0.35
+
+    def draw(self, num_rows: int) -> WarmstartRows:
+        """Right bodies of random training problems."""
+        return warmstart_rows(np.random.default_rng(self.seed), num_rows)
+
+    def is_enough(self, losses: Sequence[float]) -> bool:
+        """Whether the mean loss of the last 20 steps is low enough."""
+        return len(losses) >= 20 and float(np.mean(losses[-20:])) <= self.enough_loss
+
+
+RECIPES: dict[str, WarmStart] = {"embedded:code": CodeWarmStart()}
