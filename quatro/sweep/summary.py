@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from evals.files.csv_cells import csv_cell
 from evals.files.metric_rows import last_mean
@@ -36,6 +37,12 @@ class PointOutcome:
     reason: str = ""
     measured: Mapping[str, float] = field(default_factory=dict)
     warnings: Sequence[str] = ()
+
+    def document(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        point = {"name": self.point.name, "cell": self.point.cell or None, "settings": self.point.settings}
+        others = ("status", "reason", "measured", "warnings")
+        return {**point, **{name: getattr(self, name) for name in others}}
 
 
 def write_summary(outcomes: Sequence[PointOutcome], folder: Path) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from quatro.sweep.measure import SweepEvaluation
     from quatro.sweep.plan import Point, SweepPlan
     from quatro.sweep.run import Board, SweepProgress
-    from quatro.sweep.submit import SlurmOptions, SubmissionKind
+    from quatro.sweep.submit import SubmissionKind
     from quatro.sweep.summary import PointOutcome
 
 ConfigOrSweep = Annotated[
@@ -123,13 +123,14 @@ def sweep(
       quatro sweep quickstart -g method.delta=0.1,0.01,0.001 --seeds 0,1 --eval countdown
       quatro sweep paper-small --cell S1,S5 --seeds 0,1,2 --jobs 2 --dry-run
     """
+    from evals.benchmarks.loading import load_problems
     from quatro.runs.points import SWEEP
     from quatro.sweep.cost import sweep_cost
     from quatro.sweep.file import find_sweep
     from quatro.sweep.measure import BASE_CELL
-    from quatro.sweep.plan import find_begun
+    from quatro.sweep.plan import find_begun, read_plan
     from quatro.sweep.run import all_points, status_of
-    from quatro.sweep.submit import SlurmOptions
+    from quatro.sweep.submit import SlurmOptions, write_submission
 
     if submit not in (None, "slurm", "local"):
         raise usage_error(f"--submit {submit}: expected slurm or local")
@@ -139,11 +140,9 @@ def sweep(
     begun = find_begun(config)
     file = begun / SWEEP if begun else find_sweep(config)
     if begun:
-        given = (
-            *(("-g", grid), ("--seeds", seeds), ("--cell", cells)),
-            *(("-m", method), ("-s", settings), ("-o", out)),
-        )
-        plan = _begun_plan(begun, [name for name, value in given if value])
+        plan = read_plan(begun)
+        given = {"-g": grid, "--seeds": seeds, "--cell": cells, "-m": method, "-s": settings, "-o": out}
+        _refuse_changes(begun, plan.name, [option for option, value in given.items() if value])
     else:
         plan = _new_plan(config, file, grid, settings=settings, seeds=seeds, cells=cells, method=method)
     folder = begun or out or Path("sweeps") / plan.name
@@ -154,31 +153,39 @@ def sweep(
         )
     if dry_run:
         points = all_points(plan, evaluation)
-        outcomes = [status_of(point, folder, evaluation) for point in points]
-        _show(plan, folder, outcomes, json=json, cost=sweep_cost(points, folder, evaluation))
+        cost = sweep_cost(points, folder, evaluation)
+        _show(plan, folder, [status_of(point, folder, evaluation) for point in points], json=json, cost=cost)
         return
-    if evaluation is not None:
-        from evals.benchmarks.loading import load_problems
-
-        for benchmark in evaluation.benchmarks:  # one that is not there is refused before hours of training
-            load_problems(benchmark)
-    if submit is not None:
-        slurm = SlurmOptions(jobs or len(gpu_list) or 1, time, partition)
-        _submit(plan, folder, submit, evaluation, slurm=slurm, json=json)
+    for benchmark in evaluation.benchmarks if evaluation is not None else ():
+        load_problems(benchmark)  # one that is not there is refused before hours of training
+    if submit is None:
+        _run(plan, folder, evaluation, jobs=jobs or 1, gpus=gpu_list, json=json)
         return
-    _run(plan, folder, evaluation, jobs=jobs or 1, gpus=gpu_list, json=json)
+    slurm = SlurmOptions(jobs or len(gpu_list) or 1, time, partition)
+    kind = cast("SubmissionKind", submit)
+    path, num_commands = write_submission(plan, folder, kind, evaluation=evaluation, slurm=slurm)
+    if json:
+        output.json({"schema": 1, "folder": str(folder), "file": str(path), "num_commands": num_commands})
+    else:
+        output.data(str(path))
+    if num_commands:
+        how = f"{'sbatch' if submit == 'slurm' else 'bash'} {path}"
+        output.info(f"{num_commands} commands; run `{how}`. `quatro sweep {folder}` then writes the summary.")
+    else:
+        output.info("every point is done: there is nothing to submit")
 
 
-def _begun_plan(sweep: Path, ignored: Sequence[str]) -> SweepPlan:
-    from quatro.sweep.plan import read_plan
+def _refuse_changes(sweep: Path, name: str, ignored: Sequence[str]) -> None:
+    """Raises UsageError if an option was given that the sweep in ``sweep``, begun from ``name``, cannot follow."""
+    from quatro.config import shipped_configs
 
     if ignored:
+        began = f"{name}.yaml" if Path(f"{name}.yaml").is_file() else name if name in shipped_configs() else "CONFIG"
         raise usage_error(
             f"{sweep} is a sweep that goes on as it was planned; leave out {' and '.join(ignored)}. To add "
-            f"points, type `quatro sweep {_began(sweep)} ... -o {sweep}` with the values and options that it has "
+            f"points, type `quatro sweep {began} ... -o {sweep}` with the values and options that it has "
             "and the new values; what is done stays. To change settings, begin another one in another folder"
         )
-    return read_plan(sweep)
 
 
 def _new_plan(
@@ -193,23 +200,18 @@ def _new_plan(
         ignored = [name for name, value in (("-g", grid), ("-m", method)) if value]
         if ignored:
             raise usage_error(f"{file} is a sweep file; leave out {' and '.join(ignored)}, or change a copy of it")
-        return part_of(load_sweep(file, overrides=settings), split([cells]), _seeds(seeds))
+        return part_of(
+            load_sweep(file, overrides=settings), split([cells]), numbers(seeds or None, "--seeds", int) or ()
+        )
     if cells:
         raise usage_error(f"--cell {cells}: {config} has no cells, for it is a configuration; leave --cell out")
     find_config(config)
     if not grid and not seeds:
         raise usage_error(f"{config} is a configuration, not a sweep file: name an axis, -g method.delta=0.1,0.01")
     axes = [parse_axis(text) for text in grid]
-    return plan_sweep(config, axes, seeds=_seeds(seeds), overrides=settings, method=method)
-
-
-def _began(sweep: Path) -> str:
-    """What a sweep was begun from, as far as its name tells."""
-    from quatro.config import shipped_configs
-    from quatro.sweep.plan import read_plan
-
-    name = read_plan(sweep).name
-    return f"{name}.yaml" if Path(f"{name}.yaml").is_file() else name if name in shipped_configs() else "CONFIG"
+    return plan_sweep(
+        config, axes, seeds=numbers(seeds or None, "--seeds", int) or (), overrides=settings, method=method
+    )
 
 
 def _run(
@@ -255,30 +257,9 @@ def _run(
         )
 
 
-def _submit(
-    plan: SweepPlan, folder: Path, kind: str, evaluation: SweepEvaluation | None, *, slurm: SlurmOptions, json: bool
-) -> None:
-    from quatro.sweep.submit import write_submission
-
-    path, num_commands = write_submission(
-        plan, folder, cast("SubmissionKind", kind), evaluation=evaluation, slurm=slurm
-    )
-    if json:
-        output.json({"schema": 1, "folder": str(folder), "file": str(path), "num_commands": num_commands})
-    else:
-        output.data(str(path))
-    if not num_commands:
-        output.info("every point is done: there is nothing to submit")
-        return
-    how = "sbatch" if kind == "slurm" else "bash"
-    output.info(f"{num_commands} commands; run `{how} {path}`. `quatro sweep {folder}` then writes the summary.")
-
-
 def _gpus(text: str, jobs: int | None) -> list[str]:
     found = split([text])
-    if not found:
-        return []
-    if jobs is not None:
+    if found and jobs is not None:
         raise usage_error("--gpus says how many points run at a time, so --jobs would be ignored; leave it out")
     if len(set(found)) < len(found):
         raise usage_error(f"--gpus {text}: a GPU is named twice")
@@ -317,13 +298,6 @@ def _evaluation(
     )
 
 
-def _seeds(text: str) -> list[int]:
-    try:
-        return [int(part) for part in split([text])]
-    except ValueError:
-        raise usage_error(f"--seeds {text}: expected whole numbers such as 0,1,2") from None
-
-
 def _reporters(
     folder: Path, points: Sequence[Point], evaluation: SweepEvaluation | None, stack: ExitStack
 ) -> tuple[SweepProgress | None, Board | None]:
@@ -340,34 +314,22 @@ def _reporters(
 def _show(
     plan: SweepPlan, folder: Path, outcomes: list[PointOutcome], *, json: bool, cost: SweepCost | None = None
 ) -> None:
+    from quatro.sweep.measure import other_weights
+    from quatro_cli.sweep_view import told_warnings
+
     if json:
-        points = [
-            {
-                "name": o.point.name,
-                "cell": o.point.cell or None,
-                "settings": o.point.settings,
-                "status": o.status,
-                "reason": o.reason,
-                "measured": o.measured,
-                "warnings": list(o.warnings),
-            }
-            for o in outcomes
-        ]
-        document = {"schema": 1, "folder": str(folder), "num_collapsed": plan.num_collapsed, "points": points}
-        output.json({**document, "cost": asdict(cost)} if cost is not None else document)
+        document = {"schema": 1, "folder": str(folder), "num_collapsed": plan.num_collapsed}
+        points = [outcome.document() for outcome in outcomes]
+        output.json({**document, "points": points, **({"cost": asdict(cost)} if cost is not None else {})})
         return
-    collapsed = (
-        f" ({plan.num_collapsed} more collapsed: they differ only in keys their method lacks)"
-        if plan.num_collapsed
-        else ""
-    )
-    num_bases = len(outcomes) - len(plan.points)
+    num_bases, number = len(outcomes) - len(plan.points), plan.num_collapsed
     bases = f" and {num_bases} untrained model{'s' if num_bases > 1 else ''}" if num_bases else ""
+    collapsed = f" ({number} more collapsed: they differ only in keys their method lacks)" if number else ""
     title = f"{len(plan.points)} runs{bases} in {folder}{collapsed}"
     names = list(dict.fromkeys(name for outcome in outcomes for name in outcome.measured))
     # The numbers of several benchmarks are wider than a terminal: a table for each metric.
     beside = [] if output.is_terminal("stdout") and len({name.split("/")[0] for name in names}) > 1 else names
-    rows = [(o.point.name, o.status, *(o.measured.get(name) for name in beside), o.reason) for o in outcomes]
+    rows = [(o.point.name, o.status, *map(o.measured.get, beside), o.reason) for o in outcomes]
     output.table(title, ["point", "status", *beside, "reason"], rows)
     below: dict[str, list[str]] = {}
     for name in names if names != beside else []:
@@ -375,9 +337,6 @@ def _show(
     for metric, some in below.items():
         heads = ["point", *(name.partition("/")[0] for name in some)]
         output.table(metric, heads, [(o.point.name, *map(o.measured.get, some)) for o in outcomes if o.measured])
-    from quatro.sweep.measure import other_weights
-    from quatro_cli.sweep_view import told_warnings
-
     output.warn(*told_warnings(folder, outcomes), *other_weights([one.point for one in outcomes], folder))
     if cost is not None:
         output.info(*cost.lines)
