@@ -91,14 +91,7 @@ def fine_tune(
         DataError: a file is damaged, or a checkpoint does not belong to the run.
         DivergedError: a loss, gradient or reward is not finite.
     """
-    from quatro.launch.begin import (
-        begin_with_weights,
-        check_processes,
-        config_to_resume,
-        open_run,
-        prepare,
-        refuse_other_run,
-    )
+    from quatro.launch import begin
     from quatro.launch.memory import with_sizes
     from quatro.processes.launcher import launched
     from quatro.processes.stop import StopRequest
@@ -112,21 +105,22 @@ def fine_tune(
     path, overrides = Path(out), overrides or {}
     goes_on = resume and (path / "config.yaml").is_file()
     if goes_on:
-        own = config_to_resume(path, _texts({key: value for key, value in overrides.items() if may_change(key)}))
-        refuse_other_run(path, own, _config(config, overrides))
-        if why_finished(path, own):
+        wanted = begin.config_to_resume(path, _texts({key: overrides[key] for key in overrides if may_change(key)}))
+        begin.refuse_other_run(path, wanted, _config(config, overrides))
+        if why_finished(path, wanted):
             return describe_run(path)
-        wanted = own
     else:
-        wanted, notes = begin_with_weights(_config(config, overrides))
+        wanted, notes = begin.begin_with_weights(_config(config, overrides))
         for note in notes:
             logger.info(note)
-        check_processes(wanted, 1, source="CONFIG" if isinstance(config, Config) else os.fspath(config))
+        begin.check_processes(wanted, 1, source="CONFIG" if isinstance(config, Config) else os.fspath(config))
         refuse_occupied(path)
-    with closing(prepare(wanted)) as prepared:
+    with closing(begin.prepare(wanted)) as prepared:
         prepared = prepared if goes_on else with_sizes(prepared)
-        run = open_run(prepared, path, World(), resume=goes_on)
-        with run, StopRequest(notify=logger.warning) as stop:
+        with (
+            begin.open_run(prepared, path, World(), resume=goes_on) as run,
+            StopRequest(notify=logger.warning) as stop,
+        ):
             train(run.config, run, observer=observer, stop=stop, prepared=prepared)
     if stop.requested:
         raise KeyboardInterrupt if stop.exit_code == 130 else SystemExit(stop.exit_code)

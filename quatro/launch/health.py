@@ -142,60 +142,48 @@ def problems(metrics: Mapping[str, float], config: Config) -> Iterator[tuple[str
     fewer = ", make fewer inner_updates" if config.most_inner_updates > 1 else ""
     if furthest > MAX_KL:
         rate = config.optimizer.lr * min(0.5, math.sqrt(MAX_KL / furthest) / 2)
-        yield (
-            "kl",
-            (
-                f"the policy moved {furthest:.3g} nats in one iteration ({direction}), and what it learnt from is far "
-                f"from what it is now; begin anew with -s optimizer.lr={rate:.1g}{fewer}, or raise prompts_per_step"
-            ),
+        message = (
+            f"the policy moved {furthest:.3g} nats in one iteration ({direction}), and what it learnt from is far "
+            f"from what it is now; begin anew with -s optimizer.lr={rate:.1g}{fewer}, or raise prompts_per_step"
         )
+        yield "kl", message
     elif ratio > MAX_KL_OVER_DELTA:
-        yield (
-            "kl",
-            (
-                f"the policy moved {ratio:.1f} x delta in one iteration (kl/new_old {moved:.2g} nats, delta "
-                f"{moved / ratio:.2g}); a delta below the optimiser's noise cannot be kept. Lower optimizer.lr, raise "
-                f"prompts_per_step{fewer}, or set inner_updates to auto, which keeps it"
-            ),
+        message = (
+            f"the policy moved {ratio:.1f} x delta in one iteration (kl/new_old {moved:.2g} nats, delta "
+            f"{moved / ratio:.2g}); a delta below the optimiser's noise cannot be kept. Lower optimizer.lr, raise "
+            f"prompts_per_step{fewer}, or set inner_updates to auto, which keeps it"
         )
+        yield "kl", message
     unsolved = metrics.get("dual/share_without_success", 0.0)
     if unsolved > MAX_SHARE_WITHOUT_SUCCESS:
-        yield (
-            "unsolved",
-            (
-                f"{unsolved:.0%} of the KL goes to prompts without a correct response, where only small differences "
-                "between rewards count: the dual gives each prompt the same radius, whatever the scale of its rewards. "
-                "If they do not matter to you, give all wrong responses the same reward, or try "
-                "-s method.temperature=batch"
-            ),
+        message = (
+            f"{unsolved:.0%} of the KL goes to prompts without a correct response, where only small differences "
+            "between rewards count: the dual gives each prompt the same radius, whatever the scale of its rewards. "
+            "If they do not matter to you, give all wrong responses the same reward, or try "
+            "-s method.temperature=batch"
         )
+        yield "unsolved", message
     truncated = metrics["length/truncated_share"]
     if truncated > MAX_TRUNCATED_SHARE:
-        yield (
-            "truncated",
-            (
-                f"{truncated:.0%} of the responses were cut at {config.rollout.max_new_tokens} tokens; "
-                "raise rollout.max_new_tokens"
-            ),
+        message = (
+            f"{truncated:.0%} of the responses were cut at {config.rollout.max_new_tokens} tokens; "
+            "raise rollout.max_new_tokens"
         )
+        yield "truncated", message
     share = metrics["ratio/ess_share_min"]
     if share < MIN_ESS_SHARE:
-        yield (
-            "ess",
-            (
-                f"few rows dominate a minibatch (effective sample size {share:.1%} of the rows); "
-                "lower optimizer.lr or inner_updates"
-            ),
+        message = (
+            f"few rows dominate a minibatch (effective sample size {share:.1%} of the rows); "
+            "lower optimizer.lr or inner_updates"
         )
+        yield "ess", message
     noise, radius = metrics["log_ratio/before_max"], min_kl_radius(config.method)
     if noise > min(MAX_NOISE, math.inf if radius is None else MAX_NOISE_SHARE * math.sqrt(2.0 * radius)):
-        yield (
-            "noise",
-            (
-                f"before any update, sequence log-probabilities differ by up to {noise:.2g} nats from those of pi_old. "
-                "This noise is as large as the advantages; use dtype float32 or shorter responses"
-            ),
+        message = (
+            f"before any update, sequence log-probabilities differ by up to {noise:.2g} nats from those of pi_old. "
+            "This noise is as large as the advantages; use dtype float32 or shorter responses"
         )
+        yield "noise", message
     is_evaluated = any(name.startswith(EVALUATED) for name in metrics)
     for key, name in config.watched.items():
         if name not in metrics and (is_evaluated or not name.startswith(EVALUATED)):

@@ -57,14 +57,8 @@ def audit(
         metrics[name] = value_B.mean().item()
         metrics[f"{name}_se"] = value_Q.std().item() / math.sqrt(len(value_Q)) if len(value_Q) > 1 else float("nan")
         if name == "kl/new_old":
-            quantile = torch.quantile(
-                value_Q, torch.tensor([0.1, 0.5, 0.9], dtype=value_Q.dtype, device=value_Q.device)
-            )
-            metrics |= {
-                "kl/prompt_p10": quantile[0].item(),
-                "kl/prompt_median": quantile[1].item(),
-                "kl/prompt_p90": quantile[2].item(),
-            }
+            for quantile, place in (("p10", 0.1), ("median", 0.5), ("p90", 0.9)):
+                metrics[f"kl/prompt_{quantile}"] = torch.quantile(value_Q, place).item()
             if kl_radius is not None:
                 metrics["kl/prompt_above_3delta_share"] = (value_Q > 3.0 * kl_radius).double().mean().item()
     if kl_radius is not None:

@@ -43,6 +43,7 @@ def learn(it: Iteration, method: Method, rows: Rows, learner: Learner, parts: Pa
     """
     config, policy, progress = parts.config, parts.policy, it.progress
     assert progress is not None
+    # `progress.record` fills this very tensor while the first optimiser step is still to come.
     engine_logp_BT, rows = rows.batch.old_logp_BT, rows.with_batch(old_logp_BT=progress.old_logp_BT)
     objective = make_objective(config, method)
     budget = _budget(it, method, parts)

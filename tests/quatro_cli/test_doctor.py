@@ -1,10 +1,7 @@
 """`quatro doctor` finds what is wrong and says what to type."""
 
 import json
-import re
-import tomllib
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -213,18 +210,25 @@ def test_versions_are_compared_by_their_numbers(version, numbers):
     assert doctor.release(version) == numbers
 
 
-def test_the_table_of_packages_is_that_of_pyproject():
-    document = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
-    project = document["project"]
-    stated = {"base": project["dependencies"], **project["optional-dependencies"]}
+def test_what_is_needed_is_read_from_the_metadata(monkeypatch, alone):
+    lines = [
+        "pydantic<3,>=2.9",
+        "vllm==0.32.0; extra == 'vllm'",
+        'peft>=0.19; extra == "dev"',
+        "types-PyYAML; extra == 'dev'",
+    ]
+    assert doctor.required(lines) == [("", "pydantic", "2.9"), ("vllm", "vllm", "0.32.0")]
+    known = {package for _, package, _ in doctor.required(metadata.requires("quatro"))}
+    assert {"numpy", "torch", "math-verify", "reasoning-gym"} <= known
+    assert not {"pytest", "ruff"} & known
 
-    def oldest(requirement: str) -> tuple[str, str]:
-        name, version = re.match(r"([A-Za-z0-9_-]+)\s*[=>]=\s*([0-9.]+)", requirement).groups()
-        return name, version
+    def copied(name):
+        raise metadata.PackageNotFoundError(name)
 
-    assert doctor.PACKAGES.keys() == stated.keys() - {"dev"}
-    for extra, packages in doctor.PACKAGES.items():
-        assert packages == dict(map(oldest, stated[extra])), extra
+    alone()
+    monkeypatch.setattr(doctor.metadata, "requires", copied)
+    result = runner.invoke(app, ["doctor"])
+    assert (result.exit_code, "pip install" in result.stderr) == (0, True)
 
 
 def test_solutions_that_programs_can_read_are_named(monkeypatch, alone, tmp_path):
