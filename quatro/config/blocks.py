@@ -324,6 +324,15 @@ def keep_block(value: Any) -> Any:
     return {"last": value} if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+def audit_block(value: Any) -> Any:
+    """The block that true or false is short for; a block passes through."""
+    if isinstance(value, bool):
+        return {"prompts": "all" if value else 0}
+    if not isinstance(value, Mapping | AuditConfig):
+        raise ValueError("expected true, false or a block such as {prompts: 32}")
+    return value
+
+
 class EarlyStopConfig(Block):
     """When a run ends before its last iteration."""
 

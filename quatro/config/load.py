@@ -21,12 +21,12 @@ from evals.text import unescaped
 from quatro.config.errors import EXTENDS, Locations, problem_lines
 from quatro.config.model import Config, method_class
 from quatro.config.provenance import OURS, basis, method_basis
-from quatro.config.sources import find_config, read_layers
-from quatro.config.yaml_reader import KeyPath, parse_value
+from quatro.config.sources import find_config, forget, inner_keys, read_layers, write_out
+from quatro.config.yaml_reader import parse_value
 from quatro.config.yaml_writer import scalar_text, to_yaml
 from quatro.methods import METHODS
 from quatro.methods.absent import AbsentMethod
-from quatro.rewards.settings import DEFAULT_REWARD, RewardConfig, reward_block, reward_class
+from quatro.rewards.settings import DEFAULT_REWARD, RewardConfig, reward_class
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,6 @@ def resolve_config(source: str | Path, *, overrides: Sequence[str] = (), method:
         if setting.key != ("method", "name"):
             _apply(raw, locations, setting)
     preset_origins, problems = _fill_method(raw, locations, may_be_absent=(path.parent / "status.json").is_file())
-    if isinstance(raw.get("reward"), list):  # errors about its parts need their block
-        raw["reward"] = reward_block(raw["reward"])
-
     try:
         config = Config.model_validate(raw)
     except ValidationError as error:
@@ -223,14 +220,6 @@ def _replace_method(
 
 
 def _apply(raw: dict[str, Any], locations: Locations, setting: _Setting) -> None:
-    if setting.key[0] == "reward" and isinstance(raw.get("reward"), str):
-        raw["reward"] = {"name": raw["reward"]}
-    if setting.key == ("audit", "prompts") and isinstance(raw.get("audit"), bool):
-        del raw["audit"]
-    if setting.key[:2] == ("checkpoint", "keep") and isinstance(raw.get("checkpoint"), dict):
-        last = raw["checkpoint"].get("keep")
-        if len(setting.key) > 2 and isinstance(last, int):
-            raw["checkpoint"]["keep"] = {"last": last}
     parent = raw
     for depth, part in enumerate(setting.key[:-1]):
         child = parent.get(part)
@@ -238,27 +227,12 @@ def _apply(raw: dict[str, Any], locations: Locations, setting: _Setting) -> None
             child = parent[part] = {}
         if not isinstance(child, dict):
             block = ".".join(setting.key[: depth + 1])
-            if setting.key[0] == "reward" and isinstance(child, list):
-                raise UsageError(f"{setting.text}: reward is a list, and {_in_list(setting, child)}")
             raise UsageError(f"{setting.text}: {block} is {scalar_text(child)}, which has no keys below it")
         parent = child
     parent[setting.key[-1]] = setting.value
-    for path in [path for path in locations if path[: len(setting.key)] == setting.key]:
-        del locations[path]
-    locations[setting.key] = setting.text
-    if isinstance(setting.value, dict):
-        locations.update({(*setting.key, *path): setting.text for path in _paths(setting.value)})
-
-
-def _in_list(setting: _Setting, rewards: Sequence[Any]) -> str:
-    """Where a list of rewards has what ``setting`` sets, by the example of a function of one's own, if it has one."""
-    names = [str(one.get("name") if isinstance(one, dict) else one) for one in rewards] or ["NAME"]
-    name = next((name for name in names if ":" in name), names[0])
-    value: Any = setting.value
-    for part in reversed(setting.key[1:]):
-        value = {part: value}
-    example = {"name": name, **value}
-    return f"each of its rewards has such keys in a block of its own: write {scalar_text(example)} into the list"
+    forget(locations, setting.key)
+    locations.update(dict.fromkeys([setting.key, *inner_keys(setting.value, setting.key)], setting.text))
+    write_out(raw, locations)
 
 
 def _fill_method(
@@ -307,13 +281,10 @@ def _with_options(problem: Mapping[str, Any], raw: Mapping[str, Any]) -> dict[st
     """``problem`` with the model of a reward's options if it is about one of them."""
     if problem["loc"][:2] != ("reward", "options"):
         return dict(problem)
-    block = raw.get("reward", {})
-    name = block if isinstance(block, str) else block.get("name", DEFAULT_REWARD)
-    return {**problem, "model": reward_class(name).Options}
+    return {**problem, "model": reward_class(raw.get("reward", {}).get("name", DEFAULT_REWARD)).Options}
 
 
 OF_PAPER = "preset paper"
-_SHORT_FOR = ("reward.name", "audit.prompts", "checkpoint.keep.last")  # `reward: NAME`, `audit: true`, `keep: 3`
 _STAND_IN = SimpleNamespace(advantages=None, loss=None)
 
 
@@ -325,8 +296,6 @@ def _origins(
     for key, value in leaves(config.model_dump(mode="python")):
         block, _, field = key.rpartition(".")
         place = locations.get(tuple(key.split("."))) or preset_origins.get(key)
-        if key in _SHORT_FOR and place is None:
-            place = locations.get(tuple(block.split(".")))
         whose = basis(key, value)
         if block == "method" and place in (None, OF_PAPER):
             whose = method_basis(type(config.method), field)
@@ -345,13 +314,6 @@ def defaults_of(model: type[BaseModel]) -> dict[str, Any]:
         for key, field in model.model_fields.items()
         if not field.is_required()
     }
-
-
-def _paths(data: Mapping[str, Any], above: KeyPath = ()) -> Iterator[KeyPath]:
-    for key, value in data.items():
-        yield (*above, key)
-        if isinstance(value, Mapping):
-            yield from _paths(value, (*above, key))
 
 
 def leaves(data: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

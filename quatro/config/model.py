@@ -33,6 +33,7 @@ from quatro.config.blocks import (
     RolloutConfig,
     Text,
     TrackingConfig,
+    audit_block,
 )
 from quatro.config.sizes import CPU_SIZES, Sizes
 from quatro.methods import METHODS
@@ -78,15 +79,6 @@ def _known_model(value: str) -> str:
 def embedded_benchmark(model: str) -> str | None:
     """The benchmark whose words an embedded model knows, whatever its seed; None for any other model."""
     return EMBEDDED_MODELS.get(re.sub("@(0|[1-9][0-9]{0,8})$", "", model))
-
-
-def _audit_block(value: Any) -> Any:
-    """The block that true or false is short for; a block passes through."""
-    if isinstance(value, bool):
-        return {"prompts": "all" if value else 0}
-    if not isinstance(value, Mapping | AuditConfig):
-        raise ValueError("expected true, false or a block such as {prompts: 32}")
-    return value
 
 
 def method_class(name: str) -> type[Method]:
@@ -180,7 +172,7 @@ class Config(Block):
     entropy_coefficient: float = Field(0.0, ge=0, description="coefficient of the entropy bonus; 0 is off")
     policy: PolicyConfig = Field(default_factory=PolicyConfig, description="how the model is held and updated")
     eval: EvalConfig = Field(default_factory=EvalConfig, description="evaluation during training")
-    audit: Annotated[AuditConfig, BeforeValidator(_audit_block, json_schema_input_type=bool | AuditConfig)] = Field(
+    audit: Annotated[AuditConfig, BeforeValidator(audit_block, json_schema_input_type=bool | AuditConfig)] = Field(
         default_factory=AuditConfig, description="of which prompts the realised KL of an iteration is measured"
     )
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig, description="when to save")

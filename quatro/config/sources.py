@@ -1,7 +1,7 @@
 """Where configurations lie, and what a file holds together with the one that it extends.
 
 `extends: OTHER` begins with another configuration and puts the file's own keys on top. Blocks are merged key by key,
-lists and plain values replaced. What `reward: NAME`, a list of rewards or `keep: 3` is short for counts as that block.
+lists and plain values replaced. What is short for a block, such as `reward: NAME`, is written out when it is read.
 A block of the method or of the reward that has another name replaces the block below it, since its keys mean nothing
 there. `policy.kind` and `rollout.engine` replace nothing: the keys beside them are the same for all of them, and what
 does not fit is refused.
@@ -9,12 +9,14 @@ does not fit is refused.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from evals.errors import UsageError
-from quatro.config.blocks import keep_block
+from quatro.config.blocks import audit_block, keep_block
 from quatro.config.errors import EXTENDS, Locations, closest
 from quatro.config.yaml_reader import Document, KeyPath, load_yaml
 from quatro.config.yaml_writer import scalar_text
@@ -27,6 +29,12 @@ EXTENDS_MEANS = (
 )
 # Blocks whose keys depend on their name, and the name of one without.
 _NAMED: dict[KeyPath, str | None] = {("method",): None, ("reward",): DEFAULT_REWARD}
+# What may stand for a block: `reward: NAME` or a list of rewards, `audit: true`, `checkpoint: {keep: 3}`.
+_SHORT_FOR: dict[KeyPath, Callable[[Any], Any]] = {
+    ("reward",): reward_block,
+    ("audit",): audit_block,
+    ("checkpoint", "keep"): keep_block,
+}
 
 
 class Layers(NamedTuple):
@@ -87,8 +95,10 @@ def read_layers(path: Path) -> Layers:
     data: dict[str, Any] = {}
     locations: Locations = {}
     for document in reversed(documents):
+        places = {key: f"{document.name}:{line}" for key, line in document.lines.items() if key}
+        write_out(document.data, places)
         _put_on_top(document.data, data, locations)
-        locations |= {key: f"{document.name}:{line}" for key, line in document.lines.items() if key}
+        locations |= places
     return Layers(data, locations, tuple(document.name for document in documents))
 
 
@@ -114,20 +124,42 @@ def _below(documents: list[Document]) -> Document:
         raise UsageError(f"{error} ({' extends '.join([*names, str(found)])})") from None
 
 
+def write_out(data: dict[str, Any], locations: Locations) -> None:
+    """Put a block in the place of what is short for one; its keys stand where the short form does."""
+    for path, block_for in _SHORT_FOR.items():
+        *above, key = path
+        parent: Any = data
+        for part in above:
+            parent = parent.get(part) if isinstance(parent, dict) else None
+        if isinstance(parent, dict) and path in locations:
+            with contextlib.suppress(ValueError):  # reported when the whole configuration is read
+                parent[key] = block_for(parent[key])
+            for inner in inner_keys(parent[key], path):
+                locations.setdefault(inner, locations[path])
+
+
+def inner_keys(value: Any, above: KeyPath) -> Iterator[KeyPath]:
+    """The paths of all keys in ``value``, which lies at ``above``; none for a plain value."""
+    for key, inner in value.items() if isinstance(value, Mapping) else ():
+        yield (*above, key)
+        yield from inner_keys(inner, (*above, key))
+
+
 def _put_on_top(above: dict[str, Any], below: dict[str, Any], locations: Locations, path: KeyPath = ()) -> None:
     """Put the keys of ``above`` into ``below``; the ``locations`` of what they replace are forgotten."""
-    for key, value in above.items():
-        here = (*path, key)
-        old, new = _written_out(below.get(key), here), _written_out(value, here)
+    for key, new in above.items():
+        here, old = (*path, key), below.get(key)
         if isinstance(old, dict) and isinstance(new, dict) and _is_same(old, new, here):
-            if old is not below[key]:
-                locations |= {(*here, name): locations[here] for name in old}
-            below[key] = old
             _put_on_top(new, old, locations, here)
         else:
-            for place in [place for place in locations if place[: len(here)] == here]:
-                del locations[place]
-            below[key] = value
+            forget(locations, here)
+            below[key] = new
+
+
+def forget(locations: Locations, path: KeyPath) -> None:
+    """Forget where ``path`` and all below it were set."""
+    for place in [place for place in locations if place[: len(path)] == path]:
+        del locations[place]
 
 
 def _is_same(old: dict[str, Any], new: dict[str, Any], path: KeyPath) -> bool:
@@ -136,12 +168,3 @@ def _is_same(old: dict[str, Any], new: dict[str, Any], path: KeyPath) -> bool:
         return True
     name = old.get("name", _NAMED[path])
     return bool(new.get("name", name) == name)
-
-
-def _written_out(value: Any, path: KeyPath) -> Any:
-    """The block that ``value`` is short for at ``path``, or ``value``."""
-    if path == ("checkpoint", "keep"):
-        return keep_block(value)
-    if path == ("reward",) and isinstance(value, str):
-        return {"name": value}
-    return reward_block(value) if path == ("reward",) and isinstance(value, list) else value

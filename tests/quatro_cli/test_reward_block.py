@@ -69,7 +69,7 @@ def test_a_list_has_no_limits_of_its_own(config: Path, tmp_path: Path) -> None:
     assert {"key": "reward.on_error", "a": "drop", "b": None} in differences
     result = CliRunner().invoke(app, ["config", "show", str(other), "-s", "reward.on_error=drop"])
     assert result.exit_code == 2
-    assert "a block of its own: write {name: m:f, on_error: drop} into the list" in " ".join(result.stderr.split())
+    assert "reward sum does not read on_error; put it into the block of a reward of the list" in " ".join(result.stderr.split())
 
 
 @pytest.mark.parametrize("command", ["train", "sweep"])
