@@ -73,7 +73,7 @@ def _entries(problem: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
         case "extra_forbidden" if instead := REMOVED.get(".".join(map(str, path))):
             yield path, f"was removed; {instead}"
         case "extra_forbidden":
-            yield path, f"unknown key{_suggest_key(path, problem.get('model'), problem.get('owner'))}"
+            yield path, f"unknown key{_suggest_key(path, problem.get('model'))}"
         case "value_error" | "assertion_error" if isinstance(problem["input"], Mapping):
             # A method's own rule about several of its keys: it names them itself.
             yield path, str(cause)
@@ -124,29 +124,21 @@ def _suggest_value(problem: Mapping[str, Any]) -> str:
     return ""
 
 
-def _suggest_key(path: KeyPath, method: type[BaseModel] | None, owner: str | None) -> str:
+def _suggest_key(path: KeyPath, owner: type[BaseModel] | None) -> str:
+    """The key that was meant; ``owner`` has the keys of a method's block or of a reward's options."""
     *above, last = map(str, path)
     prefix = "".join(f"{part}." for part in above)
     name, colon, value = last.partition(":")
     if colon:
         return f"; write a space after the colon: {name}: {value}"
-    model = method or _model_at(above)
-    siblings = [f"{prefix}{key}" for key in model.model_fields] if model else []
-    siblings += [] if above else [EXTENDS]
-    if method and not siblings:
-        return "; no keys are known here"
-    own = [key.removeprefix(prefix) for key in siblings if key != f"{prefix}name"]
+    model = owner or _model_at(above)
+    here = [key for key in model.model_fields if not (owner and key == "name")] if model else []
+    here += [] if above else [EXTENDS]
     everywhere = _all_keys(Config)
-    elsewhere = [key for key in everywhere if key.rpartition(".")[2] == last]
-    guess = difflib.get_close_matches(f"{prefix}{last}", siblings, n=1) or elsewhere[:1]
-    if owner:  # the prefix that all keys share would make any of them similar
-        guess = [f"{prefix}{key}" for key in difflib.get_close_matches(last, own, n=1)] or elsewhere[:1]
-        if not guess:
-            return f"; {owner} has {', '.join(own) or 'no keys of its own'}"
-    guess = guess or difflib.get_close_matches(last, everywhere, n=1)
-    if guess:
-        return f"; did you mean {guess[0]}?"
-    return f"; known here: {', '.join(key.removeprefix(prefix) for key in siblings)}"
+    guess = [f"{prefix}{key}" for key in difflib.get_close_matches(last, here, n=1)]
+    guess += [key for key in everywhere if key.rpartition(".")[2] == last]
+    guess += [] if owner else difflib.get_close_matches(last, everywhere, n=1)
+    return f"; did you mean {guess[0]}?" if guess else f"; known here: {', '.join(here) or 'none'}"
 
 
 def _model_at(path: Sequence[str]) -> type[BaseModel] | None:
@@ -166,8 +158,8 @@ def _all_keys(model: type[BaseModel], above: str = "") -> list[str]:
     return keys
 
 
-def _description(path: KeyPath, method: type[BaseModel] | None) -> str:
-    model = method or _model_at([str(part) for part in path[:-1]])
+def _description(path: KeyPath, owner: type[BaseModel] | None) -> str:
+    model = owner or _model_at([str(part) for part in path[:-1]])
     field = model.model_fields.get(str(path[-1])) if model else None
     return field.description if field and field.description else "a value"
 

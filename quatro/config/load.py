@@ -272,8 +272,7 @@ def _fill_method(
         raw["method"] = chosen.model_validate(block)
     except ValidationError as error:
         raw["method"] = _STAND_IN
-        about = {"model": chosen, "owner": block["name"]}
-        return origins, [{**problem, **about, "loc": ("method", *problem["loc"])} for problem in error.errors()]
+        return origins, [{**one, "model": chosen, "loc": ("method", *one["loc"])} for one in error.errors()]
     return origins, []
 
 

@@ -7,7 +7,6 @@ Defaults: K is `inner_updates` and beta `kl.beta`; lr is in `blocks.py`, delta i
 from __future__ import annotations
 
 import inspect
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -261,12 +260,8 @@ def _check_batch(config: Config) -> Problems:
 
 
 def _largest_divisor(number: int, limit: int) -> int:
-    """The largest divisor of ``number`` below ``limit``; for huge numbers, the largest that is quickly found."""
-    found = 1
-    for small in range(1, min(math.isqrt(number), 100_000) + 1):
-        if number % small == 0:
-            found = max([found, *(divisor for divisor in (small, number // small) if divisor < limit)])
-    return found
+    """The largest divisor of ``number`` below ``limit`` among the 100,000 numbers there; 1 if there is none."""
+    return next((size for size in range(limit - 1, max(1, limit - 100_000), -1) if number % size == 0), 1)
 
 
 def _check_data(config: Config) -> Problems:

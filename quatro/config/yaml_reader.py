@@ -5,6 +5,7 @@ two equal keys, and its aliases let a short file grow to gigabytes. Only its nod
 the rules below, and what a configuration never needs is refused with file and line.
 """
 
+import copy
 import functools
 import re
 from collections.abc import Mapping
@@ -32,7 +33,6 @@ _NON_FINITE = {
 }
 # YAML 1.1 ends a line, and with it a comment, at these; to YAML 1.2 and to editors they are characters of the line.
 _HIDDEN_BREAK = re.compile("[\x85\u2028\u2029]")
-_MAX_MESSAGE = 300
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,7 @@ def _line(at: yaml.Event | yaml.Node) -> int:
 
 
 def _refusal(name: str, line: int, problem: str) -> UsageError:
-    shown = problem if len(problem) <= _MAX_MESSAGE else f"{problem[:_MAX_MESSAGE]}..."
-    return UsageError(f"{name}:{line}: {shown}")
+    return UsageError(f"{name}:{line}: {problem:.300}")
 
 
 def plain_scalar(text: str) -> Any:
@@ -147,7 +146,7 @@ def parse_yaml(text: str, name: str) -> Document:
     if not isinstance(data, dict):
         found = "nothing" if data is None else f"a {type(data).__name__}"
         raise _refusal(name, lines.get((), 1), f"found {found}, expected a mapping of `key: value` lines")
-    return Document(name, _copied(data), lines)
+    return Document(name, copy.deepcopy(data), lines)
 
 
 def parse_value(text: str, name: str) -> Any:
@@ -156,7 +155,7 @@ def parse_value(text: str, name: str) -> Any:
     Raises:
         UsageError: as `parse_yaml`.
     """
-    return _copied(_parsed(text, name)[0])
+    return copy.deepcopy(_parsed(text, name)[0])
 
 
 # A sweep reads the same files and settings once for each of its points.
@@ -187,12 +186,6 @@ def _parsed(text: str, name: str) -> tuple[Any, dict[KeyPath, int]]:
     except (ValueError, OverflowError) as error:
         # PyYAML passes an escape such as "\U00110000" straight to chr().
         raise UsageError(f"{name}: not YAML: {error}") from None
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _copied(one) for key, one in value.items()}
-    return [_copied(one) for one in value] if isinstance(value, list) else value
 
 
 def load_yaml(path: Path, *, name: str | None = None) -> Document:

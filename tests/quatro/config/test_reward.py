@@ -73,8 +73,8 @@ def test_settings_reach_into_a_name(write: Any) -> None:
         ("[]", "reward.options.rewards: found [], expected at least one reward"),
         ("[maths]", "reward.options.rewards"),
         ("{name: [math]}", "reward.name: found [math], expected text"),
-        ("{name: math, options: {scale: 2}}", "reward.options.scale: unknown key; no keys are known here"),
-        ("{options: {scale: 2}}", "reward.options.scale: unknown key; no keys are known here"),
+        ("{name: math, options: {scale: 2}}", "reward.options.scale: unknown key; known here: none"),
+        ("{options: {scale: 2}}", "reward.options.scale: unknown key; known here: none"),
         ("{name: math, options: 2}", "reward.options: found 2, expected a block of keys"),
         (
             "{name: math, timeout_s: 2}",
