@@ -1,15 +1,20 @@
-"""Tidy rows as pandas data frames, and data frames as CSV or Parquet files. pandas is imported on first use."""
+"""Tidy rows as pandas data frames, and data frames as CSV or Parquet files. pandas is imported on first use.
+
+Every text in a cell of CSV is untrusted: a spreadsheet must take none of them for a formula.
+"""
 
 from __future__ import annotations
 
 import importlib
 import io
+import math
+import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evals.errors import MissingError, UsageError, how_to_install
-from evals.files.csv_cells import csv_cell
 from evals.files.whole import write_whole
 
 if TYPE_CHECKING:
@@ -17,6 +22,10 @@ if TYPE_CHECKING:
 
 TEXT = "string"
 FRAME_SUFFIXES = (".csv", ".parquet")
+# U+2212 is what NFKC makes of the superscript and subscript minus.
+_SIGNS = ("=", "+", "-", "\u2212", "@")
+_UNSEEN = re.compile("[\\s\x00-\x1f\x7f-\xa0\u200b-\u200f\u2060\ufeff]+")
+_NUMBER = re.compile(r"[-+]?(\d+(?:\.\d*)?|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]], dtypes: Mapping[str, str]) -> DataFrame:
@@ -90,3 +99,25 @@ def _parquet_bytes(frame: DataFrame) -> bytes:
 def _text(value: object) -> str | None:
     """Half a surrogate pair, which neither format can hold, becomes its escape."""
     return None if value is None else str(value).encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def csv_text(text: str) -> str:
+    """``text`` with a leading apostrophe where a spreadsheet would take it for a formula (OWASP, "CSV Injection").
+
+    Some take a full-width or small sign for the plain one, and pass over spaces and invisible characters before it. A
+    carriage return becomes a newline: writers quote only that, and a row would end at the other.
+    """
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    first = _UNSEEN.sub("", text[:64])[:1]
+    is_formula = unicodedata.normalize("NFKC", first) in _SIGNS
+    return f"'{text}" if is_formula or text.startswith(("\t", "\n")) else text
+
+
+def csv_cell(value: object) -> str:
+    """`csv_text` of a text, a number as it is (negative ones too), and an empty cell for None."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return ""
+    if isinstance(value, float):
+        return repr(value)
+    text = str(value)
+    return text if _NUMBER.fullmatch(text) else csv_text(text)

@@ -14,6 +14,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -103,40 +104,30 @@ def _checked(tool: str, benchmark: str | None, columns: Mapping[str, str] | None
     return TOOLS[tool]
 
 
+@dataclass
 class _Conversion:
     """Turns rows into samples, and remembers what must be the same for all rows of a problem or of the file.
 
     ``only`` is a field, and the value that it has in the rows that are taken.
     """
 
-    def __init__(
-        self,
-        file: Path,
-        layout: Layout,
-        benchmark: str | None,
-        columns: Mapping[str, str],
-        answer_after: str,
-        only: tuple[str, str] | None,
-    ) -> None:
-        self.file = file
-        self.layout = layout
-        self.columns = columns
-        self.benchmark = benchmark
-        self.answer_after = answer_after
-        self.only = only
-        self.model: Any = None
-        self.note = ""
-        self.skipped: Counter[str] = Counter()
-        self.default_benchmark = layout.default_benchmark(file.name)
+    file: Path
+    layout: Layout
+    benchmark: str | None
+    columns: Mapping[str, str]
+    answer_after: str
+    only: tuple[str, str] | None
+    model: Any = None
+    step: Any = None
+    note: str = ""
+    skipped: Counter[str] = field(default_factory=Counter)
+    num_of: Counter[tuple[str, str]] = field(default_factory=Counter)  # samples, by benchmark and id
+    filter_of: dict[str, str] = field(default_factory=dict)
+    prompts_without_id: set[tuple[str, str]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
         # The reader of samples files checks every row, so that nothing is written that it would refuse.
         self.reader = SamplesReader(benchmarks=None, keep_extra=True)
-        self.count_of: dict[tuple[str, str], int] = {}
-        self.id_of_prompt: dict[tuple[str, str], str] = {}
-        self.filter_of: dict[str, str] = {}
-        self.step: Any = None
-        self.names: set[str] = set()
-        self.num_samples = 0
-        self.num_other_filters = 0
 
     def write(self, target: Path) -> Imported:
         """The file ``target`` with the samples."""
@@ -147,7 +138,8 @@ class _Conversion:
                 f"{target} exists; name another file with -o, or delete it (`rm {shlex.quote(str(target))}`)"
             )
         write_whole(target, (sample.to_json_line() for sample in self.samples(self.layout.rows(self.file))))
-        return Imported(target, self.num_samples, len(self.count_of), sorted(self.names), self.notes())
+        names = sorted({benchmark for benchmark, _ in self.num_of})
+        return Imported(target, self.num_of.total(), len(self.num_of), names, self.notes())
 
     def samples(self, rows: Iterator[tuple[int, Fields]]) -> Iterator[Sample]:
         for number, row in rows:
@@ -156,11 +148,8 @@ class _Conversion:
                 continue
             self.check_model(row, at)
             for fields in self.expand(row, at):
-                sample = self.reader.check(fields, self.file, number)
-                self.num_samples += 1
-                self.names.add(sample.benchmark)
-                yield sample
-        if not self.num_samples:
+                yield self.reader.check(fields, self.file, number)
+        if not self.num_of:
             raise DataError("; ".join((f"{self.file}: no samples", *self.notes())))
 
     def expand(self, row: Fields, at: str) -> Iterator[Fields]:
@@ -186,7 +175,7 @@ class _Conversion:
         if self.is_other_filter(row, fields):
             return
         self.check_step(row, at)
-        name = self.benchmark or fields.get("benchmark") or self.default_benchmark
+        name = self.benchmark or fields.get("benchmark") or self.layout.default_benchmark(self.file.name)
         self.check_whole(row, fields, name, at)
         completions = fields["completion"] if type(fields.get("completion")) is list else [fields.get("completion")]
         prompt = prompt_text(fields.get("prompt"))
@@ -196,8 +185,8 @@ class _Conversion:
         for position, completion in enumerate(completions):
             sample: Fields = {"benchmark": name, "id": id, "completion": completion, "answer": answer}
             index = _at(fields.get("sample_index"), position)
-            seen = self.count_of[str(name), id] = self.count_of.get((str(name), id), -1) + 1
-            sample["sample_index"] = seen if index is None else index
+            sample["sample_index"] = self.num_of[str(name), id] if index is None else index
+            self.num_of[str(name), id] += 1
             if prompt is not None:
                 sample["prompt"] = prompt
             if (reason := _at(fields.get("finish_reason"), position)) is not None:
@@ -248,18 +237,15 @@ class _Conversion:
                 refuse(at, f"the id must be a string or an integer, found {shown(given)}")
             return str(given)
         assert prompt is not None  # `check_whole`
-        if (benchmark, prompt) not in self.id_of_prompt:
-            digest = hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()
-            self.id_of_prompt[benchmark, prompt] = digest[:_ID_CHARS]
-        return self.id_of_prompt[benchmark, prompt]
+        self.prompts_without_id.add((benchmark, prompt))
+        return hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()[:_ID_CHARS]
 
     def is_other_filter(self, row: Fields, fields: Fields) -> bool:
         """Whether the row repeats another: lm-eval writes a row for each filter of a task, with the same responses."""
         if self.layout.tool != "lm-eval" or "filter" not in row:
             return False
-        first = self.filter_of.setdefault(str(fields.get("id")), str(row["filter"]))
-        is_other = first != str(row["filter"])
-        self.num_other_filters += is_other
+        is_other = self.filter_of.setdefault(str(fields.get("id")), str(row["filter"])) != str(row["filter"])
+        self.skipped["repeat responses under another filter"] += is_other
         return is_other
 
     def check_step(self, row: Fields, at: str) -> None:
@@ -286,13 +272,9 @@ class _Conversion:
 
     def notes(self) -> list[str]:
         notes = [f"warning: {self.note}"] if self.note else []
-        if self.num_other_filters:
-            notes.append(f"{self.num_other_filters} rows were left out: they repeat responses under another filter")
-        notes += [f"{count} samples were left out: they {reason}" for reason, count in self.skipped.items()]
-        if self.id_of_prompt:
-            notes.append(
-                f"the rows have no ids, so the {len(self.id_of_prompt)} different prompts got hashes as theirs"
-            )
+        notes += [f"{count} samples were left out: they {reason}" for reason, count in self.skipped.items() if count]
+        if num := len(self.prompts_without_id):
+            notes.append(f"the rows have no ids, so the {num} different prompts got hashes as theirs")
         return notes
 
 
@@ -313,12 +295,12 @@ def _at(value: Any, position: int) -> Any:
     return value[position] if isinstance(value, list) and position < len(value) else value
 
 
-def _grade(value: Any, field: str, at: str) -> bool:
+def _grade(value: Any, column: str, at: str) -> bool:
     found = score_of(value)
     if found not in (0, 1):
         refuse(
             at,
-            f"{field} must say whether the sample is correct (true, false, 0, 1, pass or fail), found {shown(value)}",
+            f"{column} must say whether the sample is correct (true, false, 0, 1, pass or fail), found {shown(value)}",
         )
     return bool(found)
 

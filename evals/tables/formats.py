@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from evals.files.csv_cells import csv_cell, csv_text
+from evals.files.frames import csv_cell, csv_text
 from evals.tables.parts import Cell, Section, Table, beside_text, cell_text, decimal_text
 from evals.text import visible
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evals.files.csv_cells import csv_cell
+from evals.files.frames import csv_cell
 from evals.files.metric_rows import last_mean
 from evals.files.whole import write_text
 from evals.intervals import mean_over_seeds

@@ -19,7 +19,7 @@ from pumping import BODIES, CPU_LIMIT_S, seconds, stop
 
 from evals.code.programs import extract_program, normal_solution
 from evals.errors import QuatroError
-from evals.files.csv_cells import csv_cell
+from evals.files.frames import csv_cell
 from evals.files.strict_json import parse_row
 from evals.grading import same_answer
 from evals.grading.extraction import EXTRACTION_POLICIES, extract

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from evals.errors import DataError
-from evals.metrics import counted, counting, kept
+from evals.metrics import counted, counting
 from evals.metrics.counted import Counted, count_samples
 from evals.metrics.passk_ucc import passk_result, ucc_result
 from evals.samples.graded import Asked, grade_file
@@ -23,7 +23,7 @@ WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight"]
 @pytest.fixture(autouse=True)
 def cache(monkeypatch, tmp_path) -> Path:
     """Where counts are kept, also of small files."""
-    monkeypatch.setattr(kept, "LEAST_BYTES", 1)
+    monkeypatch.setattr(counted, "LEAST_BYTES", 1)
     monkeypatch.setenv("QUATRO_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache" / "counts"
 
@@ -147,7 +147,7 @@ def test_code_graders_and_benchmarks_are_part_of_the_key(tmp_path, reads, monkey
     assert passk_of(path, ["toy"]) != whole
     assert passk(path) == whole
     assert len(reads) == 2
-    monkeypatch.setattr(kept, "_code", lambda: "another version")
+    monkeypatch.setattr(counted, "_code", lambda: "another version")
     assert passk(path) == whole
     assert len(reads) == 3
     table = tmp_path / "quatro-benchmarks.toml"
@@ -166,11 +166,11 @@ def passk_of(path: Path, benchmarks: list[str]) -> str:
 def test_the_code_of_every_room_of_evals_is_in_the_key(monkeypatch, tmp_path):
     (tmp_path / "metrics").mkdir()
     (tmp_path / "text.py").write_text("a = 1\n", encoding="utf-8")
-    monkeypatch.setattr(kept, "__file__", str(tmp_path / "metrics" / "kept.py"))
-    before = kept._code.__wrapped__()
-    assert kept._code.__wrapped__() == before
+    monkeypatch.setattr(counted, "__file__", str(tmp_path / "metrics" / "counted.py"))
+    before = counted._code.__wrapped__()
+    assert counted._code.__wrapped__() == before
     (tmp_path / "text.py").write_text("a = 2\n", encoding="utf-8")
-    assert kept._code.__wrapped__() != before
+    assert counted._code.__wrapped__() != before
 
 
 def test_grades_made_here_are_kept_with_how_they_were_made(tmp_path, reads):
@@ -241,7 +241,7 @@ def test_files_that_change_while_they_are_read_are_not_kept(samples, monkeypatch
 
 
 def test_nothing_is_kept_of_small_files(samples, monkeypatch, cache):
-    monkeypatch.setattr(kept, "LEAST_BYTES", samples.stat().st_size + 1)
+    monkeypatch.setattr(counted, "LEAST_BYTES", samples.stat().st_size + 1)
     assert ucc(samples, similarities=["edit"]) == ucc(samples, similarities=["edit"])
     assert not held(cache)
 
@@ -282,7 +282,7 @@ def test_a_folder_that_cannot_be_written_keeps_nothing(samples, monkeypatch, cap
     def refuse(path, chunks):
         raise OSError(number, os.strerror(number), str(path))
 
-    monkeypatch.setattr(kept, "write_bytes", refuse)
+    monkeypatch.setattr(counted, "write_bytes", refuse)
     assert passk(samples) == passk(samples)
     assert ("counts are not kept" in caplog.text) is is_said
 

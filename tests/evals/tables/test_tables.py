@@ -8,7 +8,7 @@ import math
 import pytest
 
 from evals.errors import DataError, UsageError
-from evals.files.csv_cells import csv_text
+from evals.files.frames import csv_text
 from evals.intervals import mean_over_seeds
 from evals.results.entries import ENTROPY_METRIC, own_entries, published_entries, renamed
 from evals.results.paper import paper

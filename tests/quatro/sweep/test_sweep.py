@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 from evals.errors import UsageError
-from evals.files.csv_cells import csv_cell
+from evals.files.frames import csv_cell
 from quatro.processes.stop import StopRequest
 from quatro.sweep.plan import Axis, parse_axis, plan_sweep, read_plan
 from quatro.sweep.run import run_sweep, status_of, write_plan, write_summary
