@@ -19,41 +19,35 @@ from evals.files.strict_json import read_document, refuse, shown
 
 logger = logging.getLogger(__name__)
 
-# What readers take for granted of a key that is there.
-_STATUS: Mapping[str, type | UnionType] = {
-    **dict.fromkeys(("step", "steps", "metrics_bytes"), int),
-    **dict.fromkeys(("run_digest", "metrics_sha256"), str),
+# What readers take for granted of a key that is there, in either file.
+_TYPES: Mapping[str, type | UnionType] = {
+    **dict.fromkeys(("step", "steps", "metrics_bytes", "prompts", "prompts_left_out"), int),
+    **dict.fromkeys(("run_digest", "metrics_sha256", "time", "folder"), str),
     **dict.fromkeys(("status", "reason", "started", "updated"), str | None),
-}
-_ENVIRONMENT: Mapping[str, type | UnionType] = {
-    "time": str,
     "argv": list,
-    "folder": str,
     "packages": dict,
     "resumed": list,
-    "prompts": int,
-    "prompts_left_out": int,
 }
 _NOT_COMPARED = ("time", "argv", "folder", "packages")
 
 
 def read_status(run: Path) -> dict[str, Any]:
     """status.json as it stands; empty where there is none, and, with a warning, where it is damaged."""
-    return _informative(run / "status.json", _STATUS)
+    return _informative(run / "status.json")
 
 
 def read_environment(run: Path) -> dict[str, Any]:
     """environment.json as it stands; empty where there is none, and, with a warning, where it is damaged."""
-    return _informative(run / "environment.json", _ENVIRONMENT)
+    return _informative(run / "environment.json")
 
 
-def _informative(path: Path, types: Mapping[str, type | UnionType]) -> dict[str, Any]:
+def _informative(path: Path) -> dict[str, Any]:
     """The content of a file on which no result depends: damage is worth a warning, not an error."""
     if not path.exists():
         return {}
     try:
         document = read_document(path)
-        for key, expected in types.items():
+        for key, expected in _TYPES.items():
             if key in document and not isinstance(document[key], expected):
                 refuse(str(path), f"{key} is {shown(document[key])}")
     except DataError as error:

@@ -15,8 +15,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from evals.errors import MissingError, how_to_install
 from evals.files.whole import naming, write_text
@@ -34,17 +33,6 @@ FINISH_TIMEOUT_S = 60.0  # for the last upload; what is left behind then stays i
 Row = Mapping[str, Any]
 
 
-class Tracker(Protocol):
-    """Where metrics go. Any of its methods may raise: `Trackers` catches it."""
-
-    def send(self, step: int, values: Mapping[str, float]) -> None: ...
-
-    def close(self, *, is_failed: bool) -> None: ...
-
-
-Opener = Callable[["RunDir", int], Tracker]
-
-
 class Trackers:
     """An observer for `quatro.train.train`: sends the metrics of each iteration to the trackers of the run's config.
 
@@ -54,14 +42,14 @@ class Trackers:
 
     def __init__(self, run: RunDir) -> None:
         self._run = run
-        self._closed = {name: OPENERS[name] for name in enabled(run.config.tracking)}
-        self._open: dict[str, Tracker] = {}
+        self._closed = {name: TRACKERS[name] for name in enabled(run.config.tracking)}
+        self._open: dict[str, _TensorBoard | _Wandb] = {}
 
     def __call__(self, metrics: Row) -> None:
         step, values = int(metrics["step"]), plain_values(metrics)
-        for name, opener in self._closed.items():
+        for name, tracker_of in self._closed.items():
             with self._surviving(name):
-                self._open[name] = opener(self._run, step)
+                self._open[name] = tracker_of(self._run, step)
         self._closed = {}
         for name, tracker in list(self._open.items()):
             with self._surviving(name):
@@ -74,19 +62,13 @@ class Trackers:
         # A full disk, no network, a bug of theirs: none of it is worth a training run.
         except Exception as error:
             self._open.pop(name, None)
-            logger.warning(
-                "%s is off for the rest of this run: %s: %s; metrics.jsonl has everything",
-                name,
-                type(error).__name__,
-                error,
-            )
+            said = f"{type(error).__name__}: {error}"
+            logger.warning("%s is off for the rest of this run: %s; metrics.jsonl has everything", name, said)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for name, tracker in list(self._open.items()):
             with self._surviving(name):
                 tracker.close(is_failed=kind is not None)
@@ -224,16 +206,16 @@ def _stored_id(path: Path) -> str:
     return path.read_text(encoding="utf-8").strip()
 
 
-OPENERS: dict[str, Opener] = {"tensorboard": _TensorBoard, "wandb": _Wandb}
+TRACKERS: dict[str, type[_TensorBoard | _Wandb]] = {"tensorboard": _TensorBoard, "wandb": _Wandb}
 OFF = {"tensorboard": "false", "wandb": "null"}
 
 
 def observers(*watching: Callable[[Row], None] | None) -> Callable[[Row], None]:
     """One observer that calls several in turn; None is left out."""
-    present = [observer for observer in watching if observer is not None]
 
     def observe(metrics: Row) -> None:
-        for observer in present:
-            observer(metrics)
+        for observer in watching:
+            if observer is not None:
+                observer(metrics)
 
     return observe

@@ -74,8 +74,7 @@ def list_(
 
     found = _found(paths)
     methods, statuses = names(method, "--method"), names(status, "--status")
-    runs = choose_runs(found, methods=methods, statuses=statuses, name=name)
-    runs = sort_runs(runs, sort)
+    runs = sort_runs(choose_runs(found, methods=methods, statuses=statuses, name=name), sort)
     if json:
         output.json({"schema": 1, "runs": [_document(run) for run in runs]})
     elif runs:
@@ -219,12 +218,11 @@ def rm(runs: Annotated[list[Path], run_paths("RUN...", "Run directories to remov
         "", ["run", "status", "step", "size"], [(r.path, r.status, step_text(r), size_text(r.size)) for r in found]
     )
     total = size_text(sum(run.size for run in found))
-    if not yes and not output.confirm(f"Remove {_counted(found, 'run')}, {total}, for good?", option="--yes"):
-        output.info("nothing is removed")
-        raise typer.Exit(2)
+    number = _counted(found, "run")
+    _confirm(f"{number}, {total}", yes=yes)
     for path in paths:
         remove_run(path)
-    output.info(f"{_counted(found, 'run')} removed, {total} freed")
+    output.info(f"{number} removed, {total} freed")
 
 
 def prune(
@@ -280,9 +278,7 @@ def prune(
     if dry_run:
         output.info(f"{number} would be removed and {total} freed")
         return
-    if not yes and not output.confirm(f"Remove {number}, {total}, for good?", option="--yes"):
-        output.info("nothing is removed")
-        raise typer.Exit(2)
+    _confirm(f"{number}, {total}", yes=yes)
     failed = []
     for plan in plans:
         try:
@@ -299,6 +295,12 @@ def _found(paths: Sequence[Path] | None) -> list[RunSummary]:
     from quatro.runs.views.summary import list_runs
 
     return list({run.path.resolve(): run for path in paths or [_RUNS] for run in list_runs(path)}.values())
+
+
+def _confirm(what: str, *, yes: bool) -> None:
+    if not yes and not output.confirm(f"Remove {what}, for good?", option="--yes"):
+        output.info("nothing is removed")
+        raise typer.Exit(2)
 
 
 def _counted(things: Sequence[object], name: str) -> str:

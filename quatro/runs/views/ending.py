@@ -76,11 +76,9 @@ def _best(rows: Sequence[Row], metric: str, value: float, step: int) -> str:
     said = f"{metric} {value:.3g}{sure} (step {step})"
     if base is None:
         return said
-    said += f", base {base:.3g}: "
-    if value <= base:
-        return said + "not above it"
     clearly = value - base > 2 * math.hypot(error or 0.0, base_error or 0.0)
-    return said + ("above it" if clearly else "not clearly above it")
+    how = "not above it" if value <= base else "above it" if clearly else "not clearly above it"
+    return f"{said}, base {base:.3g}: {how}"
 
 
 def _change(rows: Sequence[Row], metric: str, width: int) -> str:

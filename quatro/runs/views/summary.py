@@ -208,11 +208,9 @@ def choose_runs(
     Raises:
         UsageError: a run never has such a status.
     """
-    for status in statuses or ():
-        if status not in STATUSES:
-            raise UsageError(
-                f"--status {status}: a run never has it{closest(status, STATUSES)}; expected {', '.join(STATUSES)}"
-            )
+    if unknown := [status for status in statuses or () if status not in STATUSES]:
+        hint = closest(unknown[0], STATUSES)
+        raise UsageError(f"--status {unknown[0]}: a run never has it{hint}; expected {', '.join(STATUSES)}")
     pattern = "*" if name is None else name.lower() if set("*?[") & set(name) else f"*{name.lower()}*"
     return [
         run
@@ -223,13 +221,10 @@ def choose_runs(
     ]
 
 
-def none_chosen(runs: Sequence[RunSummary], **given: object) -> str:
+def none_chosen(runs: Sequence[RunSummary], **given: str | list[str] | None) -> str:
     """What to say where `choose_runs` finds none of ``runs``: what was ``given``, and what there is to choose from."""
-    options = " ".join(
-        f"--{name} {value if isinstance(value, str) else ','.join(map(str, value))}"
-        for name, value in given.items()
-        if isinstance(value, str | list)
-    )
+    asked = {name: [value] if isinstance(value, str) else value for name, value in given.items()}
+    options = " ".join(f"--{name} {','.join(values)}" for name, values in asked.items() if values is not None)
     methods = sorted({run.config.method.name for run in runs if run.config is not None})
     statuses = [status for status in STATUSES if any(run.status == status for run in runs)]
     known = {"method": f"the methods are {', '.join(methods)}", "status": f"the statuses are {', '.join(statuses)}"}
@@ -259,13 +254,14 @@ def sort_runs(runs: Sequence[RunSummary], order: str) -> list[RunSummary]:
         )
 
     def value(run: RunSummary) -> Any:
-        if metric is not None:
-            return run.metrics.get(metric)
-        if order == "age":
-            return None if run.age_s is None else -run.age_s
-        if order == "best":
-            return run.best and run.best[1]
-        return run.size if order == "size" else run.step
+        match order:
+            case "age":
+                return None if run.age_s is None else -run.age_s
+            case "best":
+                return run.best and run.best[1]
+            case "size" | "step":
+                return getattr(run, order)
+        return run.metrics.get(metric or "")
 
     if order == "name":
         return list(runs)

@@ -276,7 +276,7 @@ def test_a_tracker_that_fails_is_off_after_one_warning_and_the_others_go_on(
         def close(self, *, is_failed: bool) -> None:
             sent.append(-1)
 
-    monkeypatch.setattr(trackers, "OPENERS", {"tensorboard": opener, "wandb": Works})
+    monkeypatch.setattr(trackers, "TRACKERS", {"tensorboard": opener, "wandb": Works})
     with caplog.at_level(logging.WARNING, logger="quatro"):
         track(tmp_path / "run", range(1, 5), "tracking.tensorboard=true", "tracking.wandb=offline")
     (warning,) = [record.getMessage() for record in caplog.records]
@@ -305,7 +305,7 @@ def test_a_run_that_failed_says_so_to_its_trackers(tmp_path: Path, monkeypatch: 
         def close(self, *, is_failed: bool) -> None:
             closed.append(is_failed)
 
-    monkeypatch.setattr(trackers, "OPENERS", {"tensorboard": Tracker})
+    monkeypatch.setattr(trackers, "TRACKERS", {"tensorboard": Tracker})
     config = load_config("quickstart", overrides=["tracking.tensorboard=true"])
     with RunDir.create(tmp_path / "run", config) as run:
         for divisor in (0, 1):
