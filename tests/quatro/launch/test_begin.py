@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from transformers import PreTrainedTokenizerBase
-from typer.testing import CliRunner
 
 from quatro.config import load_config
 from quatro.launch import begin
 from quatro.rollout import prompts
 from quatro.tasks import codegrammar, countdown
-from quatro_cli.app import app
+from tests.kit import quatro, read_rows, says, settings, write_rows
 
 REWARD = """
 with open("imported.txt", "a") as file:
@@ -36,28 +34,26 @@ def arguments(tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "own.py").write_text(REWARD, encoding="utf-8")
     for name, numbers in (("prompts", "1 2 3"), ("benchmark", "4 5 6")):
         rows = [{"id": str(i), "problem": f"{numbers} {i} = 6", "answer": "6"} for i in range(4)]
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    settings = [f"model={tiny_folder}", "reward=own:flat", "data.prompts=prompts.jsonl", "data.template=plain"]
-    settings += ["eval.every=1", "eval.benchmark=benchmark.jsonl", "eval.n=1", "steps=1", "prompts_per_step=4"]
-    settings += ["minibatch_prompts=2", "rollouts_per_prompt=2", "inner_updates=1", "threads=1"]
-    return ["train", "quickstart", "-o", "run", *(part for one in settings for part in ("-s", one))]
+        write_rows(tmp_path / f"{name}.jsonl", rows)
+    small = [f"model={tiny_folder}", "reward=own:flat", "data.prompts=prompts.jsonl", "data.template=plain"]
+    small += ["eval.every=1", "eval.benchmark=benchmark.jsonl", "eval.n=1", "steps=1", "prompts_per_step=4"]
+    small += ["minibatch_prompts=2", "rollouts_per_prompt=2", "inner_updates=1", "threads=1"]
+    return ["train", "quickstart", "-o", "run", *settings(*small)]
 
 
 @pytest.mark.parametrize("more", [["--dry-run"], []])
 def test_a_reward_is_imported_once(arguments, tmp_path, monkeypatch, more):
     monkeypatch.setattr("os.cpu_count", lambda: 1)  # one process judges, and another would import it too
-    done = CliRunner().invoke(app, [*arguments, *more])
-    assert done.exit_code == 0, done.output
+    quatro(*arguments, *more)
     assert (tmp_path / "imported.txt").read_text(encoding="utf-8") == "once\n"
 
 
-SCALED = ["-s", "reward=own:scaled", "-s", "reward.options.names=[a, b]", "-s", "reward.timeout_s=60"]
+SCALED = settings("reward=own:scaled", "reward.options.names=[a, b]", "reward.timeout_s=60")
 
 
 def test_a_function_gets_its_options(arguments, tmp_path):
-    done = CliRunner().invoke(app, [*arguments, *SCALED, "-s", "reward.options.scale=0.25"])
-    assert done.exit_code == 0, done.output
-    (row,) = map(json.loads, (tmp_path / "run/metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    quatro(*arguments, *SCALED, *settings("reward.options.scale=0.25"))
+    (row,) = read_rows(tmp_path / "run/metrics.jsonl")
     assert row["reward/mean"] == 0.5
     written = (tmp_path / "run/config.yaml").read_text(encoding="utf-8")
     assert "reward:\n  name: own:scaled\n  options:\n    names: [a, b]\n    scale: 0.25\n  timeout_s: 60.0\n" in written
@@ -65,22 +61,16 @@ def test_a_function_gets_its_options(arguments, tmp_path):
 
 @pytest.mark.parametrize("more", [["--dry-run"], []])
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("options", "named"),
     [
-        ([], "missing a required argument: 'scale'"),
-        (["-s", "reward.options.scale=1", "-s", "reward.options.bonus=1"], "unexpected keyword argument 'bonus'"),
-        (
-            ["-s", "reward.options.scale=1", "-s", "reward.options.answer=1"],
-            "reward.options has answer, which every rollout has",
-        ),
+        ([], ["scale", "(prompt, completion, answer, scale, *, names=())"]),
+        (["scale=1", "bonus=1"], ["bonus", "(prompt, completion, answer, scale, *, names=())"]),
+        (["scale=1", "answer=1"], ["reward.options", "answer"]),
     ],
 )
-def test_options_that_a_function_does_not_take_are_refused_at_the_start(arguments, tmp_path, settings, says, more):
-    done = CliRunner().invoke(app, [*arguments, *SCALED, *settings, *more])
-    assert done.exit_code == 2, done.output
-    assert says in done.stderr
-    if "answer" not in says:
-        assert "its parameters are (prompt, completion, answer, scale, *, names=())" in " ".join(done.stderr.split())
+def test_options_that_a_function_does_not_take_are_refused_at_the_start(arguments, tmp_path, options, named, more):
+    words = settings(*(f"reward.options.{option}" for option in options))
+    says(quatro(*arguments, *SCALED, *words, *more, code=2), *named)
     assert not (tmp_path / "run").exists()
 
 
@@ -100,8 +90,7 @@ def test_prompts_are_tokenised_once_and_benchmarks_read_once(arguments, monkeypa
     for module in (prompts, begin):
         monkeypatch.setattr(module, "load_problems", counted_load)
     monkeypatch.setattr(PreTrainedTokenizerBase, "__call__", counted_tokenise)
-    done = CliRunner().invoke(app, [*arguments, *more])
-    assert done.exit_code == 0, done.output
+    quatro(*arguments, *more)
     assert read == {"prompts.jsonl": 1, "benchmark.jsonl": 1}
     assert len(tokenised) == 8
     assert set(tokenised.values()) == {1}
