@@ -19,8 +19,7 @@ from evals.files.whole import fsync_directory, naming, write_text
 from evals.results.document import Result, read_result
 from quatro.config import Config
 from quatro.export.model_card import Facts, model_card
-from quatro.policy.adapters import ADAPTER_CONFIG, base_of
-from quatro.policy.digest import check_model
+from quatro.policy.model_files import ADAPTER_CONFIG, base_of, check_model
 from quatro.runs import checkpoint
 from quatro.runs.directory import INSIDE, require_run
 from quatro.runs.identity import load_from, read_config

@@ -14,12 +14,11 @@ from quatro.launch.begin import Prepared
 from quatro.launch.health import prompt_warnings
 from quatro.loop.position import Parts
 from quatro.policy import embedded, lora
-from quatro.policy.adapters import base_of
 from quatro.policy.base import Policy
-from quatro.policy.digest import model_digest
 from quatro.policy.facts import context_limit
 from quatro.policy.kinds import PolicyKind
 from quatro.policy.loading import load_model, load_tokenizer
+from quatro.policy.model_files import base_of, model_digest
 from quatro.processes.stop import StopCheck, StopRequest
 from quatro.processes.world import World
 from quatro.registry import ENGINES, POLICIES

@@ -25,8 +25,7 @@ from quatro.config.lasting import MAY_CHANGE, may_change
 from quatro.config.packages import require
 from quatro.methods.absent import AbsentMethod
 from quatro.policy import embedded
-from quatro.policy.adapters import base_of
-from quatro.policy.model_files import require_model
+from quatro.policy.model_files import base_of, require_model
 from quatro.processes.launcher import Launch, torchrun_options
 from quatro.registry import ENGINES, POLICIES
 from quatro.rewards import Reward, RewardConfig, check_prompts, make_reward

@@ -19,10 +19,10 @@ from quatro.config import Config, config_to_yaml, load_config
 from quatro.launch.begin import Prepared
 from quatro.launch.health import prompt_warnings, startup_warnings
 from quatro.launch.memory import Estimate, Fit, Memory
-from quatro.policy.adapters import base_of
 from quatro.policy.device import free_bytes, total_bytes
 from quatro.policy.embedded import make_model, make_tokenizer
 from quatro.policy.local import LocalPolicy, save_folder
+from quatro.policy.model_files import base_of
 from quatro.registry import ENGINES, POLICIES
 from quatro.rewards import Grade
 from quatro.rollout.engine import Engine, Recipe

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 
 from evals.errors import MissingError, UsageError
 from evals.files.lock import lock_file
-from quatro.policy.lean import import_generation
 from quatro.tasks import characters, codegrammar, countdown
 from quatro.tasks.warm_start import EOS, EOS_ID, PAD, PAD_ID, UNKNOWN, Vocabulary, WarmStart
 
@@ -135,6 +134,8 @@ def train(recipe: WarmStart, folder: Path, *, progress: WarmStartProgress | None
 
 def make_model(recipe: WarmStart) -> Qwen2ForCausalLM:
     """The untrained architecture, initialised from torch's global generator."""
+    from quatro.policy.loading import import_generation
+
     import_generation()
     from transformers import Qwen2Config, Qwen2ForCausalLM
 

@@ -5,18 +5,28 @@ from __future__ import annotations
 import copy
 import logging
 import re
+import sys
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from evals.errors import DataError, MissingError
 from evals.files.strict_json import read_document
 from evals.text import visible
-from quatro.policy.adapters import ADAPTER_CONFIG, base_of, changed_by
 from quatro.policy.facts import cast_weights
-from quatro.policy.lean import import_generation
-from quatro.policy.model_files import TOKENIZER_FILES, WEIGHT_FILES, place_of, require_files, require_peft, wanted_by
+from quatro.policy.model_files import (
+    ADAPTER_CONFIG,
+    TOKENIZER_FILES,
+    WEIGHT_FILES,
+    base_of,
+    changed_by,
+    place_of,
+    require_files,
+    require_peft,
+    wanted_by,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -32,6 +42,26 @@ GENERATION_CONFIG = "generation_config.json"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 T = TypeVar("T")
+
+
+def import_generation() -> None:
+    """Imports transformers' generation and loss code as if scikit-learn and scipy were not installed.
+
+    They, and pandas, would make every start more than a second longer, and only the adaptive threshold of assisted
+    decoding and the losses of object detection use them. Call this before a model class or `AutoTokenizer` is imported.
+    """
+    is_imported = "transformers.generation.candidate_generator" in sys.modules
+    if is_imported or find_spec("torch") is None:  # without torch there are tokenizers only
+        return
+    import transformers.utils
+
+    known = transformers.utils.is_sklearn_available, transformers.utils.is_scipy_available
+    transformers.utils.is_sklearn_available = transformers.utils.is_scipy_available = lambda: False
+    try:
+        import transformers.generation.candidate_generator
+        import transformers.loss.loss_utils
+    finally:
+        transformers.utils.is_sklearn_available, transformers.utils.is_scipy_available = known
 
 
 def load_model_config(name: str) -> PreTrainedConfig:

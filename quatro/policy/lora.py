@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from evals.errors import DataError, DivergedError, UsageError
-from quatro.policy.adapters import ADAPTER_CONFIG
 from quatro.policy.facts import cast_weights
+from quatro.policy.model_files import ADAPTER_CONFIG
 
 if TYPE_CHECKING:
     from quatro.config.blocks import LoraConfig

@@ -1,18 +1,32 @@
-"""Where the files of a model are: in a folder, in that of an adapter's base, or on the Hub. It loads nothing."""
+"""The files of a model: in a folder, in that of an adapter's base, or on the Hub. It loads nothing, not even torch.
+
+First what a model or tokenizer needs (`require_model`, `check_model`), then adapters in peft's format and the models
+that they change, digests, and what is told from a file's kind, size and header alone.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from evals.errors import MissingError
+from evals.errors import DataError, MissingError, UsageError
+from evals.files.strict_json import read_document, shown
 from quatro.config import packages
-from quatro.policy.adapters import ADAPTER_CONFIG, base_of, changed_by, may_be_hub_id
-from quatro.policy.whole_weights import refuse_incomplete, refuse_strange
 
+ADAPTER_CONFIG = "adapter_config.json"  # a folder with this file is an adapter of the model that the file names
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "pytorch_model*.bin.index.json")
+_INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
+_MOST_HEADER_BYTES = 10 * 10**6  # models of thousands of tensors have less than one
+_MOST_TEXT_BYTES = 256 * 2**20  # the largest tokenizers have a tenth
+_TEXTS = (".json", ".jinja", ".txt", ".model")
+_FOLDERS = ("", "additional_chat_templates")
 
 
 def require_model(name: str) -> None:
@@ -126,3 +140,207 @@ def wanted_by(name: str, base: str) -> Iterator[None]:
         raise MissingError(
             f"{error}; {base} is the model of the adapter {name}: {Path(name, ADAPTER_CONFIG)}"
         ) from error
+
+
+def check_model(name: str, *, trained_on: str | None = None) -> None:
+    """Whether a model can be loaded, as far as that shows without torch.
+
+    ``trained_on`` is the digest of the model that an adapter was trained on.
+
+    Raises:
+        MissingError, DataError, UsageError: what `require_model` raises.
+        DataError: the model below the adapter is another one now.
+    """
+    require_model(name)
+    below = adapter_chain(name)[1:]
+    if below and trained_on is not None and trained_on != (now := model_digest(below[0])):
+        raise DataError(
+            f"the model {below[0]} changed since the run began (digest {trained_on}, now {now}), and the adapter in "
+            f"{name} fits the old one only; put it back"
+        )
+
+
+def base_of(name: str) -> str:
+    """The model below all adapters, as a folder or Hub id; ``name`` itself if it is no adapter.
+
+    Raises:
+        As `adapter_chain`.
+    """
+    return adapter_chain(name)[-1]
+
+
+def adapter_chain(name: str) -> list[str]:
+    """``name``, then what it changes if it is an adapter, and so on down to the model at the end.
+
+    Raises:
+        MissingError: that model is not on this machine.
+        DataError: a folder is unreadable, or does not say which model it changes, or they change one another.
+        UsageError: an adapter that is on the Hub, and not in a folder.
+    """
+    chain = [name]
+    while (changed := changed_by(chain[-1])) is not None:
+        is_circle = os.path.realpath(changed) in map(os.path.realpath, chain)
+        chain.append(changed)
+        if is_circle:
+            raise DataError(
+                f"adapters that change one another in a circle: {' -> '.join(chain)}; name the model they were made "
+                f'for as "base_model_name_or_path" in the {ADAPTER_CONFIG} of one of them'
+            )
+    return chain
+
+
+def changed_by(name: str) -> str | None:
+    """The model that the adapter in the folder ``name`` changes, which may be an adapter too; None if it is none."""
+    file = Path(name) / ADAPTER_CONFIG
+    try:
+        is_adapter = file.is_file()
+    except (OSError, ValueError):  # a name no file system takes
+        return None
+    refuse_strange(Path(name))
+    if not is_adapter:
+        _refuse_adapter_on_hub(name)
+        return None
+    try:
+        changed = read_document(file, allow_non_finite=True).get("base_model_name_or_path")
+    except DataError as error:
+        raise DataError(f"{error}; copy the adapter again") from error
+    if not isinstance(changed, str) or not changed:
+        raise DataError(f'{file} does not say which model it changes; name it as "base_model_name_or_path"')
+    from quatro.policy.embedded import resolve_model
+
+    base = resolve_model(changed)
+    own = Path(name).resolve()
+    # An adapter that was copied together with its model names it from where both lie.
+    for place in (Path(), own, own.parent):
+        if os.path.exists(place / base):
+            return str(place / base)
+    if not may_be_hub_id(base):
+        # A checkpoint's files are under a manifest: no line of them can be changed.
+        is_free = not (Path(name).parent / "manifest.json").exists()
+        advice = (
+            f', or name it as "base_model_name_or_path" in {file}' if is_free else f" (`ln -s NEW {changed}` will do)"
+        )
+        raise MissingError(
+            f"{name} is an adapter of the model {changed}, which is neither here nor beside the adapter; put that "
+            f"folder back{advice}"
+        )
+    return base
+
+
+def _refuse_adapter_on_hub(name: str) -> None:
+    if os.path.exists(name) or not may_be_hub_id(name):
+        return
+    from huggingface_hub import try_to_load_from_cache
+
+    if isinstance(try_to_load_from_cache(name, ADAPTER_CONFIG), str):
+        raise UsageError(
+            f"{name} on the Hub is an adapter; run hf download {name} --local-dir FOLDER, and give that folder"
+        )
+
+
+def may_be_hub_id(name: str) -> bool:
+    """Whether ``name`` has the form of an id on the Hub."""
+    return len(name) <= 96 and re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", name, re.ASCII) is not None
+
+
+def model_digest(name: str) -> str:
+    """The digest of a folder or Hub id; that of an adapter covers all models below it.
+
+    Raises:
+        MissingError: the model that an adapter changes is not on this machine.
+        DataError: an adapter's folder is unreadable.
+    """
+    digests = [_folder_digest(Path(part)) if Path(part).is_dir() else _hub_digest(part) for part in adapter_chain(name)]
+    return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()[:16]
+
+
+def _hub_digest(name: str) -> str:
+    """``NAME@COMMIT``; NAME alone while nothing of it is in the cache."""
+    from huggingface_hub import try_to_load_from_cache
+
+    file = try_to_load_from_cache(name, "config.json")  # .../snapshots/COMMIT/config.json
+    return f"{name}@{Path(file).parent.name}" if isinstance(file, str) else name
+
+
+def _folder_digest(model_folder: Path) -> str:
+    """The digest of the sizes of all files, of small files, and of both ends of large files."""
+    digest = hashlib.sha256()
+    end_bytes = 2**20
+    for path in sorted(model_folder.glob("*")):
+        if path.suffix not in (".json", ".safetensors", ".bin"):
+            continue
+        size = path.stat().st_size
+        digest.update(f"{path.name}:{size}\n".encode())
+        with path.open("rb") as file:
+            digest.update(file.read(end_bytes))
+            if size > end_bytes:
+                file.seek(max(end_bytes, size - end_bytes))
+                digest.update(file.read(end_bytes))
+    return digest.hexdigest()[:16]
+
+
+def refuse_strange(folder: Path) -> None:
+    """Refuse a folder with a pipe, a device or a socket in it, which may keep a reader for ever, or an endless text.
+
+    Links may lead anywhere, as those of the Hub's cache do.
+
+    Raises:
+        DataError: names the file.
+    """
+    for path in (path for below in _FOLDERS for path in (folder / below).glob("*")):
+        try:
+            found = path.stat()
+        except OSError:  # a link to nowhere is a file that is missing
+            continue
+        if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+            raise DataError(f"{path} is a pipe, a device or a socket, expected a file; copy the model again without it")
+        if path.suffix in _TEXTS and found.st_size > _MOST_TEXT_BYTES:
+            raise DataError(
+                f"{path} has {found.st_size:,} bytes, expected {_MOST_TEXT_BYTES:,} at most; copy the model again"
+            )
+
+
+def refuse_incomplete(folder: Path) -> None:
+    """Refuse safetensors weights of ``folder`` of which a file is missing, elsewhere or cut off, in milliseconds.
+
+    Raises:
+        DataError: names the file.
+    """
+    index = folder / _INDEX
+    if index.is_file():
+        named = read_document(index).get("weight_map")
+        if not isinstance(named, dict) or not all(isinstance(name, str) for name in named.values()):
+            raise DataError(f"{index}: weight_map is no list of tensors and their files; copy the file again")
+        names = sorted(set(named.values()))
+        for name in names:
+            if Path(name).is_absolute() or ".." in Path(name).parts:
+                raise DataError(f"{index} names {shown(name)}, which is not in its folder; copy the model again")
+        files = [folder / name for name in names]
+    else:
+        files = [folder / _SINGLE] if (folder / _SINGLE).is_file() else []
+    for file in files:
+        if not file.is_file():
+            raise DataError(f"{file} is missing, and {_INDEX} names it; copy or download the complete model")
+        expected, found = _bytes_by_header(file), file.stat().st_size
+        if found != expected:
+            raise DataError(
+                f"{file} has {found} bytes, and by its header {expected}: it was cut off, or is still being copied"
+            )
+
+
+def _bytes_by_header(file: Path) -> int:
+    """The size that the file says that it has: 8 bytes with the header's length, the header, the tensors."""
+    with file.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        if length > _MOST_HEADER_BYTES:
+            raise DataError(
+                f"{file} is no safetensors file: its first 8 bytes say that its header has {length:,} bytes, expected "
+                f"{_MOST_HEADER_BYTES:,} at most; copy it again"
+            )
+        content = stream.read(length)
+    try:
+        header = json.loads(content) if length else {}
+        ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+        return 8 + length + max(ends, default=0)
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
+        raise DataError(f"{file} is no safetensors file: its header cannot be read; copy it again") from error

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from evals.errors import MissingError, UsageError
 from evals.files.own_code import is_own
-from quatro.policy.digest import model_digest
 from quatro.policy.embedded import resolve_model
+from quatro.policy.model_files import model_digest
 from quatro.registry import ENGINES
 from quatro.rollout.engine import EngineKind, Recipe
 from quatro.rollout.prompts import to_prompts, unused_chat_template
@@ -176,9 +176,9 @@ def _whole_model(recipe: Recipe) -> Iterator[Recipe]:
     """
     import torch
 
-    from quatro.policy.adapters import base_of
     from quatro.policy.loading import load_model, load_tokenizer
     from quatro.policy.local import save_folder
+    from quatro.policy.model_files import base_of
 
     if ENGINES[recipe.engine].takes_adapters or base_of(recipe.weights) == recipe.weights:
         yield recipe

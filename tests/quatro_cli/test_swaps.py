@@ -21,7 +21,7 @@ from evals.errors import DataError
 from evals.files.strict_json import read_document
 from quatro.config import Config, load_config
 from quatro.launch.begin import begin_with_weights
-from quatro.policy.digest import model_digest
+from quatro.policy.model_files import model_digest
 from quatro_cli.app import app
 
 pytest.importorskip("torch")

@@ -8,7 +8,7 @@ import pytest
 
 from evals.errors import DataError, UsageError
 from quatro.launch.saving import refuse_other_inputs
-from quatro.policy.digest import model_digest
+from quatro.policy.model_files import model_digest
 from quatro.sample.settings import SampleSettings, Source, claim_folder
 from quatro.types import Sampling
 
