@@ -73,6 +73,35 @@ def test_a_line_of_a_run_has_its_age_and_its_size_on_disk(runs: Path) -> None:
     assert document["size_bytes"] - (5 << 20) == pytest.approx(4000, abs=4000)
 
 
+def test_each_field_of_a_runs_document_is_that_of_its_file(tmp_path: Path) -> None:
+    """All numbers and times differ, so none can stand for another."""
+    rows = [{"eval/pass@1": value, "reward/mean": value / 2} for value in (0.25, 0.75, 0.5)]
+    settings = ("steps=9", "eval.every=1", "eval.benchmark=countdown")
+    run = make_run(tmp_path / "run", *rows, settings=settings, status="interrupted")
+    add_checkpoints(run, 2)
+    status = json.loads((run / "status.json").read_text(encoding="utf-8"))
+    status |= {"started": "2026-01-02T03:04:05+00:00", "updated": "2026-02-03T04:05:06+00:00", "reason": "SIGTERM"}
+    (run / "status.json").write_text(json.dumps(status), encoding="utf-8")
+    (run / "environment.json").write_text('{"prompts": 70, "prompts_left_out": 4}', encoding="utf-8")
+    (document,) = json.loads(quatro("runs", "list", run, "--json").stdout)["runs"]
+    assert document.pop("config") == load_config("quickstart", overrides=settings).model_dump(mode="json")
+    assert document.pop("size_bytes") == sum(file.lstat().st_size for file in run.rglob("*") if file.is_file())
+    assert document == {
+        "schema": 1,
+        "run": str(run),
+        "status": "interrupted",
+        "reason": "SIGTERM",
+        "step": 3,
+        "steps": 9,
+        "prompts": {"count": 70, "skipped": 4},
+        "started": "2026-01-02T03:04:05+00:00",
+        "updated": "2026-02-03T04:05:06+00:00",
+        "checkpoints": [1, 2],
+        "best": {"metric": "eval/pass@1", "value": 0.75, "step": 2},
+        "metrics": {"step": 3.0, **rows[2]},
+    }
+
+
 def test_a_run_says_on_how_many_of_all_responses_its_reward_failed(runs: Path) -> None:
     assert "reward failures" not in quatro("runs", "show", "runs/a").stdout
     failures = [{"reward/errors": 2.0, "reward/timeouts": 1.0}, {"reward/errors": 0.0}, {"reward/errors": 4.0}]

@@ -24,6 +24,16 @@ def test_a_unit_has_one_name_however_it_is_written(texts: list[str], name: str) 
     assert {unit_name(text) for text in texts} == {name}
 
 
+@pytest.mark.parametrize("text", ["{} m", "m^{}", "meters {}"])
+def test_a_power_is_the_same_in_words_and_in_digits(text: str) -> None:
+    """Each word against each power: it is one of them and no other."""
+    if text == "{} m":
+        words = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
+    else:
+        words = {"2": 2, "3": 3} if text == "m^{}" else {"squared": 2, "cubed": 3}
+    assert {word: unit_name(text.format(word)) for word in words} == {word: f"m{n}" for word, n in words.items()}
+
+
 @pytest.mark.parametrize(
     ("text", "value", "unit"),
     [

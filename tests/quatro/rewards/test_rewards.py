@@ -14,6 +14,7 @@ from evals.benchmarks.gym.library import Reference
 from evals.benchmarks.gym.scoring import Score
 from evals.errors import DataError, DivergedError, QuatroError, UsageError
 from quatro.rewards import Reward, make_reward
+from quatro.rewards.base import too_many_failed
 from quatro.types import FinishReason, Prompt, Rollout
 
 
@@ -177,6 +178,14 @@ def test_a_function_that_mostly_fails_stops_even_then(functions: Callable[..., R
     said = r"failed on 16 of 20 rollouts \(16 raised.*half(?s:.*)KeyError(?s:.*)the response: 'raise'"
     with pytest.raises(QuatroError, match=said):
         score_texts(functions("by_text", on_error="zero"), *["raise"] * 16, *"abcd")
+
+
+@pytest.mark.parametrize(
+    ("num_failed", "num_rollouts", "ends"),
+    [(15, 15, False), (16, 16, True), (16, 32, True), (16, 33, False), (19, 40, False), (20, 40, True), (0, 40, False)],
+)
+def test_a_run_ends_where_half_of_the_rollouts_fail_and_at_least_16(num_failed, num_rollouts, ends) -> None:
+    assert too_many_failed(num_failed, num_rollouts) is ends
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-1e+308"])

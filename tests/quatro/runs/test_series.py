@@ -51,6 +51,25 @@ def test_seeds_of_one_setting_are_together_and_the_rest_apart(make_run):
     assert found.settings[-1].advantages == ()
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *("steps=7", "threads=3", "processes=2", "device=cuda", "save_rollouts=false", "checkpoint.every=1"),
+        *("microbatch_tokens=99", "rollout.rows_at_once=9", "rollout.cache_tokens=999", "checkpoint.keep.last=5"),
+        *("rollout.gpu_memory_utilization=0.3", "audit=false", "audit.prompts=2", "eval.temperature=0.5", "eval.n=3"),
+    ],
+)
+def test_what_changes_no_step_of_a_run_keeps_no_seeds_apart(make_run, setting):
+    found = read_settings([make_run("a", "seed=0"), make_run("b", "seed=1", setting)])
+    assert [len(one.runs) for one in found.settings] == [2]
+
+
+@pytest.mark.parametrize("setting", ["kl.beta=0.5", "rollout.temperature=0.9", "reward=format", "dtype=bfloat16"])
+def test_what_changes_steps_keeps_runs_apart(make_run, setting):
+    found = read_settings([make_run("a", "seed=0"), make_run("b", "seed=1", setting)])
+    assert [len(one.runs) for one in found.settings] == [1, 1]
+
+
 def test_other_keys_keep_runs_apart_and_are_named(make_run):
     runs = [
         make_run("a", "minibatch_prompts=8", method="gspo"),
