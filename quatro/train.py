@@ -17,7 +17,6 @@ from quatro.loop.metrics import iteration_metrics, rollout_records
 from quatro.loop.old_logp import old_logp
 from quatro.loop.position import Iteration, Parts, Position
 from quatro.loop.progress import InnerProgress
-from quatro.methods.scheduled import method_at
 from quatro.processes.stop import Stopped, StopRequest
 from quatro.processes.world import World
 from quatro.runs.directory import RunDir
@@ -70,7 +69,7 @@ def iteration(position: Position, parts: Parts, evaluation: Evaluation, run: Run
         Stopped: a stop was requested; the caller saves ``position`` as it is.
     """
     config, policy, learner, phase = parts.config, parts.policy, position.learner, parts.stopwatch.phase
-    step, method = position.step + 1, method_at(config.method, position.carried)
+    step, method = position.step + 1, config.method.at(position.carried)
     if position.iteration is None:  # o_i ~ pi_old(. | q), R(o_i | q)
         learnt, drawn = draw(step, parts)
         position.iteration = Iteration(step, learnt, drawn, policy.lr)

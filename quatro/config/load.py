@@ -25,8 +25,9 @@ from quatro.config.sources import find_config, forget, inner_keys, read_layers, 
 from quatro.config.yaml_reader import parse_value
 from quatro.config.yaml_writer import scalar_text, to_yaml
 from quatro.methods import METHODS
-from quatro.methods.absent import AbsentMethod
+from quatro.methods.base import AbsentMethod
 from quatro.rewards.settings import DEFAULT_REWARD, RewardConfig, reward_class
+from quatro.types import Needs
 
 
 @dataclass(frozen=True)
@@ -284,7 +285,7 @@ def _with_options(problem: Mapping[str, Any], raw: Mapping[str, Any]) -> dict[st
 
 
 OF_PAPER = "preset paper"
-_STAND_IN = SimpleNamespace(advantages=None, loss=None)
+_STAND_IN = SimpleNamespace(advantages=None, loss=None, kl_radius=1.0, needs=Needs())
 
 
 def _origins(

@@ -37,7 +37,6 @@ from quatro.config.blocks import (
 from quatro.config.sizes import CPU_SIZES, Sizes
 from quatro.methods import METHODS
 from quatro.methods.base import Method as MethodBase
-from quatro.methods.scheduled import needs_audit
 from quatro.registry import ENGINES, POLICIES
 from quatro.rewards.settings import RewardConfig, reward_block
 from quatro.tasks.characters import FORMS
@@ -227,7 +226,8 @@ class Config(Block):
     @model_validator(mode="before")
     @classmethod
     def _steering_audits_all(cls, data: Any) -> Any:
-        if isinstance(data, Mapping) and "audit" not in data and needs_audit(data.get("method")):
+        method = data.get("method") if isinstance(data, Mapping) else None
+        if isinstance(method, MethodBase) and method.needs.realised_kl and "audit" not in data:
             return {**data, "audit": {"prompts": "all"}}
         return data
 
@@ -291,7 +291,7 @@ def _check_schedule(config: Config) -> Problems:
 
 
 def _check_needs(config: Config) -> Problems:
-    needs = getattr(config.method, "needs", None) or Needs()
+    needs: Needs = config.method.needs
     limit = config.rollout.max_new_tokens
     if needs.overlong_buffer is not None and needs.overlong_buffer > limit:
         found = needs.overlong_buffer
@@ -302,7 +302,7 @@ def _check_needs(config: Config) -> Problems:
 
 
 def _check_radius(config: Config) -> Problems:
-    if config.inner_updates == "auto" and getattr(config.method, "kl_radius", 1.0) is None:
+    if config.inner_updates == "auto" and config.method.kl_radius is None:
         yield (
             "inner_updates",
             (
@@ -310,7 +310,7 @@ def _check_radius(config: Config) -> Problems:
                 "the passes; use -m quatro, or set inner_updates to 1"
             ),
         )
-    if needs_audit(config.method) and config.audit.prompts != "all":
+    if config.method.needs.realised_kl and config.audit.prompts != "all":
         yield "audit.prompts", f"found {config.audit.prompts}, expected all: the method steers by the realised KL"
 
 

@@ -23,7 +23,7 @@ from evals.training_metrics import EVALUATED
 from quatro.config import Config, diff_configs, load_config, with_absolute_paths
 from quatro.config.lasting import MAY_CHANGE, may_change
 from quatro.config.packages import require
-from quatro.methods.absent import AbsentMethod
+from quatro.methods.base import AbsentMethod
 from quatro.policy import embedded
 from quatro.policy.model_files import base_of, require_model
 from quatro.processes.launcher import Launch, torchrun_options

@@ -14,7 +14,6 @@ from evals.grading.thinking import THOUGHT
 from evals.training_metrics import EVALUATED
 from quatro.config import Config
 from quatro.config.errors import closest
-from quatro.methods.scheduled import min_kl_radius
 from quatro.registry import ENGINES
 from quatro.runs.directory import step_name
 from quatro.runs.views.rollouts import failures_text, num_drawn, num_failures
@@ -177,7 +176,7 @@ def problems(metrics: Mapping[str, float], config: Config) -> Iterator[tuple[str
             "lower optimizer.lr or inner_updates"
         )
         yield "ess", message
-    noise, radius = metrics["log_ratio/before_max"], min_kl_radius(config.method)
+    noise, radius = metrics["log_ratio/before_max"], config.method.min_kl_radius
     if noise > min(MAX_NOISE, math.inf if radius is None else MAX_NOISE_SHARE * math.sqrt(2.0 * radius)):
         message = (
             f"before any update, sequence log-probabilities differ by up to {noise:.2g} nats from those of pi_old. "

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from quatro.config import Config
 from quatro.loop.trust_region import sequence_log_ratio
-from quatro.methods.scheduled import min_kl_radius
 from quatro.policy.base import Policy
 from quatro.policy.rows import Rows
 from quatro.processes.world import World
@@ -48,7 +47,7 @@ def old_logp(rows: Rows, source: Source | None, config: Config, policy: Policy) 
         return "recompute", logp_BT
     is_known_BT = batch.mask_BT & logp_BT.isfinite()
     gap = world.gather(sequence_log_ratio(logp_BT, engine_logp_BT, is_known_BT)).abs().max().item()
-    allowed = 1e-3 * math.sqrt(2.0 * (min_kl_radius(config.method) or 0.01))
+    allowed = 1e-3 * math.sqrt(2.0 * (config.method.min_kl_radius or 0.01))
     is_close = gap < allowed
     logger.info(
         "log pi_old comes from the %s: sampler and trainer differ by at most %.1e nats per sequence (allowed: %.1e)",

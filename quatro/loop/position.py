@@ -24,7 +24,6 @@ from quatro.loop.kl_budget import BudgetState
 from quatro.loop.old_logp import Source
 from quatro.loop.progress import InnerProgress
 from quatro.loop.timing import Stopwatch
-from quatro.methods.scheduled import carry
 from quatro.policy.base import Policy, below
 from quatro.processes.stop import StopCheck
 from quatro.rewards import Grade, Reward
@@ -245,7 +244,7 @@ class Position:
 
     def finish(self, metrics: Mapping[str, float], config: Config) -> None:
         """The iteration under way is finished; what later ones need of its ``metrics`` is carried on."""
-        carried = {**carry(config.method, self.carried, metrics), **bests(config, self.carried, metrics)}
+        carried = {**config.method.carry(self.carried, metrics), **bests(config, self.carried, metrics)}
         self.step, self.carried, self.iteration = self.step + 1, carried, None
 
     def is_over(self, config: Config) -> bool:

@@ -7,6 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from pydantic import PrivateAttr
+
+from evals.errors import UsageError
 from quatro.types import Block, Needs
 
 if TYPE_CHECKING:
@@ -35,9 +38,25 @@ class Method(Block, ABC):
         return None
 
     @property
+    def min_kl_radius(self) -> float | None:
+        """The smallest radius in nats that `at` may put in force."""
+        return self.kl_radius
+
+    @property
     def needs(self) -> Needs:
         """What the method asks of the loop; by default nothing."""
         return Needs()
+
+    def at(self, carried: Mapping[str, float]) -> Method:
+        """The method in force in an iteration; ``carried`` is what `carry` returned for the one before, if any."""
+        return self
+
+    def carry(self, carried: Mapping[str, float], metrics: Mapping[str, float]) -> Mapping[str, float]:
+        """The finite numbers that the next iteration is given, made of ``carried`` and the metrics of this one.
+
+        They are part of a checkpoint. The loop asks the configured method, not the one in force.
+        """
+        return {}
 
     @abstractmethod
     def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:
@@ -50,3 +69,34 @@ class Method(Block, ABC):
     @abstractmethod
     def loss(self, logp_BT: Tensor, batch: Batch) -> Loss:
         """Loss terms of some rows; the trainer divides each by its weight over the whole minibatch."""
+
+
+class AbsentMethod(Method, extra="allow"):
+    """Stands for a method of the user's own in a run that is read where its module is not.
+
+    It has the keys of the block as they stand, unchecked; it can be looked at and cannot train.
+    """
+
+    _reason: str = PrivateAttr("")
+
+    @classmethod
+    def of(cls, block: dict[str, Any], reason: str) -> AbsentMethod:
+        found = cls.model_validate(block)
+        found._reason = reason
+        return found
+
+    @property
+    def kl_radius(self) -> float | None:
+        """`delta`, if the block has one."""
+        delta = (self.model_extra or {}).get("delta")
+        return delta if isinstance(delta, float) else None
+
+    def refuse(self) -> UsageError:
+        """The error of the import, with what to do."""
+        return UsageError(f"{self._reason}; call quatro from the folder that holds it")
+
+    def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:
+        raise self.refuse()
+
+    def loss(self, logp_BT: Tensor, batch: Batch) -> Loss:
+        raise self.refuse()

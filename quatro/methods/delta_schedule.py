@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from quatro.methods.scheduled import Scheduled
 from quatro.methods.temperature import TemperedQuatro
+from quatro.types import Needs
 
 # How far log delta moves in an iteration: +0.2 for 1 % too much entropy, -0.17 for twice the target's KL. Entropy
 # needs the strong gain: it falls slowly, hardly rises again, and its rate changes little with delta.
@@ -21,7 +21,7 @@ MAX_SHRINKAGE = 10_000.0  # without `delta_bounds`, steering may divide the conf
 Positive = Annotated[float, Field(gt=0, le=1e6)]
 
 
-class ScheduledQuatro(TemperedQuatro, Scheduled):
+class ScheduledQuatro(TemperedQuatro):
     """QUATRO with a KL radius that may change over the run; ``constant``, the default, is the paper's method."""
 
     model_config = ConfigDict(title="Quatro")
@@ -41,26 +41,15 @@ class ScheduledQuatro(TemperedQuatro, Scheduled):
         description="smallest and largest delta that steering may choose; null: delta / 10,000 and delta",
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _without_what_is_gone(cls, given: Any) -> Any:
-        """Configurations of runs before 0.1.0 hold `delta_end: null`."""
-        if isinstance(given, Mapping) and given.get("delta_end", "") is None:
-            return {key: value for key, value in given.items() if key != "delta_end"}
-        return given
-
     @model_validator(mode="after")
     def _schedule_has_what_it_reads(self) -> ScheduledQuatro:
-        schedule = self.delta_schedule
-        is_steered = schedule != "constant"
-        if schedule == "target-entropy" and self.delta_target is None:
-            raise ValueError(f"delta_schedule {schedule} needs delta_target: set method.delta_target")
-        if not is_steered and self.delta_target is not None:
-            raise ValueError("delta_schedule constant does not read delta_target: leave it out, or set delta_schedule")
-        if self.temperature == "fixed" and is_steered:
-            raise ValueError(f"temperature fixed does not read delta: leave delta_schedule {schedule} out")
-        if self.delta_bounds is not None and not is_steered:
-            raise ValueError(f"delta_schedule {schedule} does not read delta_bounds: leave it out")
+        for key in ("delta_target", "delta_bounds") if self.delta_schedule == "constant" else ():
+            if getattr(self, key) is not None:
+                raise ValueError(f"delta_schedule constant does not read {key}: leave it out, or set delta_schedule")
+        if self.delta_schedule == "target-entropy" and self.delta_target is None:
+            raise ValueError("delta_schedule target-entropy needs delta_target: set method.delta_target")
+        if self.temperature == "fixed" and self.delta_schedule != "constant":
+            raise ValueError(f"temperature fixed does not read delta: leave delta_schedule {self.delta_schedule} out")
         low, high = self._bounds
         if not low <= self.delta <= high:
             raise ValueError(f"delta_bounds must enclose delta: found [{low:g}, {high:g}] and delta {self.delta:g}")
@@ -75,8 +64,8 @@ class ScheduledQuatro(TemperedQuatro, Scheduled):
         return self.delta if self.delta_schedule == "constant" else self._bounds[0]
 
     @property
-    def needs_audit(self) -> bool:
-        return self.delta_schedule == "target-kl"
+    def needs(self) -> Needs:
+        return Needs(realised_kl=self.delta_schedule == "target-kl")
 
     def at(self, carried: Mapping[str, float]) -> ScheduledQuatro:
         """The same method with the delta that was carried here."""

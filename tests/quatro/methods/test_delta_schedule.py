@@ -11,7 +11,6 @@ from pydantic import ValidationError
 from quatro.config import config_to_yaml, load_config
 from quatro.methods import METHODS
 from quatro.methods.delta_schedule import ScheduledQuatro, steered_to_entropy, steered_to_kl
-from quatro.methods.scheduled import carry, method_at, min_kl_radius, needs_audit
 
 BOUNDS = (1e-4, 1.0)
 
@@ -69,10 +68,10 @@ def test_the_method_in_force_differs_in_its_delta_alone_and_its_dual_obeys_it():
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_by_default_the_method_in_force_is_the_one_configured_and_nothing_is_carried(name):
     method = METHODS[name]()
-    assert method_at(method, {}) is method
-    assert carry(method, {}, {}) == {}
-    assert min_kl_radius(method) == method.kl_radius
-    assert not needs_audit(method)
+    assert method.at({}) is method
+    assert method.carry({}, {}) == {}
+    assert method.min_kl_radius == method.kl_radius
+    assert not method.needs.realised_kl
 
 
 def test_without_a_target_the_realised_kl_is_steered_to_delta():
@@ -80,8 +79,8 @@ def test_without_a_target_the_realised_kl_is_steered_to_delta():
     for kl in (0.04, 0.01, 0.001):
         carried = method.carry({"delta": 0.005}, {"kl/new_old": kl})
         assert carried == same.carry({"delta": 0.005}, {"kl/new_old": kl})
-    assert min_kl_radius(method) == min_kl_radius(same) == 1e-6
-    assert needs_audit(method)
+    assert method.min_kl_radius == same.min_kl_radius == 1e-6
+    assert method.needs.realised_kl
 
 
 def test_what_is_carried_is_in_force_and_moves_on():
@@ -99,8 +98,8 @@ def test_needs_and_the_smallest_radius_follow_the_schedule():
     by_kl = ScheduledQuatro(delta_schedule="target-kl", delta_target=0.1, delta_bounds=(0.005, 0.5))
     by_entropy = ScheduledQuatro(delta_schedule="target-entropy", delta_target=0.1)
     methods = (constant, by_kl, by_entropy)
-    assert [needs_audit(one) for one in methods] == [False, True, False]
-    assert [min_kl_radius(one) for one in methods] == [0.1, 0.005, 1e-6]
+    assert [one.needs.realised_kl for one in methods] == [False, True, False]
+    assert [one.min_kl_radius for one in methods] == [0.1, 0.005, 1e-6]
 
 
 @pytest.mark.parametrize(
@@ -128,10 +127,3 @@ def test_a_steered_config_is_written_and_read_back(tmp_path):
     path.write_text(config_to_yaml(config), encoding="utf-8")
     assert load_config(path) == config
     assert config.method.delta_bounds == (0.001, 0.2)
-
-
-def test_a_configuration_that_was_written_with_an_end_of_delta_is_still_read(tmp_path):
-    path = tmp_path / "config.yaml"
-    text = config_to_yaml(load_config("quickstart"))
-    path.write_text(text.replace("  delta_schedule:", "  delta_end: null\n  delta_schedule:"), encoding="utf-8")
-    assert load_config(path) == load_config("quickstart")
