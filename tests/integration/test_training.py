@@ -27,6 +27,8 @@ from quatro.rollout.transformers import TransformersEngine
 from quatro.runs import checkpoint
 from quatro.runs.directory import RunDir
 from quatro.train import train
+from quatro.types import Sampling
+from tests.kit import write_rows
 
 
 def same_weights(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
@@ -300,6 +302,24 @@ def test_fault_11_skipping_ends_at_the_tenth_step_in_a_row(
     assert "on_nonfinite" not in str(raised.value)  # it is set
     assert [row["grad/skipped_steps"] for row in rows_of(tmp_path / "run")] == [0, 3, 4]
     assert all(value.isfinite().all() for value in weights_of(tmp_path / "run", 3).values())
+
+
+def test_the_engine_is_asked_for_what_the_configuration_says(tmp_path, settings, monkeypatch, run_training):
+    """Every field is away from its default, and those of the evaluation from those of the rollouts."""
+    asked = []
+    generate = TransformersEngine.generate
+
+    def noted(self: TransformersEngine, prompts: Any, seeds: Any, sampling: Sampling, **options: Any) -> Any:
+        asked.append((len(prompts), len(seeds[0]), sampling))
+        return generate(self, prompts, seeds, sampling, **options)
+
+    monkeypatch.setattr(TransformersEngine, "generate", noted)
+    write_rows(tmp_path / "toy.jsonl", [{"problem": "7 2", "answer": "9"}, {"problem": "7 1", "answer": "8"}])
+    rollout = ("temperature=0.9", "top_p=0.8", "top_k=40", "max_new_tokens=7", "stop=['5']")
+    evaluation = ("every=1", "benchmark=toy.jsonl", "temperature=0.7", "top_p=0.6", "n=3", "at_start=false")
+    own = [*(f"rollout.{one}" for one in rollout), *(f"eval.{one}" for one in evaluation), "steps=1"]
+    run_training(tmp_path / "run", [*settings, *own])
+    assert asked == [(4, 4, Sampling(0.9, 0.8, 40, 7, ("5",))), (2, 3, Sampling(0.7, 0.6, 0, 7, ("5",)))]
 
 
 def test_a_radius_that_cannot_act_is_announced(tmp_path, settings, caplog):
