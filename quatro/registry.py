@@ -59,7 +59,7 @@ ENGINES = LazyTable(
 )
 # Each is a `PolicyKind` of quatro/policy/kinds.py.
 POLICIES = LazyTable({"local": "quatro.policy.kinds:Local", "deepspeed": "quatro.policy.kinds:DeepSpeed"})
-# Each is a `RegisteredReward` of quatro/rewards/base.py.
+# Each is a `Reward` of quatro/rewards/base.py.
 REWARDS = LazyTable(
     {
         "math": "quatro.rewards.math:MathReward",

@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from quatro.policy.chat_template import render_chat
-from quatro.rewards.base import Grade, Groups, RegisteredReward, Scored, require_usable
+from quatro.rewards.base import Grade, Groups, Reward, Scored, pairs, regrouped, require_usable
 from quatro.rewards.settings import RewardConfig
 from quatro.types import Block, Prompt, Rollout
-
-if TYPE_CHECKING:
-    pass
 
 
 class ModelOptions(Block):
@@ -39,14 +36,10 @@ class ModelOptions(Block):
     )
 
 
-class ModelReward(RegisteredReward):
+class ModelReward(Reward):
     """The model is loaded when it first scores; each rank of several has one on its own device."""
 
     Options: ClassVar[type[Block]] = ModelOptions
-
-    @staticmethod
-    def check(prompts: Sequence[Prompt], options: Any) -> None:
-        """A model takes any prompt."""
 
     @classmethod
     def open(cls, config: RewardConfig) -> ModelReward:
@@ -73,17 +66,13 @@ class ModelReward(RegisteredReward):
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
         _, tokenizer = self._loaded
         most = self._options.max_tokens
-        texts = [
-            self._text(prompt, rollout, tokenizer)
-            for prompt, rollouts in zip(prompts, completions, strict=True)
-            for rollout in rollouts
-        ]
+        texts = [self._text(prompt, rollout, tokenizer) for prompt, rollout in pairs(prompts, completions)]
         has_template = getattr(tokenizer, "chat_template", None) is not None
         ids = [tokenizer(text, add_special_tokens=not has_template)["input_ids"] for text in texts]
         is_cut = [len(row) > most for row in ids]
         rewards = self._rewards([row[-most:] for row in ids])
         grades = (Grade(reward, logged={"cut": float(cut)}) for reward, cut in zip(rewards, is_cut, strict=True))
-        scored = Scored([[next(grades) for _ in rollouts] for rollouts in completions])
+        scored = Scored(regrouped(grades, completions))
         require_usable(prompts, completions, scored.reward)
         return scored
 

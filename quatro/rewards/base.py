@@ -1,17 +1,19 @@
-"""The interface of a reward: `score`, and for a line in `quatro/registry.py` also `check` and `open`."""
+"""The interface of a reward, `Reward`, and what rewards share: pairs of prompt and rollout, verdicts, failures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, TypeVar
 
-from evals.errors import DivergedError
+from evals.errors import DivergedError, QuatroError
 from evals.files.strict_json import shown
 from quatro.rewards.settings import RewardConfig
 from quatro.types import Block, Prompt, Rollout
 
 Groups = Sequence[Sequence[Rollout]]  # one sequence of rollouts for each prompt
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -51,16 +53,28 @@ class Scored:
         return [[grade.correct for grade in group] for group in self.grades]
 
 
-class Reward(Protocol):
-    """Grades rollouts; `quatro/rewards/countdown.py` is a short example.
+class Reward(ABC):
+    """Grades rollouts; `quatro/rewards/countdown.py` is a short example. Its module imports no torch.
 
-    ``Options`` are the keys that `reward.options` may have, and ``LIMITS`` names which of `timeout_s`, `workers` and
-    `on_error` the reward heeds: a configuration that sets another one is refused. By default there are none.
+    A reward in `REWARDS` (`quatro/registry.py`) has `open`, and `check` unless it takes any prompt. ``Options`` are the
+    keys that `reward.options` may have, and ``LIMITS`` names which of `timeout_s`, `workers` and `on_error` the reward
+    heeds: a configuration that sets another one is refused. By default there are none.
     """
 
     Options: ClassVar[type[Block]] = Block
     LIMITS: ClassVar[frozenset[str]] = frozenset()
 
+    @staticmethod
+    def check(prompts: Sequence[Prompt], options: Any) -> None:
+        """Raises DataError for the first prompt that the reward cannot grade with ``options``, its `Options`."""
+        return None
+
+    @classmethod
+    def open(cls, config: RewardConfig) -> Reward:
+        """The reward, ready to score; ``config.options`` are its `Options`, and limits of None are its own choice."""
+        raise NotImplementedError
+
+    @abstractmethod
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
         """Rewards of ``completions[i]``, the rollouts of ``prompts[i]``.
 
@@ -90,18 +104,6 @@ class Reward(Protocol):
         return None
 
 
-class RegisteredReward(Reward, Protocol):
-    """A class of `REWARDS`. Its module imports no torch."""
-
-    @staticmethod
-    def check(prompts: Sequence[Prompt], options: Any) -> None:
-        """Raises DataError for the first prompt that the reward cannot grade with ``options``, its `Options`."""
-
-    @classmethod
-    def open(cls, config: RewardConfig) -> Reward:
-        """The reward, ready to score; ``config.options`` are its `Options`, and limits of None are its own choice."""
-
-
 class VerifiedReward(Reward):
     """1 for a correct rollout, 0 for any other."""
 
@@ -109,12 +111,19 @@ class VerifiedReward(Reward):
         self._is_correct = is_correct
 
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
-        return Scored(
-            [
-                [verdict(self._is_correct(prompt, rollout)) for rollout in rollouts]
-                for prompt, rollouts in zip(prompts, completions, strict=True)
-            ]
-        )
+        grades = [verdict(self._is_correct(*pair)) for pair in pairs(prompts, completions)]
+        return Scored(regrouped(grades, completions))
+
+
+def pairs(prompts: Sequence[Prompt], completions: Groups) -> list[tuple[Prompt, Rollout]]:
+    """Every rollout with its prompt, prompt after prompt."""
+    return [(prompt, one) for prompt, group in zip(prompts, completions, strict=True) for one in group]
+
+
+def regrouped(flat: Iterable[T], completions: Groups) -> list[list[T]]:
+    """What belongs to the rollouts of `pairs`, in their order, as one list for each prompt."""
+    left = iter(flat)
+    return [[next(left) for _ in group] for group in completions]
 
 
 def verdict(is_correct: bool | None) -> Grade:
@@ -125,6 +134,15 @@ def verdict(is_correct: bool | None) -> Grade:
 def too_many_failed(num_failed: int, num_rollouts: int) -> bool:
     """Whether so many rollouts of an iteration have no grade that the run would learn nothing: then it is to end."""
     return num_failed >= max(16, 0.5 * num_rollouts)
+
+
+def refuse_failures(details: Sequence[str], num_rollouts: int, what: str) -> None:
+    """Raises QuatroError if ``what`` failed on too many rollouts; ``details`` say why, one for each of them."""
+    if too_many_failed(len(details), num_rollouts):
+        raise QuatroError(
+            f"{what} failed on {len(details)} of {num_rollouts} rollouts ({details[0]}); has the machine run out of "
+            "memory? `quatro doctor` tests the sandbox"
+        )
 
 
 def failure(kind: str, detail: str) -> str:

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from evals.code.grading import MEMORY_MB, TIMEOUT_S, Answer, CodeGrade, CodeGrader, isolation
 from evals.code.tests import sandbox_tests
-from evals.errors import DataError, QuatroError
-from quatro.rewards.base import Grade, Groups, Reward, Scored, failure, too_many_failed
+from evals.errors import DataError
+from quatro.rewards.base import Grade, Groups, Reward, Scored, failure, pairs, refuse_failures, regrouped
 from quatro.rewards.settings import RewardConfig
 from quatro.types import Block, Prompt
 
@@ -60,22 +60,17 @@ class CodeReward(Reward):
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
         answers = [
             Answer((prompt.benchmark, prompt.id), rollout.text, prompt.extra, prompt.problem)
-            for prompt, rollouts in zip(prompts, completions, strict=True)
-            for rollout in rollouts
+            for prompt, rollout in pairs(prompts, completions)
         ]
         grades = self._grader.grade(answers)
-        statuses = [grade.failed[1].status for grade in grades if grade.failed is not None]
-        num_errors = statuses.count("infra_error")
-        if too_many_failed(num_errors, len(grades)):
-            raise QuatroError(
-                f"the sandbox failed on {num_errors} of {len(grades)} programs; has the machine run out of memory? "
-                "`quatro doctor` tests the sandbox"
-            )
-        if num_errors:
-            _log.warning("%d of %d programs could not be run; they earn 0", num_errors, len(grades))
-        found = (Grade(self._reward(grade), grade.is_right, error=self._error(grade)) for grade in grades)
-        groups = [[next(found) for _ in rollouts] for rollouts in completions]
-        return Scored(groups, num_errors, statuses.count("timeout"))
+        failed = [grade.failed[1] for grade in grades if grade.failed is not None]
+        errors = [one.detail for one in failed if one.status == "infra_error"]
+        refuse_failures(errors, len(grades), "the sandbox")
+        if errors:
+            _log.warning("%d of %d programs could not be run; they earn 0", len(errors), len(grades))
+        found = [Grade(self._reward(grade), grade.is_right, error=self._error(grade)) for grade in grades]
+        num_timeouts = sum(one.status == "timeout" for one in failed)
+        return Scored(regrouped(found, completions), len(errors), num_timeouts)
 
     def _reward(self, grade: CodeGrade) -> float:
         if not self._is_fraction:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from evals.errors import DataError
-from quatro.rewards.base import Grade, Groups, Scored, VerifiedReward
+from quatro.rewards.base import Grade, Groups, Scored, VerifiedReward, pairs, regrouped
 from quatro.rewards.settings import RewardConfig
 from quatro.tasks.countdown import distance, parse_prompt, solves
 from quatro.types import Prompt, Rollout
@@ -33,16 +33,8 @@ class DistanceReward(CountdownReward):
     """
 
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
-        verdicts = super().score(prompts, completions)
-        return Scored(
-            [
-                [
-                    Grade(_nearness(prompt, rollout), grade.correct)
-                    for rollout, grade in zip(rollouts, grades, strict=True)
-                ]
-                for prompt, rollouts, grades in zip(prompts, completions, verdicts.grades, strict=True)
-            ]
-        )
+        grades = [Grade(_nearness(*pair), _is_correct(*pair)) for pair in pairs(prompts, completions)]
+        return Scored(regrouped(grades, completions))
 
 
 def _nearness(prompt: Prompt, rollout: Rollout) -> float:

@@ -16,7 +16,17 @@ from evals.files.own_code import folders
 from evals.files.strict_json import shown
 from evals.text import visible
 from evals.worker_pool import CannotStartError, Failure, Message, WorkerPool, fresh_interpreter
-from quatro.rewards.base import Grade, Groups, RegisteredReward, Scored, failure, require_usable, too_many_failed
+from quatro.rewards.base import (
+    Grade,
+    Groups,
+    Reward,
+    Scored,
+    failure,
+    pairs,
+    regrouped,
+    require_usable,
+    too_many_failed,
+)
 from quatro.rewards.calls import VERDICT, arguments
 from quatro.rewards.settings import RewardConfig
 from quatro.types import Block, Prompt
@@ -66,7 +76,7 @@ class FunctionOptions(Block, extra="allow"):
     __pydantic_extra__: dict[str, Annotated[Any, AfterValidator(_through_json)]]
 
 
-class FunctionReward(RegisteredReward):
+class FunctionReward(Reward):
     """Runs the function in child processes; `quatro/rewards/calls.py` says what it gets and may return.
 
     Raises:
@@ -76,10 +86,6 @@ class FunctionReward(RegisteredReward):
 
     Options: ClassVar[type[Block]] = FunctionOptions
     LIMITS: ClassVar[frozenset[str]] = frozenset({"timeout_s", "workers", "on_error"})
-
-    @staticmethod
-    def check(prompts: Sequence[Prompt], options: Any) -> None:
-        """A function takes any prompt."""
 
     @classmethod
     def open(cls, config: RewardConfig) -> FunctionReward:
@@ -126,15 +132,14 @@ class FunctionReward(RegisteredReward):
             for answer, request in zip(answers, requests, strict=True)
             for outcome in self._outcomes(answer, len(request))
         ]
-        left = iter(flat)
-        by_prompt = [[next(left) for _ in rollouts] for rollouts in completions]
+        by_prompt = regrouped(flat, completions)
         num_errors = sum(outcome.kind == "error" for outcome in flat)
         num_timeouts = sum(outcome.kind == "timeout" for outcome in flat)
         if num_errors + num_timeouts:
             self._tell_failures(prompts, completions, by_prompt)
         if too_many_failed(num_errors + num_timeouts, len(flat)):  # under every policy of `on_error`
-            texts = [rollout.text for group in completions for rollout in group]
-            failed = [(outcome, text) for outcome, text in zip(flat, texts, strict=True) if outcome.kind != "reward"]
+            every = zip(flat, pairs(prompts, completions), strict=True)
+            failed = [(outcome, rollout.text) for outcome, (_, rollout) in every if outcome.kind != "reward"]
             first, text = min(failed, key=lambda one: one[0].kind == "timeout")
             raise QuatroError(
                 f"the reward function {self.spec!r} failed on {len(failed)} of {len(flat)} rollouts ({num_errors} "

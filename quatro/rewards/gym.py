@@ -9,9 +9,9 @@ from pydantic import Field
 
 from evals.benchmarks.gym.library import COLUMN, Reference, entry, reference_of
 from evals.benchmarks.gym.scoring import Asked, GymGrader, Score
-from evals.errors import DataError, QuatroError
+from evals.errors import DataError
 from evals.files.strict_json import shown
-from quatro.rewards.base import Grade, Groups, Reward, Scored, failure, too_many_failed
+from quatro.rewards.base import Grade, Groups, Reward, Scored, failure, pairs, refuse_failures, regrouped
 from quatro.rewards.settings import RewardConfig
 from quatro.types import Block, Prompt
 
@@ -46,27 +46,17 @@ class GymReward(Reward):
         self._grader = GymGrader()
 
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
-        references = [_reference(prompt) for prompt in prompts]
         asked = [
-            Asked(reference, rollout.text, rollout.finish_reason == "length")
-            for reference, rollouts in zip(references, completions, strict=True)
-            for rollout in rollouts
+            Asked(_reference(prompt), rollout.text, rollout.finish_reason == "length")
+            for prompt, rollout in pairs(prompts, completions)
         ]
         scores = self._grader.score(asked)
-        found = iter(map(self._grade, scores))
         outcomes = [one.outcome for one in scores]
         # A checker that raises, or never ends, may have been made to by what the model wrote: such an answer is wrong.
-        if too_many_failed(outcomes.count("infra_error"), len(outcomes)):
-            first = next(one for one in scores if one.outcome == "infra_error")
-            raise QuatroError(
-                f"the checkers of reasoning-gym could not be run on {outcomes.count('infra_error')} of {len(outcomes)} "
-                f"rollouts ({first.detail}); has the machine run out of memory? `quatro doctor` tests the sandbox"
-            )
-        return Scored(
-            [[next(found) for _ in rollouts] for rollouts in completions],
-            outcomes.count("error") + outcomes.count("infra_error"),
-            outcomes.count("timeout"),
-        )
+        errors = [one.detail for one in scores if one.outcome == "infra_error"]
+        refuse_failures(errors, len(scores), "the checkers of reasoning-gym")
+        grades = regrouped(map(self._grade, scores), completions)
+        return Scored(grades, outcomes.count("error") + len(errors), outcomes.count("timeout"))
 
     def _grade(self, score: Score) -> Grade:
         has_failed = score.outcome in ("error", "infra_error", "timeout")

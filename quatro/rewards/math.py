@@ -7,7 +7,7 @@ from typing import Any
 
 from evals.errors import DataError
 from evals.grading import grade_many
-from quatro.rewards.base import Groups, Reward, Scored, verdict
+from quatro.rewards.base import Groups, Reward, Scored, pairs, regrouped, verdict
 from quatro.rewards.settings import RewardConfig
 from quatro.types import Prompt
 
@@ -32,11 +32,5 @@ class MathReward(Reward):
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
         self.check(prompts)
         # The completion alone: a prompt may hold the box of an earlier part.
-        grades = iter(
-            grade_many(
-                (rollout.text, prompt.answer)
-                for prompt, rollouts in zip(prompts, completions, strict=True)
-                for rollout in rollouts
-            )
-        )
-        return Scored([[verdict(next(grades).correct) for _ in group] for group in completions])
+        grades = grade_many((rollout.text, prompt.answer) for prompt, rollout in pairs(prompts, completions))
+        return Scored(regrouped((verdict(grade.correct) for grade in grades), completions))

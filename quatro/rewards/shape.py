@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from quatro.rewards.base import Grade, Groups, RegisteredReward, Scored
+from quatro.rewards.base import Grade, Groups, Reward, Scored
 from quatro.rewards.function import FunctionReward
 from quatro.rewards.settings import RewardConfig
 from quatro.types import Block, Prompt
@@ -29,14 +29,10 @@ class LengthOptions(Block):
         return self
 
 
-class LengthReward(RegisteredReward):
+class LengthReward(Reward):
     """1 for a short response, falling linearly to 0 for a long one; tokens count, the stop token included."""
 
     Options: ClassVar[type[Block]] = LengthOptions
-
-    @staticmethod
-    def check(prompts: Sequence[Prompt], options: Any) -> None:
-        """Any prompt will do."""
 
     @classmethod
     def open(cls, config: RewardConfig) -> LengthReward:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_serializer
 
-from quatro.rewards.base import Grade, Groups, RegisteredReward, Reward, Scored, require_usable
+from quatro.rewards.base import Grade, Groups, Reward, Scored, require_usable
 from quatro.rewards.settings import RewardConfig, reward_block, reward_class
 from quatro.types import Block, Prompt
 
@@ -63,7 +63,7 @@ class SumOptions(Block):
         return [{key: value for key, value in dump.items() if value != {}} for dump in dumps]
 
 
-class SumReward(RegisteredReward):
+class SumReward(Reward):
     """The weighted sum; ``correct`` is that of the first reward that knows it.
 
     A rollout that one reward drops is dropped. The unweighted rewards are metrics of their own.

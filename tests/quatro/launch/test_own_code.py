@@ -188,7 +188,7 @@ def test_the_keys_of_a_method_of_ones_own_are_shown(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        (("-s", "method.scale=1"), ["method.scale", "my_methods:Centred", "delta"]),
+        (("-s", "method.scale=1"), ["method.scale", "delta"]),
         (("-s", "method.dleta=1"), ["method.delta"]),
         (("-m", "own_method"), ["own_method:A", "own_method:B"]),
         (("-m", "broken"), ["package.module:Class"]),
