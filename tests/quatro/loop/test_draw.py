@@ -15,7 +15,7 @@ from evals.errors import UsageError
 from quatro.config import load_config
 from quatro.loop.draw import draw, has_signal, overlong_penalty, rewards_of
 from quatro.loop.metrics import rollout_metrics, rollout_records, share_without_success
-from quatro.loop.position import Drawn, Group
+from quatro.loop.position import Drawn, Group, Iteration
 from quatro.loop.timing import Stopwatch
 from quatro.methods import METHODS
 from quatro.processes.stop import StopCheck
@@ -183,3 +183,10 @@ def test_a_saved_iteration_is_as_it_was():
     assert all(bool(tensor.isfinite().all()) for tensor in tensors.values())
     prompts = [group.prompt for group in reversed(drawn.groups)]
     assert Drawn.from_state(tensors, json.loads(json.dumps(plain)), prompts) == drawn
+
+
+@pytest.mark.parametrize("unknown", [(), (0,), (1,), (0, 1)])
+def test_the_entropy_is_computed_if_the_engine_gave_it_for_some_responses_only(unknown):
+    rollouts = [Rollout((1,), "", "stop", None, None if place in unknown else (0.5,)) for place in range(2)]
+    drawn = Drawn([grouped("p", [Grade(0.0)] * 2, rollouts)])
+    assert Iteration(1, drawn, drawn, 0.1).needs_entropy == bool(unknown)
