@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import sys
@@ -13,15 +12,14 @@ from typing import Any
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from quatro_cli.app import app
+from tests.kit import quatro, read_rows, settings
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = [*sorted((ROOT / "examples").glob("own_*.py")), ROOT / "examples/own_benchmark/quatro-benchmarks.toml"]
 TINY = ("steps=1", "prompts_per_step=2", "minibatch_prompts=2", "rollouts_per_prompt=2", "threads=1")
 SMALLER = {
-    "train": [word for setting in TINY for word in ("-s", setting)],
+    "train": settings(*TINY),
     "sample": ["-n", "1", "--max-tokens", "2"],
     "eval": [],
     "benchmarks": [],
@@ -73,8 +71,7 @@ def test_the_commands_of_an_example_run_as_they_stand(
         words += ["-s", f"model={tiny_folder}"]
     if "-o" in words:
         words += ["-o", str(tmp_path / "out")]
-    done = CliRunner().invoke(app, [command, *words])
-    assert done.exit_code == 0, done.stderr
+    done = quatro(command, *words)
     metrics = tmp_path / "out/metrics.jsonl"
     printed = metrics.read_text(encoding="utf-8") if metrics.exists() else done.stdout + done.stderr
     (says,) = (text for key, text in SAYS.items() if key in line)
@@ -140,10 +137,7 @@ def test_the_engine_keeps_only_tokens_near_the_likeliest(tiny_folder: Path, monk
 
 def test_the_problems_and_the_samples_of_the_benchmark_belong_together():
     folder = ROOT / "examples/own_benchmark"
-    rows, samples = (
-        [json.loads(line) for line in (folder / name).read_text(encoding="utf-8").splitlines()]
-        for name in ("five-sums.jsonl", "samples.jsonl")
-    )
+    rows, samples = (read_rows(folder / name) for name in ("five-sums.jsonl", "samples.jsonl"))
     answers = {row["id"]: row["worked"].rpartition("#### ")[2] for row in rows}
     assert len(answers) == 5
     assert {sample["id"]: sample["answer"] for sample in samples} == answers

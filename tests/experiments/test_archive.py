@@ -12,6 +12,7 @@ from experiments.archive import METRICS, known_archives, pack, unpack
 from quatro.sweep.plan import Axis, plan_sweep, read_plan
 from quatro.sweep.results import Tag, counts_in, read_sweep
 from quatro.sweep.run import write_plan
+from tests.kit import read_json
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def test_what_comes_back_is_what_the_pages_read(sweep, tmp_path):
     (old,), (new,) = ([run for run in runs if (run.folder / "status.json").is_file()] for runs, _ in (before, after))
     assert (new.name, new.settings) == (old.name, old.settings)
     assert counts_in(new.folder, Tag()) == counts_in(old.folder, Tag())
-    row = json.loads((new.folder / "metrics.jsonl").read_text(encoding="utf-8"))
+    row = read_json(new.folder / "metrics.jsonl")
     assert row == {"step": 1, "entropy/token_mean": 1.23457, "kl/new_old": None}
     assert set(row) <= set(METRICS)
     assert str(tmp_path) not in (new.folder / "environment.json").read_text(encoding="utf-8")

@@ -21,6 +21,7 @@ from quatro.dual import solve_dual
 from quatro.runs.tag import Tag
 from quatro.sweep.file import find_sweep, load_sweep
 from quatro.sweep.run import write_plan
+from tests.kit import write_rows
 
 NUM_PROBLEMS, N, NUM_STEPS = 24, 256, 12
 TAGS = ("T1-p1", "T1-p0.7", "T1.5-p1", "T1.5-p0.7")
@@ -125,7 +126,7 @@ def write_run(run, config, rng, entropy, kl, settings):
         }
         for step in range(1, NUM_STEPS + 1)
     ]
-    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_rows(run / "metrics.jsonl", rows)
 
 
 WORLDS = {"paper": World(1.0), "opposite": World(-1.0), "nothing": World(0.0, noise=0.03)}

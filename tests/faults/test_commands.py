@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 import shutil
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.kit import write_rows
 
 if TYPE_CHECKING:
     from conftest import Ended, Laboratory
@@ -32,7 +33,7 @@ def commands(lab: Laboratory, tmp_path_factory: pytest.TempPathFactory) -> dict[
         for i, text in enumerate(COMPLETIONS)
     ]
     for path, lines in ((problems, PROBLEMS), (samples, rows)):
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        write_rows(path, lines)
     assert lab.run([*lab.train, "-s", "steps=2", "-o", str(run)], root=run).code == 0
     assert lab.run(["eval", "passk", str(samples), "-o", str(result)], root=folder).code == 0
     drawn = ["sample", str(run), "-b", str(problems), "-n", "40", "--max-tokens", "12"]

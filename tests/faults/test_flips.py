@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 import signal
@@ -13,6 +12,7 @@ import pytest
 
 from quatro.runs import checkpoint
 from quatro.runs.views.doctor import examine
+from tests.kit import read_json
 
 if TYPE_CHECKING:
     from conftest import Laboratory
@@ -32,7 +32,7 @@ def vouched_bytes(run: Path) -> dict[str, int]:
     """By path, how many bytes the checkpoint vouches for."""
     (folder,) = checkpoint.complete_checkpoints(run)
     vouched = {str(path.relative_to(run)): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
-    written = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+    written = read_json(folder / "state.json")
     for name in written["rollouts_sha256"]:
         vouched[f"rollouts/{name}"] = (run / "rollouts" / name).stat().st_size
     return {**vouched, "metrics.jsonl": written["metrics_bytes"]}

@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from quatro_cli.app import app
+from tests.kit import quatro, read_json, write_rows
 
-runner = CliRunner()
 ESCAPES = "\x1b[2J\x1b]0;owned\x07\x9b31m[/nope][bold]\u202e\x08"
 ID = f"../../../{ESCAPES}"
 BENCHMARK = "../../outside"
@@ -28,8 +27,7 @@ TEX = r"\input{/etc/passwd} % & $x^2$ # _ { } ~ \end{tabular}"
 
 
 def invoke(*argv: str | Path, code: int = 0) -> Result:
-    result = runner.invoke(app, list(map(str, argv)))
-    assert result.exit_code == code, f"{argv}: {result.output}{result.stderr}{result.exception!r}"
+    result = quatro(*list(map(str, argv)), code=code)
     return result
 
 
@@ -45,7 +43,7 @@ def rows(benchmark: str, problem: str) -> Iterator[dict]:
 
 
 def write(path: Path, lines: Iterator[dict] | list[dict]) -> Path:
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    write_rows(path, lines)
     return path
 
 
@@ -153,7 +151,7 @@ def test_fault_34_no_name_is_latex(tmp_path):
 def test_fault_47_a_report_of_hostile_text_is_inert(run, tmp_path):
     """What a browser makes of it is tried by `make test-report`."""
     markup = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
-    status = json.loads((run / "status.json").read_text(encoding="utf-8"))
+    status = read_json(run / "status.json")
     (run / "status.json").write_text(json.dumps({**status, "reason": markup}), encoding="utf-8")
     write(run / "samples" / "toy.jsonl", [{**row, "completion": markup + row["completion"]} for row in rows("toy", ID)])
     invoke("report", run, "-o", tmp_path / "report.html")

@@ -10,17 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from quatro_cli.app import app
-
-runner = CliRunner()
+from tests.kit import quatro, read_json, settings
 
 
 def said(*argv: str | Path, code: int) -> str:
     """What a command that ends with ``code`` says on stderr, in one line."""
-    result = runner.invoke(app, list(map(str, argv)))
-    assert result.exit_code == code, result.output + result.stderr
+    result = quatro(*list(map(str, argv)), code=code)
     assert "this is a bug" not in result.stderr
     assert "Traceback" not in result.stderr
     return " ".join(result.stderr.split())
@@ -65,8 +61,7 @@ def test_fault_26_a_sample_that_is_there_twice_is_refused_with_both_lines(tmp_pa
 
 
 def test_fault_25_an_empty_completion_is_a_wrong_answer(tmp_path):
-    result = runner.invoke(app, ["eval", "passk", str(lines(tmp_path / "s.jsonl", row(completion=""))), "--json"])
-    assert result.exit_code == 0, result.stderr
+    result = quatro("eval", "passk", lines(tmp_path / "s.jsonl", row(completion="")), "--json")
     assert '"value": 0.0' in result.stdout
 
 
@@ -131,12 +126,12 @@ SHORT = LONG = "7 2 7 6 2 8 -> 67"
 def prompts(tmp_path: Path, tiny_folder: Path) -> Callable[..., list[str]]:
     """``prompts(*problems)``: the arguments of a training on them."""
 
-    def arguments(*problems: str, settings: tuple[str, ...] = ()) -> list[str]:
+    def arguments(*problems: str, chosen: tuple[str, ...] = ()) -> list[str]:
         path = lines(
             tmp_path / "p.jsonl", *({"id": f"p{n}", "problem": p, "answer": SHORT} for n, p in enumerate(problems))
         )
-        keys = (f"model={tiny_folder}", f"data.prompts={path}", "steps=1", *settings)
-        return ["train", "quickstart", "-o", str(tmp_path / "run"), *(word for key in keys for word in ("-s", key))]
+        keys = (f"model={tiny_folder}", f"data.prompts={path}", "steps=1", *chosen)
+        return ["train", "quickstart", "-o", str(tmp_path / "run"), *settings(*keys)]
 
     return arguments
 
@@ -149,7 +144,7 @@ def test_fault_25_an_empty_file_and_an_empty_prompt_are_refused(prompts, tmp_pat
 
 @pytest.mark.parametrize(("limit", "names"), [("20", "data.max_prompt_tokens 20"), ("100000", "context")])
 def test_fault_27_a_prompt_that_is_too_long_is_refused_and_never_cut(prompts, tmp_path, limit, names):
-    found = said(*prompts(SHORT, LONG * 9, settings=(f"data.max_prompt_tokens={limit}",)), code=4)
+    found = said(*prompts(SHORT, LONG * 9, chosen=(f"data.max_prompt_tokens={limit}",)), code=4)
     assert "'p1'" in found
     assert names in found
     assert "data.too_long=skip" in found
@@ -157,8 +152,8 @@ def test_fault_27_a_prompt_that_is_too_long_is_refused_and_never_cut(prompts, tm
 
 
 def test_fault_27_prompts_that_are_too_long_are_left_out_if_asked_for_and_counted(prompts):
-    settings = ("data.max_prompt_tokens=20", "data.too_long=skip", "prompts_per_step=2", "minibatch_prompts=1")
-    found = said(*prompts(SHORT, LONG * 9, SHORT, settings=settings), code=0)
+    chosen = ("data.max_prompt_tokens=20", "data.too_long=skip", "prompts_per_step=2", "minibatch_prompts=1")
+    found = said(*prompts(SHORT, LONG * 9, SHORT, chosen=chosen), code=0)
     assert "1 of 3 prompts are longer than 20 tokens and were left out" in found
 
 
@@ -178,7 +173,7 @@ def without(name: str) -> Callable[[Path], None]:
 
 def change_json(name: str, change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
     def damage(folder: Path) -> None:
-        document = json.loads((folder / name).read_text(encoding="utf-8"))
+        document = read_json(folder / name)
         change(document)
         (folder / name).write_text(json.dumps(document), encoding="utf-8")
 
@@ -204,10 +199,10 @@ class Acts:
         return Path.touch, (Path(self.path),)
 
 
-def train_from(folder: Path, tmp_path: Path, *settings: str) -> list[str]:
+def train_from(folder: Path, tmp_path: Path, *chosen: str) -> list[str]:
     keys = (f"model={folder}", "steps=1", "prompts_per_step=2", "minibatch_prompts=2", "rollout.max_new_tokens=3")
-    keys = (*keys, "rollouts_per_prompt=2", *settings)
-    return ["train", "quickstart", "-o", str(tmp_path / "run"), *(word for key in keys for word in ("-s", key))]
+    keys = (*keys, "rollouts_per_prompt=2", *chosen)
+    return ["train", "quickstart", "-o", str(tmp_path / "run"), *settings(*keys)]
 
 
 @pytest.mark.parametrize(
@@ -253,17 +248,17 @@ def test_fault_40_a_damaged_list_of_stop_tokens_is_refused(tiny_folder, tmp_path
 
 
 @pytest.mark.parametrize(
-    "settings",
+    "chosen",
     [{"temperature": 0.9, "top_p": 0.6}, {"top_k": 20, "do_sample": False}, {"pad_token_id": -1}],
     ids=["temperature", "greedy", "pad"],
 )
-def test_fault_40_sampling_settings_that_transformers_will_not_save_do_not_stop_a_run(tiny_folder, tmp_path, settings):
+def test_fault_40_sampling_settings_that_transformers_will_not_save_do_not_stop_a_run(tiny_folder, tmp_path, chosen):
     """Published models name a temperature without `do_sample`; saving one as it was read is refused."""
     folder = shutil.copytree(tiny_folder, tmp_path / "model")
-    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 1, **settings}), encoding="utf-8")
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 1, **chosen}), encoding="utf-8")
     said(*train_from(folder, tmp_path), code=0)
     saved = tmp_path / "run" / "checkpoints" / "step-000001" / "model" / "generation_config.json"
-    assert json.loads(saved.read_text(encoding="utf-8"))["eos_token_id"] == 1
+    assert read_json(saved)["eos_token_id"] == 1
 
 
 @pytest.mark.parametrize("length", ["x", [], {}])

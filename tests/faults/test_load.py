@@ -14,6 +14,7 @@ import pytest
 
 from evals.code.tests import asserts
 from evals.sandbox import probe
+from tests.kit import write_rows
 
 TESTS = {"base": asserts(["assert add(1, 2) == 3"])}
 PROGRAMS = [
@@ -68,7 +69,7 @@ def test_fault_15_and_51_grades_and_estimates_are_the_same_on_an_overloaded_mach
         for i, text in enumerate(texts)
     ]
     samples = tmp_path / "toy.jsonl"
-    samples.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_rows(samples, rows)
     idle = measured(lab, samples, tmp_path / "idle", grader)
     with overloaded():
         assert measured(lab, samples, tmp_path / "busy", grader) == idle

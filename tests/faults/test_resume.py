@@ -8,12 +8,9 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from typer.testing import CliRunner
 
 from quatro.runs.lock import is_locked
-from quatro_cli.app import app
-
-runner = CliRunner()
+from tests.kit import quatro, settings
 
 
 @pytest.mark.slow
@@ -58,12 +55,10 @@ def test_fault_38_another_number_of_threads_is_warned_of(threads, tiny_folder, t
     keys = (f"model={tiny_folder}", "steps=1", "threads=null", "prompts_per_step=2", "minibatch_prompts=2")
     keys = (*keys, "rollouts_per_prompt=2", "rollout.max_new_tokens=3")
     torch.set_num_threads(1)
-    words = [word for key in keys for word in ("-s", key)]
-    result = runner.invoke(app, ["train", "quickstart", "-o", str(run), *words])
-    assert result.exit_code == 0, result.stderr
+    words = settings(*keys)
+    result = quatro("train", "quickstart", "-o", run, *words)
     torch.set_num_threads(now)
-    result = runner.invoke(app, ["train", str(run), "--resume", "-s", "steps=2"])
-    assert result.exit_code == 0, result.stderr
+    result = quatro("train", run, "--resume", "-s", "steps=2")
     said = "threads was 1 when this run began and is 2 now; results will not be the same bit by bit"
     assert (said in " ".join(result.stderr.split())) == is_warned_of
     assert (said in (run / "log.txt").read_text(encoding="utf-8")) == is_warned_of

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit import settings
+
 ROUNDS, KILLS = 2, 10
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
@@ -21,10 +23,10 @@ QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 def command(folder: Path) -> list[str]:
     """Three deltas and three seeds of a few short steps, each run sampled, two at a time."""
     short = ("steps=4", "prompts_per_step=4", "minibatch_prompts=4", "inner_updates=2", "checkpoint.every=1")
-    settings = [part for text in short for part in ("-s", text)]
+    chosen = settings(*short)
     grid = ["-g", "method.delta=0.1,0.01,0.001", "--seeds", "0,1,2", "--jobs", "2"]
     measured = ["--eval", "countdown", "--eval-n", "2"]
-    return [sys.executable, "-m", "quatro_cli", "sweep", "quickstart", *grid, *measured, *settings, "-o", str(folder)]
+    return [sys.executable, "-m", "quatro_cli", "sweep", "quickstart", *grid, *measured, *chosen, "-o", str(folder)]
 
 
 def descendants(pid: int) -> list[int]:

@@ -5,7 +5,6 @@ The numbers are those of the table of faults in docs/guarantees.md.
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 import signal
@@ -20,6 +19,7 @@ from quatro.policy.loading import load_model, load_tokenizer
 from quatro.policy.local import save_folder
 from quatro.runs import checkpoint
 from quatro.runs.checkpoint import verify
+from tests.kit import read_json, read_rows
 
 if TYPE_CHECKING:
     from conftest import Ended, Laboratory
@@ -29,7 +29,7 @@ PARTS = 5  # of what tries every file operation of a run, so that two workers sh
 
 def rows_of(run: Path) -> list[dict]:
     path = run / "metrics.jsonl"
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    return read_rows(path) if path.exists() else []
 
 
 def is_outcome_of_whole(lab: Laboratory, run: Path) -> bool:
@@ -112,7 +112,7 @@ def test_fault_03_no_row_is_missing_or_twice_after_a_kill_at_any_file_operation(
 def fail_and_go_on(lab: Laboratory, run: Path, at: int, *, sticky: bool) -> None:
     ended = lab.begin(run, fail_at=at, sticky=sticky)
     if ended.code == 0:  # a line of log.txt, the one file that a run does without; for good: its last lines
-        assert json.loads((run / "status.json").read_text(encoding="utf-8"))["status"] == "done"
+        assert read_json(run / "status.json")["status"] == "done"
         assert lab.outcome(run) == lab.whole[0], f"operation {at} failed and nobody noticed"
         return
     assert "this is a bug" not in ended.err, ended.err

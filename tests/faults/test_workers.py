@@ -15,6 +15,7 @@ import pytest
 from evals import worker_pool
 from evals.errors import UsageError
 from evals.sandbox import Asserts, Job, Sandbox, pool, tiers
+from tests.kit import quatro
 
 MODULE = """
 import os, pathlib, signal, time
@@ -191,12 +192,8 @@ def test_fault_48_a_probe_that_is_killed_is_no_word_about_the_machine(monkeypatc
 
 def test_fault_15_infra_errors_are_no_wrong_answers(tmp_path):
     """A file with an answer that no grader could judge is not measured."""
-    from typer.testing import CliRunner
-
-    from quatro_cli.app import app
 
     row = {"benchmark": "b", "id": "1", "sample_index": 0, "completion": "\\boxed{1}", "answer": "1", "correct": False}
     (tmp_path / "graded.jsonl").write_text(json.dumps({**row, "outcome": "infra_error"}) + "\n", encoding="utf-8")
-    result = CliRunner().invoke(app, ["eval", "passk", str(tmp_path / "graded.jsonl"), "--k", "1"])
-    assert result.exit_code == 4
+    result = quatro("eval", "passk", tmp_path / "graded.jsonl", "--k", "1", code=4)
     assert "infra_error" in result.stderr

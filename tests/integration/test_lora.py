@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 
@@ -25,6 +24,7 @@ from quatro.runs.status import read_status
 from quatro.train import train
 from quatro.types import Prompt, Sampling
 from quatro_cli.app import app
+from tests.kit import quatro, read_json
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_the_export_is_a_plain_model_that_answers_like_the_run(tmp_path, setting
     assert (halved.step, halved.dtype) == (3, "bfloat16")
     # A loader casts to what config.json says, whatever the file holds.
     assert {w.dtype for w in load_file(tmp_path / "half" / "model.safetensors").values()} == {torch.bfloat16}
-    assert json.loads((tmp_path / "half" / "config.json").read_text(encoding="utf-8"))["dtype"] == "bfloat16"
+    assert read_json(tmp_path / "half" / "config.json")["dtype"] == "bfloat16"
 
 
 @pytest.fixture
@@ -139,18 +139,16 @@ def test_fault_43_nothing_is_merged_into_another_base(tmp_path, settings, run_tr
     shutil.rmtree(further / "checkpoints" / "step-000002")
     drawing = ["-b", "countdown", "-n", "1", "-o", str(tmp_path / "samples")]
     loose = shutil.copytree(adapter, tmp_path / "loose")
-    assert CliRunner().invoke(app, ["sample", str(loose), *drawing]).exit_code == 0
+    quatro("sample", loose, *drawing)
 
     change(base)
     with pytest.raises(DataError, match=r"the model .*base changed since the run began .*put it back"):
         export_model(run, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     for place in (run, adapter.parent, adapter):
-        refused = CliRunner().invoke(app, ["sample", str(place), "-b", "countdown", "-n", "1"])
-        assert refused.exit_code == 4
+        refused = quatro("sample", place, "-b", "countdown", "-n", "1", code=4)
         assert "base changed since the run began" in " ".join(refused.stderr.split())
-    refused = CliRunner().invoke(app, ["sample", str(loose), *drawing])
-    assert refused.exit_code == 2
+    refused = quatro("sample", loose, *drawing, code=2)
     assert "(fingerprint: " in refused.stderr
     before = {**read_status(further), "status": "done"}
     write_json(further / "status.json", before)

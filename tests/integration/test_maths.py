@@ -15,13 +15,12 @@ import pytest
 import torch
 from scipy.optimize import brentq
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from typer.testing import CliRunner
 
 from quatro.config import load_config
 from quatro.policy.loading import load_model, load_tokenizer
 from quatro.runs.directory import RunDir
 from quatro.train import train
-from quatro_cli.app import app
+from tests.kit import quatro, read_json, write_rows
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<{{ message['role'] }}>{{ message['content'] }}\n{% endfor %}"
@@ -65,7 +64,7 @@ def byte_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_rows(path, rows)
     return path
 
 
@@ -234,9 +233,8 @@ def test_recorded_completions_move_the_weights_as_computed(tmp_path, byte_model,
         *(f"optimizer.{key}={settings[key]}" for key in ("lr", "weight_decay", "max_grad_norm")),
     ]
     arguments = ["train", "math-1.5b", "-o", str(tmp_path / "run"), *(f"-s{option}" for option in options)]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, result.output
-    metrics = json.loads((tmp_path / "run/metrics.jsonl").read_text(encoding="utf-8"))
+    quatro(*arguments)
+    metrics = read_json(tmp_path / "run/metrics.jsonl")
     assert 0 < metrics["reward/mean"] < 1
     assert metrics["groups/mixed_share"] > 0.5
 

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from evals.benchmarks.prompts import TEMPLATES
 from quatro_cli.app import app
+from tests.kit import quatro, write_rows
 
 runner = CliRunner()
 
@@ -24,7 +25,7 @@ def cache(tmp_path, monkeypatch) -> Path:
 def amc23(tmp_path) -> Path:
     path = tmp_path / "copy.jsonl"
     rows = [{"id": f"x/{i}", "problem": f"What is {i} \x1b[2J?", "answer": str(i)} for i in range(40)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_rows(path, rows)
     return path
 
 
@@ -174,7 +175,7 @@ def test_a_stray_benchmarks_toml_is_not_read_and_noted_only_where_it_has_our_for
 
 def test_every_template_has_a_line_in_the_list_and_in_the_schema():
     listed = dict(line.split("  ", 1) for line in invoke("templates").stdout.splitlines())
-    schema = runner.invoke(app, ["config", "schema"]).stdout
+    schema = quatro("config", "schema").stdout
     assert list(map(str.strip, listed)) == list(TEMPLATES)
     for name, meaning in listed.items():
         assert meaning.strip() == TEMPLATES[name.strip()].about

@@ -20,6 +20,7 @@ from quatro.runs.directory import RunDir
 from quatro.sweep.plan import Axis, plan_sweep
 from quatro.sweep.run import write_plan
 from quatro_cli.app import app
+from tests.kit import quatro, settings, write_rows
 
 runner = CliRunner()
 HUGE = 10**400
@@ -145,13 +146,11 @@ def test_damaged_metrics_are_refused_with_file_and_line(run: Path, line: bytes, 
     file = run / "metrics.jsonl"
     first, _, third = file.read_bytes().splitlines()
     file.write_bytes(b"\n".join([first, line, third]) + b"\n")
-    result = runner.invoke(app, ["report", str(run), "-o", str(run / "report.html")])
-    assert result.exit_code == 4
+    result = quatro("report", run, "-o", run / "report.html", code=4)
     assert f"{file}:2: " in result.stderr
     assert reason in result.stderr
     file.write_bytes(b"\n".join([first, third, line]) + b"\n")
-    shown = runner.invoke(app, ["runs", "show", str(run)])
-    assert shown.exit_code == 4
+    shown = quatro("runs", "show", run, code=4)
     assert f"{file}:3: " in shown.stderr
 
 
@@ -159,8 +158,7 @@ def test_damaged_metrics_are_refused_with_file_and_line(run: Path, line: bytes, 
 def test_one_damaged_run_hides_no_other(run: Path, name: str) -> None:
     shutil.copytree(run, run.with_name("b"))
     (run / name).write_bytes(b"[" * 100_000 + b"\n")
-    result = runner.invoke(app, ["runs", "list", str(run.parent), "--json"])
-    assert result.exit_code == 0
+    result = quatro("runs", "list", run.parent, "--json")
     found = {Path(one["run"]).name: one for one in json.loads(result.stdout)["runs"]}
     assert found["b"]["status"] == "done"
     assert found["a"]["status"] == {"status.json": "unknown", "environment.json": "done"}.get(name, "unreadable")
@@ -197,8 +195,7 @@ def test_a_damaged_sweep_is_refused_by_all_that_reads_one(tmp_path: Path, text: 
     write_plan(plan_sweep("quickstart", [Axis("method.delta", ("0.1",))]), tmp_path)
     (tmp_path / "sweep.yaml").write_text(text, encoding="utf-8")
     for command in (["table"], ["report", "-o", tmp_path / "report.html"]):
-        result = runner.invoke(app, [str(argument) for argument in (*command, tmp_path)])
-        assert result.exit_code == 4, result.output
+        result = quatro(*(*command, tmp_path), code=4)
         assert str(tmp_path / "sweep.yaml") in result.stderr
 
 
@@ -219,20 +216,19 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_model(recipe).save_pretrained(root / "model")
     make_tokenizer(recipe.max_positions).save_pretrained(root / "model")
     problems = [{"id": str(number), "problem": "1 2 3 = 6", "answer": "6"} for number in range(2)]
-    (root / "two.jsonl").write_text("".join(json.dumps(row) + "\n" for row in problems), encoding="utf-8")
+    write_rows(root / "two.jsonl", problems)
     run = root / "runs" / "a"
     small = [f"model={root / 'model'}", "prompts_per_step=2", "minibatch_prompts=2", "rollouts_per_prompt=4"]
     small += ["inner_updates=1", "steps=2", "checkpoint.every=1", "rollout.max_new_tokens=4", "method.delta=0.1"]
     commands = [
-        ["train", "quickstart", *[part for one in small for part in ("-s", one)], "-o", run],
+        ["train", "quickstart", *settings(*small), "-o", run],
         ["sample", run, "-b", root / "two.jsonl", "-n", 2, "--tag", "t", "--grade"],
         ["eval", "grade", run],
         ["eval", "passk", run, "-o", run / "results" / "passk.json"],
         ["eval", "ucc", run, "-o", run / "samples" / "t" / "ucc.json", "--per-problem"],
     ]
     for arguments in commands:
-        result = runner.invoke(app, [str(argument) for argument in arguments])
-        assert result.exit_code == 0, result.output
+        quatro(*arguments)
     plan = plan_sweep(run / "config.yaml", [Axis("method.delta", ("0.1", "0.01"))])
     write_plan(plan, root / "sweep")
     for point in plan.points:

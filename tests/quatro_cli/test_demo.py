@@ -1,14 +1,12 @@
 """`quatro demo` on runs and samples that are there already: what it reads from them."""
 
-import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from quatro.config import load_config
 from quatro.runs.directory import RunDir
-from quatro_cli.app import app
+from tests.kit import quatro, write_rows
 
 
 @pytest.fixture
@@ -24,7 +22,7 @@ def finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         out.mkdir(parents=True, exist_ok=True)
         row = {"benchmark": "countdown", "id": "p", "answer": "7 2 7 6 2 8 -> 67", "correct": True}
         rows = [{**row, "sample_index": i, "completion": f"7+{i}"} for i in range(2)]
-        (out / "countdown.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        write_rows(out / "countdown.jsonl", rows)
 
     monkeypatch.setattr("quatro_cli.commands.sample.sample", drawn)
     return tmp_path
@@ -32,8 +30,7 @@ def finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_demo_compares_delta_with_the_kl_that_it_bounds(finished: Path) -> None:
     pytest.importorskip("matplotlib")
-    result = CliRunner().invoke(app, ["demo", "-o", str(finished), "--steps", "2", "-n", "2"])
-    assert result.exit_code == 0, result.output
+    result = quatro("demo", "-o", finished, "--steps", "2", "-n", "2")
     table = {line[:17].strip(): line.split()[-1] for line in result.stdout.splitlines()[1:5]}
     assert table == {"": "kl/new_old", "base": "-", "QUATRO delta=0.01": "0.020", "GSPO": "0.500"}
     assert "QUATRO moves by 2.0 times its delta of 0.01; GSPO, which has no delta, by 50 times as much" in result.stdout

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from evals.studies import reference
 from quatro_cli.app import app
 from quatro_cli.commands import doctor
+from tests.kit import quatro, write_rows
 
 runner = CliRunner()
 
@@ -47,12 +48,12 @@ def test_similarities_are_compared_with_those_of_the_libraries(tmp_path):
         for i, text in enumerate(texts)
     ]
     file = tmp_path / "s.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    found = json.loads(runner.invoke(app, ["doctor", "--similarity", str(file), "--json"]).stdout)["similarities"]
+    write_rows(file, rows)
+    found = json.loads(quatro("doctor", "--similarity", file, "--json").stdout)["similarities"]
     assert set(found) == {"tfidf", "rouge-l", "jaccard", "edit"}
     assert {one["num_pairs"] for one in found.values()} == {3}  # of the correct texts
     assert all(one["largest_difference"] <= 1e-12 for one in found.values())
-    assert "largest difference" in runner.invoke(app, ["doctor", "--similarity"]).stdout
+    assert "largest difference" in quatro("doctor", "--similarity").stdout
 
 
 def test_a_missing_extra_is_no_failure_and_comes_with_the_command(monkeypatch, alone):
@@ -65,8 +66,7 @@ def test_a_missing_extra_is_no_failure_and_comes_with_the_command(monkeypatch, a
         return version(name)
 
     monkeypatch.setattr(doctor.metadata, "version", without_matplotlib)
-    result = runner.invoke(app, ["doctor"])
-    assert result.exit_code == 0, result.output
+    result = quatro("doctor")
     assert "for plot: pip install -e '" in result.stderr
 
 
@@ -120,19 +120,17 @@ def test_a_vllm_that_cannot_be_imported_fails_with_6(monkeypatch, alone):
 def test_an_old_package_fails_with_6(monkeypatch, alone):
     alone()
     monkeypatch.setattr(doctor.metadata, "version", lambda name: "0.0.1")
-    result = runner.invoke(app, ["doctor"])
-    assert result.exit_code == 6
+    result = quatro("doctor", code=6)
     assert "numpy" in result.stderr
 
 
 def test_a_broken_dual_is_found(monkeypatch, alone):
     alone("dual self-test")
-    import quatro.dual
+    from quatro import dual
 
-    solve = quatro.dual.solve_dual
-    monkeypatch.setattr(quatro.dual, "solve_dual", lambda reward, delta: solve(reward, delta * 1.01))
-    result = runner.invoke(app, ["doctor"])
-    assert result.exit_code == 6
+    solve = dual.solve_dual
+    monkeypatch.setattr(dual, "solve_dual", lambda reward, delta: solve(reward, delta * 1.01))
+    result = quatro("doctor", code=6)
     assert "dual self-test" in result.stderr
 
 
@@ -140,8 +138,7 @@ def test_a_similarity_that_is_not_that_of_the_libraries_is_found(monkeypatch, al
     alone("similarity self-test")
     ours = reference.similarity_of_distinct
     monkeypatch.setattr(reference, "similarity_of_distinct", lambda *args, **how: ours(*args, **how) ** 1.000001)
-    result = runner.invoke(app, ["doctor"])
-    assert result.exit_code == 6
+    result = quatro("doctor", code=6)
     assert "similarity self-test" in result.stderr
     failed = runner.invoke(app, ["doctor", "--similarity"])
     assert (failed.exit_code, "tfidf" in failed.stderr) == (6, True)
@@ -152,8 +149,7 @@ def test_a_grader_that_misjudges_is_found(monkeypatch, alone):
     from evals import grading
 
     monkeypatch.setattr(grading, "grade", lambda *args: grading.Grade(True, "correct", "", "exact"))
-    result = runner.invoke(app, ["doctor"])
-    assert result.exit_code == 6
+    result = quatro("doctor", code=6)
     assert "grader self-test" in result.stderr
 
 
@@ -169,8 +165,7 @@ def test_a_lock_that_does_not_hold_is_found(monkeypatch, alone):
             pass
 
     monkeypatch.setattr(lock, "RunLock", NoLock)
-    result = runner.invoke(app, ["doctor"])
-    assert result.exit_code == 6
+    result = quatro("doctor", code=6)
     assert "lock self-test" in result.stderr
 
 
@@ -188,17 +183,15 @@ def test_a_sampler_that_does_not_repeat_or_lies_about_its_log_probs_is_found(mon
         return [[replace(one, logp=tuple(value + by for value in one.logp)) for one in group]]
 
     monkeypatch.setattr(transformers.TransformersEngine, "generate", moved)
-    assert runner.invoke(app, ["doctor"]).exit_code == 0
-    result = runner.invoke(app, ["doctor"])
-    assert result.exit_code == 6
+    quatro("doctor")
+    result = quatro("doctor", code=6)
     assert "sampler self-test" in result.stderr
 
 
 def test_a_cache_that_cannot_be_written_is_found(cache, alone):
     alone("cache folder")
     cache.write_text("a file, not a folder", encoding="utf-8")
-    result = runner.invoke(app, ["doctor"])
-    assert result.exit_code == 6
+    result = quatro("doctor", code=6)
     assert "cache folder" in result.stderr
 
 
@@ -246,4 +239,4 @@ def test_solutions_that_programs_can_read_are_named(monkeypatch, alone, tmp_path
     assert str(file) in checks["benchmark data"]["detail"]
     file.unlink()
     file.parent.parent.rename(tmp_path / "other")
-    assert runner.invoke(app, ["doctor", "--json"]).exit_code == 0
+    quatro("doctor", "--json")

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from quatro.runs.lock import RunLock
 from quatro.runs.views.doctor import examine, last_error
 from quatro_cli.app import app
+from tests.kit import quatro, read_json, settings
 
 pytest.importorskip("torch")
 runner = CliRunner()
@@ -22,11 +23,10 @@ runner = CliRunner()
 def trained(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Path:
     """Three iterations of three, with a checkpoint of each."""
     run = tmp_path_factory.mktemp("runs") / "run"
-    settings = [f"model={tiny_folder}", "steps=3", "threads=1", "prompts_per_step=2", "minibatch_prompts=2"]
-    settings += ["rollouts_per_prompt=2", "rollout.max_new_tokens=4", "checkpoint.every=1", "checkpoint.keep=3"]
-    words = [word for setting in settings for word in ("-s", setting)]
-    result = runner.invoke(app, ["train", "quickstart", "-m", "quatro", "-o", str(run), *words])
-    assert result.exit_code == 0, result.output
+    chosen = [f"model={tiny_folder}", "steps=3", "threads=1", "prompts_per_step=2", "minibatch_prompts=2"]
+    chosen += ["rollouts_per_prompt=2", "rollout.max_new_tokens=4", "checkpoint.every=1", "checkpoint.keep=3"]
+    words = settings(*chosen)
+    quatro("train", "quickstart", "-m", "quatro", "-o", run, *words)
     return run
 
 
@@ -37,7 +37,7 @@ def run(trained: Path, tmp_path: Path) -> Path:
 
 def set_status(run: Path, status: str, step: int) -> None:
     path = run / "status.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "status": status, "step": step}), encoding="utf-8")
+    path.write_text(json.dumps({**read_json(path), "status": status, "step": step}), encoding="utf-8")
 
 
 def go_back_to(run: Path, step: int) -> None:
@@ -55,8 +55,7 @@ def damaged(run: Path) -> list[str]:
 
 
 def test_a_finished_run_is_whole(run):
-    result = runner.invoke(app, ["doctor", str(run), "--json"])
-    assert result.exit_code == 0, result.output
+    result = quatro("doctor", run, "--json")
     found = json.loads(result.stdout)
     assert (found["is_finished"], found["is_resumable"], found["is_whole"]) == (True, False, True)
     names = [part["name"] for part in found["parts"]]
@@ -69,7 +68,7 @@ def test_what_doctor_says_of_a_killed_run_is_what_a_resume_does(run):
     assert (found.status, found.is_finished, found.is_resumable) == ("killed", False, True)
     assert "from step-000002, with 1 iterations left" in found.resume
     assert found.damaged == []
-    assert runner.invoke(app, ["train", str(run), "--resume"]).exit_code == 0
+    quatro("train", run, "--resume")
     assert examine(run).is_finished
 
 
@@ -95,16 +94,14 @@ def test_fault_08_a_run_that_has_lost_its_newest_checkpoint_is_not_whole_and_not
     if not with_latest:
         (run / "checkpoints" / "latest").unlink()
     assert "checkpoints/latest" in damaged(run)
-    assert runner.invoke(app, ["doctor", str(run)]).exit_code == 6
+    quatro("doctor", run, code=6)
     if with_latest:
         for command in (["sample", str(run), "-b", "countdown", "--dry-run"], ["export", str(run)]):
-            result = runner.invoke(app, [*command, "-o", str(tmp_path / "out")])
-            assert result.exit_code == 4, result.output
+            result = quatro(*command, "-o", tmp_path / "out", code=4)
             assert "names step-000003, which is gone or incomplete" in " ".join(result.stderr.split())
             assert "--step (step-000002 is the newest" in " ".join(result.stderr.split())
-    result = runner.invoke(app, ["export", str(run), "--step", "2", "-o", str(tmp_path / "out")])
-    assert result.exit_code == 0, result.output
-    assert runner.invoke(app, ["train", str(run), "--resume"]).exit_code == 0
+    result = quatro("export", run, "--step", "2", "-o", tmp_path / "out")
+    quatro("train", run, "--resume")
     assert [part for part in damaged(run) if "aside" not in part] == []
 
 
@@ -147,9 +144,8 @@ def test_a_flipped_bit_stands_in_the_way_of_a_resume(run, name):
     assert not found.is_resumable
     assert name.split("/")[-1] in found.resume
     assert found.damaged
-    result = runner.invoke(app, ["doctor", str(run)])
-    assert result.exit_code == 6
-    assert runner.invoke(app, ["train", str(run), "--resume", "-s", "steps=4"]).exit_code == 4
+    quatro("doctor", run, code=6)
+    quatro("train", run, "--resume", "-s", "steps=4", code=4)
 
 
 def test_the_whole_checkpoint_before_a_damaged_one_is_named(run):
@@ -159,7 +155,7 @@ def test_the_whole_checkpoint_before_a_damaged_one_is_named(run):
     assert "without step-000003 it would go on from step-000002" in found.resume
     assert damaged(run) == ["checkpoints/step-000003"]
     shutil.rmtree(run / "checkpoints/step-000003")
-    assert runner.invoke(app, ["train", str(run), "--resume"]).exit_code == 0
+    quatro("train", run, "--resume")
 
 
 @pytest.mark.parametrize(
@@ -209,8 +205,7 @@ def test_the_last_error_is_that_of_the_log(run):
 
 
 def test_no_run_is_refused(tmp_path):
-    result = runner.invoke(app, ["doctor", str(tmp_path)])
-    assert result.exit_code == 2
+    result = quatro("doctor", tmp_path, code=2)
     assert "is not a run directory" in result.stderr
 
 
@@ -219,6 +214,5 @@ def test_a_pipe_in_the_place_of_a_file_is_named_and_not_waited_for(name, run):
     (run / name).unlink(missing_ok=True)
     (run / name).parent.mkdir(exist_ok=True)
     os.mkfifo(run / name)
-    result = runner.invoke(app, ["doctor", str(run)])
-    assert result.exit_code == 4, result.output
+    result = quatro("doctor", run, code=4)
     assert f"{name} is a pipe" in " ".join(result.stderr.split()), result.stderr

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from quatro_cli.app import app
+from tests.kit import quatro, settings
 
 ROOT = Path(__file__).parents[2]
 runner = CliRunner()
@@ -48,9 +49,8 @@ def finished(model, tmp_path_factory) -> Path:
     """A run that has done its one iteration."""
     run = tmp_path_factory.mktemp("runs") / "run"
     small = ["prompts_per_step=2", "minibatch_prompts=2", "rollouts_per_prompt=2", "inner_updates=1", "steps=1"]
-    settings = [part for setting in [f"model={model}", *small] for part in ("-s", setting)]
-    done = runner.invoke(app, ["train", "quickstart", *settings, "-o", str(run)])
-    assert done.exit_code == 0, done.output
+    chosen = settings(f"model={model}", *small)
+    quatro("train", "quickstart", *chosen, "-o", run)
     return run
 
 
@@ -126,7 +126,7 @@ def test_a_run_that_is_there_is_refused_what_it_lacks_before_torch_is_loaded(fin
         "adapter",
     ]
     assert [word for word, (_, text) in zip(words, said, strict=True) if word not in text] == []
-    document = json.loads(runner.invoke(app, ["train", str(run), "--resume", "--json"]).stdout)
+    document = json.loads(quatro("train", run, "--resume", "--json").stdout)
     assert document == {"schema": 1, "run": str(run), "interrupted": False, "metrics": {"step": 1.0}}
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
@@ -137,8 +137,8 @@ def test_a_finished_run_with_a_changed_file_or_setting_is_not_called_done(finish
     shutil.copytree(finished, edited)
     with (changed / "checkpoints/step-000001/state.json").open("a", encoding="utf-8") as stream:
         stream.write(" ")
-    settings = (edited / "config.yaml").read_text(encoding="utf-8")
-    (edited / "config.yaml").write_text(settings.replace("seed: 0", "seed: 1"), encoding="utf-8")
+    chosen = (edited / "config.yaml").read_text(encoding="utf-8")
+    (edited / "config.yaml").write_text(chosen.replace("seed: 0", "seed: 1"), encoding="utf-8")
     said = refusals(tmp_path, ["train", "changed", "--resume"], ["train", "edited", "--resume"])
     assert [code for code, _ in said] == [4, 4]
     assert "state.json was changed" in said[0][1]

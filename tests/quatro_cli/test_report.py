@@ -1,12 +1,11 @@
 """`quatro report` from the outside."""
 
-import json
-
 import pytest
 from typer.testing import CliRunner
 
 from quatro.config import config_to_yaml, load_config
 from quatro_cli.app import app
+from tests.kit import quatro, write_rows
 
 runner = CliRunner()
 
@@ -17,7 +16,7 @@ def run(tmp_path):
     path.mkdir(parents=True)
     (path / "config.yaml").write_text(config_to_yaml(load_config("quickstart")), encoding="utf-8")
     rows = [{"step": t, "reward/mean": t / 10} for t in range(1, 6)]
-    (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_rows(path / "metrics.jsonl", rows)
     return path
 
 
@@ -25,8 +24,7 @@ def test_the_page_is_written_its_path_printed_and_the_same_again(run, tmp_path):
     out = tmp_path / "new" / "page.html"
     pages = []
     for _ in range(2):
-        result = runner.invoke(app, ["report", str(run), "-o", str(out)])
-        assert result.exit_code == 0, result.output
+        result = quatro("report", run, "-o", out)
         assert result.stdout == f"{out}\n"
         pages.append(out.read_bytes())
     assert pages[0] == pages[1]
@@ -55,6 +53,5 @@ def test_a_page_that_stood_there_survives_a_broken_run(run, tmp_path):
     out = tmp_path / "x.html"
     out.write_text("old", encoding="utf-8")
     (run / "metrics.jsonl").write_text("broken\n", encoding="utf-8")
-    result = runner.invoke(app, ["report", str(run), "-o", str(out)])
-    assert result.exit_code == 4
+    quatro("report", run, "-o", out, code=4)
     assert out.read_text(encoding="utf-8") == "old"

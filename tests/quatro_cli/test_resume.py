@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import quatro
 from evals.errors import UsageError
+from quatro import fine_tune
 from quatro.config import load_config, resolve_config
 from quatro.runs.directory import RunDir
 from quatro.sample.model import find_model
 from quatro_cli.app import app
+from tests.kit import quatro, read_json, settings
 
 runner = CliRunner()
 STEPS = 3
@@ -27,14 +28,14 @@ STEPS = 3
 def arguments(tiny_folder: Path) -> list[str]:
     small = ["prompts_per_step=2", "minibatch_prompts=2", "rollouts_per_prompt=2", "inner_updates=1", f"steps={STEPS}"]
     keep = ["checkpoint.every=1", f"checkpoint.keep={STEPS}", "save_rollouts=true"]
-    settings = [f"model={tiny_folder}", *small, *keep]
-    return ["train", "quickstart", *(word for setting in settings for word in ("-s", setting))]
+    chosen = [f"model={tiny_folder}", *small, *keep]
+    return ["train", "quickstart", *settings(*chosen)]
 
 
 @pytest.fixture(scope="module")
 def finished(arguments: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("runs") / "run"
-    assert runner.invoke(app, [*arguments, "-o", str(run)]).exit_code == 0
+    quatro(*arguments, "-o", run)
     return run
 
 
@@ -49,7 +50,7 @@ def resume(run: Path) -> Any:
 
 
 def status(run: Path) -> tuple[str, int]:
-    document = json.loads((run / "status.json").read_text(encoding="utf-8"))
+    document = read_json(run / "status.json")
     return document["status"], document["step"]
 
 
@@ -68,7 +69,7 @@ def test_what_was_drawn_before_the_first_checkpoint_is_kept(run, arguments, cont
     assert str(run / "previous-1") in told.stderr
     assert contents(run) == before
     if how == "fine_tune":
-        quatro.fine_tune(run, run)
+        fine_tune(run, run)
     else:
         told = runner.invoke(app, words)
         assert str(run / "previous-1") in told.stderr
@@ -90,7 +91,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("then", ["done", "interrupted"])
 def test_fault_52_what_the_run_wrote_and_somebody_changed_is_refused(run, contents, then):
-    document = json.loads((run / "status.json").read_text(encoding="utf-8"))
+    document = read_json(run / "status.json")
     (run / "status.json").write_text(json.dumps({**document, "status": then}, indent=2) + "\n", encoding="utf-8")
     # What a resume cuts back or removes, once nothing can refuse any more.
     with (run / METRICS).open("a", encoding="utf-8") as stream:
@@ -129,21 +130,21 @@ def test_a_run_whose_checkpoints_hold_no_hashes_goes_on(arguments, tmp_path, mon
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
         patch.setattr(RunDir, "written", property(lambda self: {"metrics_bytes": self.metrics_bytes}), raising=False)
-        assert runner.invoke(app, [*arguments, "-s", "steps=2", "-o", str(run)]).exit_code == 0
+        quatro(*arguments, "-s", "steps=2", "-o", run)
     config = run / "config.yaml"
     config.write_text(config.read_text(encoding="utf-8").replace("\nsteps: 2\n", "\nsteps: 3\n"), encoding="utf-8")
     result = resume(run)
     assert result.exit_code == 0, result.stderr
     assert "changed" not in result.stderr
     assert "gone" not in result.stderr
-    state = json.loads((run / "checkpoints/step-000003/state.json").read_text(encoding="utf-8"))
+    state = read_json(run / "checkpoints/step-000003/state.json")
     assert state["metrics_sha256"] == hashlib.sha256((run / METRICS).read_bytes()).hexdigest()
     last = (run / "rollouts/step-000003.jsonl").read_bytes()
     assert state["rollouts_sha256"] == {"step-000003.jsonl": hashlib.sha256(last).hexdigest()}
 
 
 def test_a_run_that_was_killed_after_its_last_checkpoint_is_done_after_all_its_steps(run):
-    document = json.loads((run / "status.json").read_text(encoding="utf-8"))
+    document = read_json(run / "status.json")
     (run / "status.json").write_text(json.dumps({**document, "status": "running", "step": 0}), encoding="utf-8")
     assert resume(run).exit_code == 0
     assert status(run) == ("done", STEPS)
@@ -192,14 +193,12 @@ def test_a_checkpoint_that_has_lost_its_manifest_is_moved_aside(run, contents):
 
 
 def test_a_resume_may_go_further_and_changes_only_what_no_iteration_computes(run):
-    longer = runner.invoke(app, ["train", str(run), "--resume", "--steps", "5", "-s", "checkpoint.keep=2"])
-    assert longer.exit_code == 0, longer.output
+    quatro("train", run, "--resume", "--steps", "5", "-s", "checkpoint.keep=2")
     assert status(run) == ("done", 5)
     assert len((run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()) == 5
     assert "\nsteps: 5\n" in (run / "config.yaml").read_text(encoding="utf-8")
     before = (run / "config.yaml").read_bytes()
-    refused = runner.invoke(app, ["train", str(run), "--resume", "-s", "optimizer.lr=1", "-s", "steps=6"])
-    assert refused.exit_code == 2
+    refused = quatro("train", run, "--resume", "-s", "optimizer.lr=1", "-s", "steps=6", code=2)
     said = " ".join(refused.stderr.split())
     assert "optimizer.lr would be another; what may change is steps, checkpoint, early_stop, save_rollouts" in said
     assert (run / "config.yaml").read_bytes() == before
@@ -207,19 +206,17 @@ def test_a_resume_may_go_further_and_changes_only_what_no_iteration_computes(run
 
 def test_steps_of_a_falling_rate_stay_as_they_are(arguments, tmp_path):
     run = tmp_path / "run"
-    assert runner.invoke(app, [*arguments, "-s", "optimizer.schedule=cosine", "-o", str(run)]).exit_code == 0
-    longer = runner.invoke(app, ["train", str(run), "--resume", "--steps", "5"])
-    assert longer.exit_code == 4
+    quatro(*arguments, "-s", "optimizer.schedule=cosine", "-o", run)
+    longer = quatro("train", run, "--resume", "--steps", "5", code=4)
     assert "steps was 3, is 5" in longer.stderr
 
 
 def test_new_takes_the_next_free_name_and_a_dry_run_needs_no_free_one(arguments, run):
-    again = runner.invoke(app, [*arguments, "-o", str(run), "--dry-run"])
-    assert again.exit_code == 0, again.output
-    assert runner.invoke(app, [*arguments, "-o", str(run)]).exit_code == 2
+    quatro(*arguments, "-o", run, "--dry-run")
+    quatro(*arguments, "-o", run, code=2)
     assert not runner.invoke(app, [*arguments, "-o", str(run), "--new", "--steps", "1"]).exit_code
     assert status(run.with_name("run-2")) == ("done", 1)
-    assert runner.invoke(app, ["train", str(run), "--resume", "--new"]).exit_code == 2
+    quatro("train", run, "--resume", "--new", code=2)
 
 
 def test_the_same_method_keeps_its_other_keys_with_a_note(arguments, tmp_path):
@@ -235,20 +232,16 @@ def test_the_same_method_keeps_its_other_keys_with_a_note(arguments, tmp_path):
 
 
 def test_a_pruned_run_is_exported_and_goes_further(run, tmp_path):
-    pruned = runner.invoke(app, ["runs", "prune", str(run), "--yes"])
-    assert pruned.exit_code == 0, pruned.output
+    quatro("runs", "prune", run, "--yes")
     assert [path.name for path in (run / "checkpoints").glob("step-*")] == [f"step-{STEPS:06d}"]
-    exported = runner.invoke(app, ["export", str(run), "-o", str(tmp_path / "model")])
-    assert exported.exit_code == 0, exported.output
-    longer = runner.invoke(app, ["train", str(run), "--resume", "--steps", str(STEPS + 1)])
-    assert longer.exit_code == 0, longer.output
+    quatro("export", run, "-o", tmp_path / "model")
+    quatro("train", run, "--resume", "--steps", STEPS + 1)
     assert status(run) == ("done", STEPS + 1)
 
 
 def test_a_run_begins_with_the_weights_of_another(arguments: list[str], run: Path, tmp_path: Path) -> None:
-    settings = ["-s", f"model={run}", "-s", "optimizer.lr=1e-4"]
-    done = runner.invoke(app, [*arguments, *settings, "-o", str(tmp_path / "second")])
-    assert done.exit_code == 0, done.stderr
+    chosen = ["-s", f"model={run}", "-s", "optimizer.lr=1e-4"]
+    done = quatro(*arguments, *chosen, "-o", tmp_path / "second")
     checkpoint = run / f"checkpoints/step-{STEPS:06}"
     assert load_config(tmp_path / "second").model == str(checkpoint / "model")
     said = " ".join(done.stderr.split())
@@ -274,16 +267,14 @@ def test_a_second_stage_keeps_the_reference_of_the_first_where_it_is_asked_to(
     save_file(weights, began / "model.safetensors", {"format": "pt"})
     moved = {}
     for name, setting in (("own", "kl.beta=0.001"), ("kept", f"kl.reference={began}")):
-        settings = ["-s", f"model={run}@1", "-s", setting, "--steps", "1"]
-        done = runner.invoke(app, [*arguments, *settings, "-o", str(tmp_path / name)])
-        assert done.exit_code == 0, done.stderr
+        chosen = ["-s", f"model={run}@1", "-s", setting, "--steps", "1"]
+        done = quatro(*arguments, *chosen, "-o", tmp_path / name)
         assert f"begins with the weights of {first};" in done.stderr
         assert ("the reference of the KL penalty is that model" in done.stderr) == (name == "own")
         assert (f"the KL penalty is towards {began}" in done.stderr) == (name == "kept")
-        moved[name] = json.loads((tmp_path / name / "metrics.jsonl").read_text(encoding="utf-8"))["kl/reference"]
+        moved[name] = read_json(tmp_path / name / "metrics.jsonl")["kl/reference"]
     assert moved["own"] < 1e-9 < 1e-6 < moved["kept"]
-    longer = runner.invoke(app, ["train", str(tmp_path / "kept"), "--resume", "--steps", "2"])
-    assert longer.exit_code == 0, longer.stderr
+    quatro("train", tmp_path / "kept", "--resume", "--steps", "2")
 
 
 def test_a_model_to_sample_is_named_like_one_to_train(run: Path) -> None:
@@ -295,7 +286,7 @@ def test_a_model_to_sample_is_named_like_one_to_train(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("chosen", "says"),
     [
         (["model={run}@9"], "has no checkpoint of step 9; it has 1"),
         (["model={run}@best"], "keeps no best checkpoint (checkpoint.keep.best is null)"),
@@ -306,17 +297,15 @@ def test_a_model_to_sample_is_named_like_one_to_train(run: Path) -> None:
     ],
 )
 def test_weights_that_cannot_be_taken_are_refused(
-    arguments: list[str], run: Path, model: Path, tmp_path: Path, settings: list[str], says: str
+    arguments: list[str], run: Path, model: Path, tmp_path: Path, chosen: list[str], says: str
 ) -> None:
-    words = [word for setting in settings for word in ("-s", setting.format(run=run, other=model))]
-    refused = runner.invoke(app, [*arguments, *words, "-o", str(tmp_path / "second")])
-    assert refused.exit_code == 2
+    words = settings(*(setting.format(run=run, other=model) for setting in chosen))
+    refused = quatro(*arguments, *words, "-o", tmp_path / "second", code=2)
     assert says.format(run=run) in " ".join(refused.stderr.split())
 
 
 @pytest.mark.parametrize("words", [["--resume"], []])
 def test_a_run_with_other_settings_is_told_how_to_begin_with_its_weights(run: Path, words: list[str]) -> None:
-    refused = runner.invoke(app, ["train", str(run), *words, "-s", "optimizer.lr=1e-4"])
-    assert refused.exit_code == 2
+    refused = quatro("train", run, *words, "-s", "optimizer.lr=1e-4", code=2)
     assert f"`quatro train {run}/config.yaml -s model={run} -s optimizer.lr=1e-4 -s seed=1`" in refused.stderr
     assert "RUN@best" in refused.stderr

@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from quatro.config import load_config
 from quatro.sweep.plan import parse_axis, plan_sweep
-from quatro_cli.app import app
+from tests.kit import quatro, settings
 
 CONFIG = "model: some/model\nmethod: {name: quatro}\nreward: "
 
@@ -23,14 +22,13 @@ def config(tmp_path: Path) -> Path:
 
 
 def output_of(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == 0, result.output
+    result = quatro(*arguments)
     return result.stdout
 
 
 def test_what_is_shown_says_who_set_it_and_is_a_config_again(config: Path, tmp_path: Path) -> None:
-    settings = ["-s", "reward.options.scale=2", "-s", "reward.timeout_s=5"]
-    shown = output_of("config", "show", config, *settings)
+    chosen = ["-s", "reward.options.scale=2", "-s", "reward.timeout_s=5"]
+    shown = output_of("config", "show", config, *chosen)
     rows = [row.split(maxsplit=1) for row in shown.partition("\nreward:")[2].partition("\nprompts")[0].splitlines()]
     assert [" ".join(" ".join(row).split()) for row in rows if row] == [
         "name: m:f # mine.yaml:3",
@@ -42,7 +40,7 @@ def test_what_is_shown_says_who_set_it_and_is_a_config_again(config: Path, tmp_p
     ]
     again = tmp_path / "again.yaml"
     again.write_text(shown, encoding="utf-8")
-    assert load_config(again) == load_config(config, overrides=settings[1::2])
+    assert load_config(again) == load_config(config, overrides=chosen[1::2])
     assert "\nreward: m:f " in output_of("config", "show", config)
     document = json.loads(output_of("config", "show", config, "--json"))
     assert document["config"]["reward"]["name"] == "m:f"
@@ -67,8 +65,7 @@ def test_a_list_has_no_limits_of_its_own(config: Path, tmp_path: Path) -> None:
     config.write_text(f"{CONFIG}{{name: 'm:f', on_error: drop}}\n", encoding="utf-8")
     differences = json.loads(output_of("config", "diff", config, other, "--json"))["differences"]
     assert {"key": "reward.on_error", "a": "drop", "b": None} in differences
-    result = CliRunner().invoke(app, ["config", "show", str(other), "-s", "reward.on_error=drop"])
-    assert result.exit_code == 2
+    result = quatro("config", "show", other, "-s", "reward.on_error=drop", code=2)
     said = " ".join(result.stderr.split())
     assert "reward sum does not read on_error; put it into the block of a reward of the list" in said
 
@@ -77,10 +74,9 @@ def test_a_list_has_no_limits_of_its_own(config: Path, tmp_path: Path) -> None:
 def test_a_wrong_option_is_refused_before_anything_is_made(config: Path, command: str, tmp_path: Path) -> None:
     axis = ["-g", "seed=0,1"] if command == "sweep" else []
     out = ["-o", str(tmp_path / "out")]
-    settings = ["-s", "reward=math", "-s", "reward.options.scale=2", "-s", "reward.timeout_s=5"]
+    chosen = ["-s", "reward=math", "-s", "reward.options.scale=2", "-s", "reward.timeout_s=5"]
     for dry in (["--dry-run"], []):
-        result = CliRunner().invoke(app, [command, str(config), *axis, *out, *settings, *dry])
-        assert result.exit_code == 2
+        result = quatro(command, config, *axis, *out, *chosen, *dry, code=2)
         said = " ".join(result.stderr.split())
         assert "reward.options.scale: unknown key; known here: none" in said
         assert "-s reward.timeout_s=5: reward.timeout_s: found 5, expected null: reward math does not read" in said
@@ -88,7 +84,7 @@ def test_a_wrong_option_is_refused_before_anything_is_made(config: Path, command
 
 
 @pytest.mark.parametrize(
-    ("axes", "settings", "expected"),
+    ("axes", "chosen", "expected"),
     [
         (["reward=m:g,math"], [], [("m:g", None, {}), ("math", None, {})]),
         (["reward.name=m:g,m:h"], ["reward.timeout_s=5"], [("m:g", 5.0, {}), ("m:h", 5.0, {})]),
@@ -100,10 +96,10 @@ def test_a_wrong_option_is_refused_before_anything_is_made(config: Path, command
         ),
     ],
 )
-def test_a_sweep_goes_over_rewards_and_their_options(config, tmp_path, axes, settings, expected):
-    words = [*(word for axis in axes for word in ("-g", axis)), *(word for one in settings for word in ("-s", one))]
+def test_a_sweep_goes_over_rewards_and_their_options(config, tmp_path, axes, chosen, expected):
+    words = [*(word for axis in axes for word in ("-g", axis)), *settings(*chosen)]
     shown = json.loads(output_of("sweep", config, *words, "-o", tmp_path / "sweep", "--dry-run", "--json"))["points"]
-    plan = plan_sweep(config, [parse_axis(axis) for axis in axes], overrides=settings)
+    plan = plan_sweep(config, [parse_axis(axis) for axis in axes], overrides=chosen)
     assert [point["name"] for point in shown] == [point.name for point in plan.points]
     rewards = [point.config.reward for point in plan.points]
     assert [(reward.name, reward.timeout_s, reward.options.model_dump()) for reward in rewards] == expected

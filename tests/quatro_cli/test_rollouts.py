@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from quatro_cli.app import app
+from tests.kit import quatro, write_rows
 
 
 def row(id: str, index: int, reward: float, text: str) -> dict[str, object]:
@@ -29,8 +30,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def shown(run: Path, *words: str) -> list[str]:
-    done = CliRunner().invoke(app, ["rollouts", str(run), *words])
-    assert done.exit_code == 0, done.output
+    done = quatro("rollouts", run, *words)
     return done.stdout.splitlines()[1::2]
 
 
@@ -49,10 +49,10 @@ def test_failed_rollouts_are_shown_with_their_errors_and_their_number_in_the_gro
     gone = {"reward": None, "advantage": None, "is_dropped": True, "error": "KeyError: '\x1b[31m'"}
     rows = [row("a", 0, 0.5, "half"), row("a", 1, 0.0, "lost") | gone, row("a", 2, 0.0, "none")]
     rows.append(row("b", 0, 0.0, "late") | {"error": "KeyError: 'c'"})
-    (run / "rollouts/step-000003.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")
+    write_rows(run / "rollouts/step-000003.jsonl", rows)
     counts = [(1, 0.0), (3, 2.0), (12, 0.0)]
     metrics = [{"step": step, "reward/errors": count, "reward/timeouts": 0.0} for step, count in counts]
-    (run / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in metrics), encoding="utf-8")
+    write_rows(run / "metrics.jsonl", metrics)
     done = CliRunner().invoke(app, ["rollouts", str(run), "--failed"])
     assert done.stdout.splitlines() == [
         r"--- a #1  dropped  4 tokens, stop  failed: KeyError: '\x1b[31m'",
@@ -77,15 +77,13 @@ def test_failed_rollouts_are_shown_with_their_errors_and_their_number_in_the_gro
     ],
 )
 def test_what_is_not_there_is_named(run: Path, words: list[str], says: str) -> None:
-    done = CliRunner().invoke(app, ["rollouts", str(run), *words])
-    assert done.exit_code == 2
+    done = quatro("rollouts", run, *words, code=2)
     assert says in done.stderr
 
 
 def test_a_run_without_rollouts_says_why(run: Path) -> None:
     for path in (run / "rollouts").iterdir():
         path.unlink()
-    done = CliRunner().invoke(app, ["rollouts", str(run)])
-    assert done.exit_code == 2
+    done = quatro("rollouts", run, code=2)
     assert "save_rollouts is false" in done.stderr
-    assert CliRunner().invoke(app, ["rollouts", str(run / "rollouts")]).exit_code == 2
+    quatro("rollouts", run / "rollouts", code=2)

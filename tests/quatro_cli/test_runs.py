@@ -17,6 +17,7 @@ from quatro.config import load_config
 from quatro.runs.checkpoint import write_manifest
 from quatro.runs.directory import RunDir, Status
 from quatro_cli.app import app
+from tests.kit import read_json
 
 
 def quatro(*words: object, input: str | None = None) -> Any:
@@ -37,7 +38,7 @@ def make_run(
 def wind_back(run: Path, **time: float) -> None:
     """Let the status of a run tell that it was written so long ago."""
     file = run / "status.json"
-    status = json.loads(file.read_text(encoding="utf-8"))
+    status = read_json(file)
     status["updated"] = (datetime.now(UTC) - timedelta(**time)).isoformat(timespec="seconds")
     file.write_text(json.dumps(status), encoding="utf-8")
 
@@ -79,7 +80,7 @@ def test_each_field_of_a_runs_document_is_that_of_its_file(tmp_path: Path) -> No
     settings = ("steps=9", "eval.every=1", "eval.benchmark=countdown")
     run = make_run(tmp_path / "run", *rows, settings=settings, status="interrupted")
     add_checkpoints(run, 2)
-    status = json.loads((run / "status.json").read_text(encoding="utf-8"))
+    status = read_json(run / "status.json")
     status |= {"started": "2026-01-02T03:04:05+00:00", "updated": "2026-02-03T04:05:06+00:00", "reason": "SIGTERM"}
     (run / "status.json").write_text(json.dumps(status), encoding="utf-8")
     (run / "environment.json").write_text('{"prompts": 70, "prompts_left_out": 4}', encoding="utf-8")

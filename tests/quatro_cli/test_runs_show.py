@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from quatro.config import load_config
 from quatro.runs.directory import RunDir
 from quatro_cli.app import app
+from tests.kit import quatro
 
 MakeRun = Callable[..., Path]
 
@@ -32,8 +33,7 @@ def make_run(tmp_path: Path) -> MakeRun:
 
 
 def shown(*words: object) -> str:
-    done = CliRunner().invoke(app, ["runs", "show", *map(str, words)])
-    assert done.exit_code == 0, done.output
+    done = quatro("runs", "show", *words)
     return done.stdout
 
 

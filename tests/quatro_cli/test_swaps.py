@@ -23,6 +23,7 @@ from quatro.config import Config, load_config
 from quatro.launch.begin import begin_with_weights
 from quatro.policy.model_files import model_digest
 from quatro_cli.app import app
+from tests.kit import read_rows, write_rows
 
 pytest.importorskip("torch")
 runner = CliRunner()
@@ -62,7 +63,7 @@ def _sweep(model: Path) -> None:
     from quatro.sweep.run import all_points, write_plan
 
     problems = [{"id": f"p{i}", "problem": f"{i} 2 7 6 2 8 -> 67", "answer": "67"} for i in range(1, 4)]
-    Path("toy.jsonl").write_text("".join(json.dumps(row) + "\n" for row in problems), encoding="utf-8")
+    write_rows(Path("toy.jsonl"), problems)
     settings = [f"model={model}", f"steps={STEPS}", "threads=1", "prompts_per_step=2", "minibatch_prompts=2"]
     settings += ["rollouts_per_prompt=2", "inner_updates=1", "checkpoint.every=1"]
     settings += ["optimizer.lr=0.1", "optimizer.warmup_steps=0"]
@@ -78,7 +79,7 @@ def _sweep(model: Path) -> None:
         ok(" ".join(["sample", *sample_arguments(how, point, run, tag)]))
         # An untrained model solves nothing: grades that differ show whose number a number is.
         file = tag.folder(run) / "toy.jsonl"
-        rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        rows = read_rows(file)
         lines = [json.dumps({**row, "correct": place < number + 2}) + "\n" for place, row in enumerate(rows)]
         file.write_text("".join(lines), encoding="utf-8")
         note_drawn(file, "toy")

@@ -19,23 +19,24 @@ from typer.testing import CliRunner
 from quatro.sweep.children import launched
 from quatro_cli import self_tests
 from quatro_cli.app import app
+from tests.kit import quatro, read_json, read_rows, settings, write_rows
 
 ROOT = Path(__file__).parents[2]
 runner = CliRunner()
 
 
 @pytest.fixture
-def settings(model) -> list[str]:
+def tiny(model) -> list[str]:
     small = ["prompts_per_step=4", "minibatch_prompts=4", "rollouts_per_prompt=4", "inner_updates=2", "steps=2"]
-    return [part for setting in [f"model={model}", *small] for part in ("-s", setting)]
+    return settings(f"model={model}", *small)
 
 
 def metrics(run: Path) -> list[dict]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return read_rows(run / "metrics.jsonl")
 
 
 def status(run: Path) -> str:
-    return json.loads((run / "status.json").read_text(encoding="utf-8"))["status"]
+    return read_json(run / "status.json")["status"]
 
 
 def wait_for_a_step(run: Path, child: Any) -> None:
@@ -48,59 +49,54 @@ def wait_for_a_step(run: Path, child: Any) -> None:
     raise AssertionError("no step within a minute")
 
 
-def test_a_run_leaves_its_directory_and_names_it(settings, tmp_path):
+def test_a_run_leaves_its_directory_and_names_it(tiny, tmp_path):
     run = tmp_path / "run"
-    result = runner.invoke(app, ["train", "quickstart", *settings, "-o", str(run)])
-    assert result.exit_code == 0, result.output
+    result = quatro("train", "quickstart", *tiny, "-o", run)
     assert result.stdout == f"{run}\n"
     assert "step 2/2" in result.stderr
     assert status(run) == "done"
     assert [row["step"] for row in metrics(run)] == [1, 2]
-    assert "done" in runner.invoke(app, ["runs", "show", str(run)]).stdout
+    assert "done" in quatro("runs", "show", run).stdout
 
-    again = runner.invoke(app, ["train", "quickstart", *settings, "-o", str(run)])
-    assert again.exit_code == 2
+    again = quatro("train", "quickstart", *tiny, "-o", run, code=2)
     assert "--resume" in again.stderr
     assert "-o" in again.stderr
 
 
-def test_a_file_system_without_locks_is_named_with_what_to_do(settings, tmp_path, monkeypatch):
+def test_a_file_system_without_locks_is_named_with_what_to_do(tiny, tmp_path, monkeypatch):
     def no_locks(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
     run = tmp_path / "run"
-    result = runner.invoke(app, ["train", "quickstart", *settings, "-o", str(run)])
-    assert result.exit_code == 3
+    result = quatro("train", "quickstart", *tiny, "-o", run, code=3)
     assert f"{run / 'lock'} cannot be locked ({os.strerror(errno.ENOLCK)})" in result.stderr
     assert "local disk with -o DIR" in result.stderr
 
 
-def test_a_system_without_fcntl_reads_runs_and_says_what_begins_none(settings, tmp_path, monkeypatch):
+def test_a_system_without_fcntl_reads_runs_and_says_what_begins_none(tiny, tmp_path, monkeypatch):
     run = tmp_path / "run"
     run.mkdir()
     (run / "lock").touch()
     (run / "config.yaml").write_text("model: m\n", encoding="utf-8")
     monkeypatch.setitem(sys.modules, "fcntl", None)
-    result = runner.invoke(app, ["train", "quickstart", *settings, "-o", str(tmp_path / "other")])
-    assert result.exit_code == 3
+    result = quatro("train", "quickstart", *tiny, "-o", tmp_path / "other", code=3)
     assert f"{tmp_path / 'other' / 'lock'} cannot be locked: this system has no fcntl" in result.stderr
-    assert runner.invoke(app, ["runs", "list", str(tmp_path)]).exit_code == 0
+    quatro("runs", "list", tmp_path)
 
 
-def test_what_there_is_to_warn_of_at_the_start_is_said_once(settings, tmp_path, monkeypatch):
+def test_what_there_is_to_warn_of_at_the_start_is_said_once(tiny, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     problems = tmp_path / "problems.jsonl"
     sentences = ["1 2 3 = 6"] * 3 + ["1 2 3 " * 40 + "= 6"]
     rows = [{"id": str(number), "problem": text, "answer": "6"} for number, text in enumerate(sentences)]
-    problems.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_rows(problems, rows)
     (tmp_path / "flat.py").write_text("def zero(prompt, completion, answer):\n    return 0.0\n", encoding="utf-8")
     extra = [f"data.prompts={problems}", "data.too_long=skip", "data.max_prompt_tokens=30", "rollout.top_p=0.9"]
     extra += ["prompts_per_step=3", "minibatch_prompts=3", "reward=flat:zero", "steps=1"]
     extra += ["eval.every=5", f"eval.benchmark={problems}"]
-    sets = [part for one in extra for part in ("-s", one)]
-    result = runner.invoke(app, ["train", "quickstart", *settings, *sets, "-o", "run"])
-    assert result.exit_code == 0, result.output
+    sets = settings(*extra)
+    result = quatro("train", "quickstart", *tiny, *sets, "-o", "run")
     log = (tmp_path / "run/log.txt").read_text(encoding="utf-8")
     for text in ("training rollouts are truncated", " 1 of 4 prompts are longer", "problems.jsonl: 1 of 4"):
         expected = 2 if text.startswith(" ") else 1  # of the training prompts, and of those of the evaluation
@@ -118,17 +114,16 @@ def test_what_there_is_to_warn_of_at_the_start_is_said_once(settings, tmp_path, 
         ("{{ range(10 ** 9) | list }}", "OverflowError: Range too big"),
     ],
 )
-def test_a_chat_template_that_makes_no_prompt_is_named_with_its_error(settings, model, tmp_path, template, reason):
+def test_a_chat_template_that_makes_no_prompt_is_named_with_its_error(tiny, model, tmp_path, template, reason):
     folder = tmp_path / "model"
     shutil.copytree(model, folder, ignore=shutil.ignore_patterns("chat_template.jinja"))  # it would go first
     file = folder / "tokenizer_config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "chat_template": template}), encoding="utf-8")
+    file.write_text(json.dumps({**read_json(file), "chat_template": template}), encoding="utf-8")
     problems = tmp_path / "problems.jsonl"
     problems.write_text('{"id": "1", "problem": "1 + 2", "answer": "3"}\n', encoding="utf-8")
     chat = [f"model={folder}", "data.template=chat", f"data.prompts={problems}", "reward=math"]
-    sets = [part for one in chat for part in ("-s", one)]
-    result = runner.invoke(app, ["train", "quickstart", *settings, *sets, "--dry-run"])
-    assert result.exit_code == 4, result.output
+    sets = settings(*chat)
+    result = quatro("train", "quickstart", *tiny, *sets, "--dry-run", code=4)
     assert f"{file}: the chat template makes no prompt: " in result.stderr
     assert reason in result.stderr
 
@@ -140,7 +135,7 @@ def test_a_template_of_ones_own_makes_the_prompts_of_a_spreadsheets_problems(mod
     sets = [f"model={model}", "data.prompts=own.csv", "reward=math", "prompts_per_step=1", "minibatch_prompts=1"]
 
     def dry(*more):
-        words = [word for one in (*sets, *more) for word in ("-s", one)]
+        words = settings(*sets, *more)
         result = runner.invoke(app, ["train", "quickstart", *words, "--dry-run", "--json"])
         return json.loads(result.stdout) if result.exit_code == 0 else result.stderr
 
@@ -175,12 +170,11 @@ def test_prompts_that_are_too_long_are_left_out_and_counted(model, tmp_path, mon
         "data.too_long=skip",
         *sizes,
     ]
-    result = runner.invoke(app, ["train", "quickstart", *(word for one in sets for word in ("-s", one)), "-o", "run"])
-    assert result.exit_code == 0, result.output
+    result = quatro("train", "quickstart", *settings(*sets), "-o", "run")
     assert "2 of 4 prompts are longer than 5 tokens and were left out" in result.stderr
-    shown = runner.invoke(app, ["runs", "show", "run"]).stdout
+    shown = quatro("runs", "show", "run").stdout
     assert "2 (2 left out as too long)" in shown
-    assert json.loads(runner.invoke(app, ["runs", "show", "run", "--json"]).stdout)["prompts"] == {
+    assert json.loads(quatro("runs", "show", "run", "--json").stdout)["prompts"] == {
         "count": 2,
         "skipped": 2,
     }
@@ -203,11 +197,10 @@ def test_rewards_judge_what_follows_a_thought(model, tmp_path, monkeypatch):
     sets += ["rollout.max_new_tokens=99", "data.template=plain", "rollout.thinking=</think>"]
 
     def rollouts(name, file):
-        words = [word for one in (*sets, f"rollout.replay_file={file}") for word in ("-s", one)]
-        done = runner.invoke(app, ["train", "quickstart", *words, "-o", name])
-        assert done.exit_code == 0, done.output
+        words = settings(*sets, f"rollout.replay_file={file}")
+        quatro("train", "quickstart", *words, "-o", name)
         path = Path(name, "rollouts/step-000001.jsonl")
-        return path, [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return path, read_rows(path)
 
     path, rows = rollouts("run", "said.jsonl")
     assert [row["correct"] for row in rows] == [True, False, False, True]
@@ -219,21 +212,20 @@ def test_rewards_judge_what_follows_a_thought(model, tmp_path, monkeypatch):
     assert [row["completion"] for row in again] == [row["completion"] for row in rows]
 
 
-def test_a_finished_run_that_is_resumed_stays_as_it_is(settings, tmp_path):
+def test_a_finished_run_that_is_resumed_stays_as_it_is(tiny, tmp_path):
     run = tmp_path / "run"
-    runner.invoke(app, ["train", "quickstart", *settings, "-o", str(run)])
+    runner.invoke(app, ["train", "quickstart", *tiny, "-o", str(run)])
     before = (run / "metrics.jsonl").read_bytes()
-    assert runner.invoke(app, ["train", str(run), "--resume"]).exit_code == 0
+    quatro("train", run, "--resume")
     assert (run / "metrics.jsonl").read_bytes() == before
     assert status(run) == "done"
 
 
-def test_the_config_of_a_run_begins_another(settings, tmp_path, monkeypatch):
+def test_the_config_of_a_run_begins_another(tiny, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    first = runner.invoke(app, ["train", "quickstart", *settings, "-s", "seed=3"])
+    first = runner.invoke(app, ["train", "quickstart", *tiny, "-s", "seed=3"])
     assert first.stdout == "runs/quickstart-quatro-3\n"
-    second = runner.invoke(app, ["train", "runs/quickstart-quatro-3/config.yaml", "-o", "other", "--json"])
-    assert second.exit_code == 0, second.output
+    second = quatro("train", "runs/quickstart-quatro-3/config.yaml", "-o", "other", "--json")
     document = json.loads(second.stdout)
     assert document["run"] == "other"
     assert document["metrics"]["step"] == 2
@@ -241,23 +233,21 @@ def test_the_config_of_a_run_begins_another(settings, tmp_path, monkeypatch):
     assert rewards[0] == rewards[1]
 
 
-def test_a_dry_run_says_what_would_happen_and_writes_nothing(settings, tmp_path, monkeypatch):
+def test_a_dry_run_says_what_would_happen_and_writes_nothing(tiny, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = runner.invoke(app, ["train", "quickstart", *settings, "--dry-run"])
-    assert result.exit_code == 0, result.output
+    result = quatro("train", "quickstart", *tiny, "--dry-run")
     assert "4 prompts x 4 rollouts" in result.stdout
-    document = json.loads(runner.invoke(app, ["train", "quickstart", *settings, "--dry-run", "--json"]).stdout)
+    document = json.loads(quatro("train", "quickstart", *tiny, "--dry-run", "--json").stdout)
     assert document["parameters"] > 0
     assert list(tmp_path.iterdir()) == []
 
 
-def test_fewer_processes_than_the_configuration_is_made_for_are_refused(settings, tmp_path):
-    arguments = ["train", "quickstart", *settings, "-s", "processes=2", "-o", str(tmp_path / "run")]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 2
+def test_fewer_processes_than_the_configuration_is_made_for_are_refused(tiny, tmp_path):
+    arguments = ["train", "quickstart", *tiny, "-s", "processes=2", "-o", str(tmp_path / "run")]
+    result = quatro(*arguments, code=2)
     assert "torchrun --nproc-per-node 2 --shutdown-timeout 600 -m quatro_cli train quickstart" in result.stderr
     assert not (tmp_path / "run").exists()
-    assert CliRunner().invoke(app, [*arguments, "--dry-run"]).exit_code == 0
+    quatro(*arguments, "--dry-run")
 
 
 @pytest.mark.slow
@@ -267,24 +257,23 @@ def test_names_of_ours_mean_the_same_beside_folders_and_modules_of_these_names(t
         Path(name).mkdir()
     for name in ("math.py", "random.py", "countdown.py", "quatro.py", "evals.py"):
         Path(name).write_text("raise RuntimeError('not ours')", encoding="utf-8")
-    settings = ["eval.every=1", "eval.benchmark=countdown", "kl.reference=embedded:countdown", "reward=[countdown]"]
+    tiny = ["eval.every=1", "eval.benchmark=countdown", "kl.reference=embedded:countdown", "reward=[countdown]"]
     commands = [
-        ["train", "quickstart", *(word for setting in settings for word in ("-s", setting)), "-m", "gspo", "--dry-run"],
+        ["train", "quickstart", *settings(*tiny), "-m", "gspo", "--dry-run"],
         ["sample", "embedded:countdown", "-b", "countdown", "-n", "1", "--limit", "2", "-o", "out"],
         ["eval", "ucc", "out", "-b", "countdown", "--similarity", "exact"],
         ["benchmarks", "show", "countdown"],
         ["config", "show", "quickstart"],
     ]
     for command in commands:
-        result = runner.invoke(app, command)
-        assert result.exit_code == 0, result.output
+        result = quatro(*command)
         assert str(tmp_path) not in result.stdout
     assert self_tests.lock()
     version = launched([sys.executable, "-m", "quatro_cli", "--version"], 1)  # as a sweep starts its points
     assert subprocess.run(version, check=True, capture_output=True, text=True).stdout.startswith("quatro ")
 
 
-def test_a_run_that_fails_says_so_in_its_status(settings, tmp_path, monkeypatch):
+def test_a_run_that_fails_says_so_in_its_status(tiny, tmp_path, monkeypatch):
     from evals.errors import DivergedError
 
     def diverge(position, parts, evaluation, run):
@@ -292,8 +281,7 @@ def test_a_run_that_fails_says_so_in_its_status(settings, tmp_path, monkeypatch)
 
     monkeypatch.setattr("quatro.train.iteration", diverge)
     run = tmp_path / "run"
-    result = runner.invoke(app, ["train", "quickstart", *settings, "-o", str(run)])
-    assert result.exit_code == 5
+    result = quatro("train", "quickstart", *tiny, "-o", run, code=5)
     assert result.stderr.count("iteration 1: loss is not finite") >= 1
     assert status(run) == "failed"
     assert "DivergedError" in (run / "log.txt").read_text(encoding="utf-8")
@@ -301,10 +289,10 @@ def test_a_run_that_fails_says_so_in_its_status(settings, tmp_path, monkeypatch)
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.slow
-def test_a_signal_saves_and_the_run_goes_on_as_if_nothing_had_been(settings, fork, tmp_path, number, code):
+def test_a_signal_saves_and_the_run_goes_on_as_if_nothing_had_been(tiny, fork, tmp_path, number, code):
     run, whole = tmp_path / "cut", tmp_path / "whole"
     # Enough steps that the signal comes before the last one.
-    several = [*settings, "-s", "steps=60", "-s", "save_rollouts=false", "-s", "checkpoint.every=0"]
+    several = [*tiny, "-s", "steps=60", "-s", "save_rollouts=false", "-s", "checkpoint.every=0"]
     child = fork(["quatro", "train", "quickstart", *several, "-o", run])
     wait_for_a_step(run, child)
     child.send_signal(number)
@@ -319,7 +307,7 @@ def test_a_signal_saves_and_the_run_goes_on_as_if_nothing_had_been(settings, for
     (saved,) = (run / "checkpoints").glob("step-*")
     assert saved.name in (f"step-{done:06d}", f"step-{done:06d}-inside")  # wherever the signal came
 
-    assert runner.invoke(app, ["train", str(run), "--resume"]).exit_code == 0
+    quatro("train", run, "--resume")
     runner.invoke(app, ["train", "quickstart", *several, "-o", str(whole)])
     assert status(run) == "done"
 
@@ -330,7 +318,7 @@ def test_a_signal_saves_and_the_run_goes_on_as_if_nothing_had_been(settings, for
     assert [(key, a[key], b.get(key)) for a, b in pairs for key in a if a[key] != b.get(key)] == []
 
 
-def test_a_signal_among_the_responses_discards_them_and_says_so(settings, tmp_path, monkeypatch):
+def test_a_signal_among_the_responses_discards_them_and_says_so(tiny, tmp_path, monkeypatch):
     from quatro.rollout.transformers import TransformersEngine
 
     draw, calls = TransformersEngine.generate, []
@@ -344,24 +332,24 @@ def test_a_signal_among_the_responses_discards_them_and_says_so(settings, tmp_pa
     run, whole = tmp_path / "cut", tmp_path / "whole"
     with monkeypatch.context() as patch:
         patch.setattr(TransformersEngine, "generate", interrupted)
-        result = runner.invoke(app, ["train", "quickstart", *settings, "-o", str(run)])
+        result = runner.invoke(app, ["train", "quickstart", *tiny, "-o", str(run)])
     assert result.exit_code == 130, result.output
     assert "Responses that are still being drawn are discarded; --resume draws them again" in result.stderr
     assert "finishing" not in result.stderr
     assert [path.name for path in (run / "checkpoints").glob("step-*")] == ["step-000001"]
     assert [path.name for path in (run / "rollouts").iterdir()] == ["step-000001.jsonl"]
-    assert "discarded" in runner.invoke(app, ["train", "--help"]).stdout
+    assert "discarded" in quatro("train", "--help").stdout
 
-    assert runner.invoke(app, ["train", str(run), "--resume"]).exit_code == 0
-    runner.invoke(app, ["train", "quickstart", *settings, "-o", str(whole)])
+    quatro("train", run, "--resume")
+    runner.invoke(app, ["train", "quickstart", *tiny, "-o", str(whole)])
     drawn = "rollouts/step-000002.jsonl"
     assert (run / drawn).read_bytes() == (whole / drawn).read_bytes()
 
 
 @pytest.mark.slow
-def test_fault_16_a_second_interrupt_stops_at_once(settings, fork, tmp_path):
+def test_fault_16_a_second_interrupt_stops_at_once(tiny, fork, tmp_path):
     run = tmp_path / "run"
-    child = fork(["quatro", "train", "quickstart", *settings, "-s", "steps=500", "-o", run])
+    child = fork(["quatro", "train", "quickstart", *tiny, "-s", "steps=500", "-o", run])
     wait_for_a_step(run, child)
     child.send_signal(signal.SIGINT)
     child.send_signal(signal.SIGINT)
@@ -373,10 +361,10 @@ def test_fault_16_a_second_interrupt_stops_at_once(settings, fork, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_terminal_shows_a_panel_of_any_width(settings, tmp_path):
+def test_a_terminal_shows_a_panel_of_any_width(tiny, tmp_path):
     controller, terminal = pty.openpty()
     child = subprocess.Popen(
-        [sys.executable, "-m", "quatro_cli.app", "train", "quickstart", *settings, "-o", str(tmp_path / "run")],
+        [sys.executable, "-m", "quatro_cli.app", "train", "quickstart", *tiny, "-o", str(tmp_path / "run")],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=terminal,
@@ -399,19 +387,17 @@ def test_a_terminal_shows_a_panel_of_any_width(settings, tmp_path):
     assert "Traceback" not in text
 
 
-def test_a_run_is_sampled_and_measured(settings, tmp_path):
+def test_a_run_is_sampled_and_measured(tiny, tmp_path):
     run = tmp_path / "run"
-    runner.invoke(app, ["train", "quickstart", *settings, "-o", str(run)])
+    runner.invoke(app, ["train", "quickstart", *tiny, "-o", str(run)])
     problems = tmp_path / "toy.jsonl"
     problems.write_text(
         '{"id": "a", "problem": "7 2 7 6 2 8 -> 67", "answer": "7 2 7 6 2 8 -> 67"}\n', encoding="utf-8"
     )
-    drawn = runner.invoke(app, ["sample", str(run), "-b", str(problems), "-n", "3"])
-    assert drawn.exit_code == 0, drawn.output
+    drawn = quatro("sample", run, "-b", problems, "-n", "3")
     path = run / "samples/T1-p1-step000002/toy.jsonl"
     assert drawn.stdout == f"{path}\n"
-    measured = runner.invoke(app, ["eval", "passk", str(run), "--json", "--k", "1,3"])
-    assert measured.exit_code == 0, measured.output
+    measured = quatro("eval", "passk", run, "--json", "--k", "1,3")
     document = json.loads(measured.stdout)
     assert document["method"] == "quatro delta=0.01"
     assert document["sampling"]["n"] == 3
