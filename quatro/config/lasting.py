@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from quatro.config.load import leaves
@@ -29,12 +29,7 @@ def lasting_digest(config: Config) -> str:
 
 def lasting_differences(then: Mapping[str, Any], config: Config) -> list[str]:
     """The lasting keys on which ``config`` differs from ``then``, a dumped configuration, with both values."""
-    before, now = (dict(leaves(tree)) for tree in (_with_defaults(then), config.model_dump(mode="json")))
-    return [
-        f"{key} was {before.get(key)!r}, is {now.get(key)!r}"
-        for key in sorted(before.keys() | now.keys())
-        if before.get(key) != now.get(key) and not may_change(key)
-    ]
+    return _differences(_with_defaults(then), config, lambda key, before, now: bool(before == now))
 
 
 def planned_differences(planned: Config, config: Config) -> list[str]:
@@ -42,14 +37,20 @@ def planned_differences(planned: Config, config: Config) -> list[str]:
 
     A run has numbers for sizes of `auto`, and absolute paths, of the checkpoint in a run that is named as a model.
     """
-    before, now = (dict(leaves(tree.model_dump(mode="json"))) for tree in (planned, config))
 
-    def is_same(key: str) -> bool:
-        is_size = key in SIZE_KEYS and before.get(key) == "auto"
-        return may_change(key) or is_size or _is_same(before.get(key), now.get(key))
+    def is_same(key: str, before: Any, now: Any) -> bool:
+        return (key in SIZE_KEYS and before == "auto") or _is_same(before, now)
 
-    keys = sorted(key for key in before.keys() | now.keys() if not is_same(key))
-    return [f"{key} was {before.get(key)!r}, is {now.get(key)!r}" for key in keys]
+    return _differences(planned.model_dump(mode="json"), config, is_same)
+
+
+def _differences(then: Mapping[str, Any], config: Config, is_same: Callable[[str, Any, Any], bool]) -> list[str]:
+    before, now = dict(leaves(then)), dict(leaves(config.model_dump(mode="json")))
+    return [
+        f"{key} was {before.get(key)!r}, is {now.get(key)!r}"
+        for key in sorted(before.keys() | now.keys())
+        if not may_change(key) and not is_same(key, before.get(key), now.get(key))
+    ]
 
 
 def _is_same(planned: Any, value: Any) -> bool:

@@ -188,13 +188,13 @@ def _parsed(text: str, name: str) -> tuple[Any, dict[KeyPath, int]]:
         raise UsageError(f"{name}: not YAML: {error}") from None
 
 
-def load_yaml(path: Path, *, name: str | None = None) -> Document:
+def load_yaml(path: Path) -> Document:
     """The mapping in a file of at most 256 kB of UTF-8.
 
     Raises:
         UsageError: the file is missing, too large, not UTF-8 or not strict YAML; names file and line.
     """
-    name = name or str(path)
+    name = str(path)
     if not path.is_file():
         raise UsageError(f"{name}: no such file")
     with path.open("rb") as stream:
