@@ -17,14 +17,12 @@ from evals.files.own_code import place_of
 from evals.files.whole import write_bytes
 from quatro.loop.kl_budget import KlBudget
 from quatro.loop.objective import make_objective
-from quatro.loop.old_logp import Source, mismatch
+from quatro.loop.old_logp import mismatch
 from quatro.loop.position import Iteration, Learner, Parts
-from quatro.loop.progress import InnerProgress
-from quatro.loop.trust_region import effective_sample_share, sequence_log_ratio, summarise
 from quatro.methods.base import Method
 from quatro.policy.base import Update
 from quatro.policy.rows import Rows
-from quatro.processes.world import World, merge
+from quatro.processes.world import World
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +41,7 @@ def learn(it: Iteration, method: Method, rows: Rows, learner: Learner, parts: Pa
     """
     config, policy, progress = parts.config, parts.policy, it.progress
     assert progress is not None
-    # `progress.record` fills this very tensor while the first optimiser step is still to come.
+    # `progress.note` fills this very tensor while the first optimiser step is still to come.
     engine_logp_BT, rows = rows.batch.old_logp_BT, rows.with_batch(old_logp_BT=progress.old_logp_BT)
     objective = make_objective(config, method)
     budget = _budget(it, method, parts)
@@ -62,7 +60,7 @@ def learn(it: Iteration, method: Method, rows: Rows, learner: Learner, parts: Pa
             use_own_logp=progress.num_applied == 0,
             need_entropy=it.needs_entropy and progress.num_passes == 0,
         )
-        _note(progress, update, minibatch, index, engine_logp_BT, learner.source, policy.world)
+        progress.note(update, minibatch, index, engine_logp_BT, learner.source, policy.world)
         _refuse_non_finite(it, method, update, index, minibatch, learner, parts)
 
     metrics = progress.metrics(rows, policy.world)
@@ -82,38 +80,6 @@ def _budget(it: Iteration, method: Method, parts: Parts) -> KlBudget | None:
     budget = KlBudget(parts.policy, method.kl_radius, it.budget)
     it.budget = budget.state
     return budget
-
-
-def _note(
-    progress: InnerProgress,
-    update: Update,
-    minibatch: Rows,
-    index: Tensor,
-    engine_logp_BT: Tensor,
-    source: Source | None,
-    world: World,
-) -> None:
-    """Record in ``progress`` what one optimiser step on the rows ``index`` has shown."""
-    mask_BT, logp_BT = minibatch.batch.mask_BT, update.forward.logp_BT
-    width = logp_BT.shape[1]
-    if not progress.before:
-        # Two sources of log pi_old should agree: what differs is numerical noise, a measure of health.
-        given_BT = logp_BT if source == "own" else progress.old_logp_BT[index, :width]
-        noise_B = sequence_log_ratio(logp_BT, given_BT, mask_BT)
-        is_given_B = (given_BT.isfinite() | ~mask_BT).all(dim=-1)  # of some rows the update's own is the only source
-        noise_B = noise_B[is_given_B] if bool(is_given_B.any()) else noise_B
-        progress.before = summarise(world.gather(noise_B), "log_ratio/before")
-        if source == "engine":  # the trainer computes its own log pi_old of this minibatch only
-            progress.before |= mismatch(engine_logp_BT[index, :width], logp_BT, mask_BT, world)
-    progress.record(index, update.forward, mask_BT, is_old_policy=progress.num_applied == 0)
-    log_ratio_B = world.gather(sequence_log_ratio(logp_BT, progress.old_logp_BT[index, :width], mask_BT))
-    progress.ess_shares.append(effective_sample_share(log_ratio_B))
-    progress.grad_norms.append(update.grad_norm)
-    progress.num_applied += int(update.is_applied)
-    if update.is_finite:
-        progress.merged = merge(progress.merged, update.metrics)
-    else:
-        progress.num_skipped += 1
 
 
 def _refuse_non_finite(

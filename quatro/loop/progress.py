@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from quatro import ops
-from quatro.policy.base import Forward
+from quatro.loop.old_logp import Source, mismatch
+from quatro.loop.trust_region import effective_sample_share, sequence_log_ratio, summarise
+from quatro.policy.base import Update
 from quatro.policy.rows import Rows
-from quatro.processes.world import World
+from quatro.processes.world import World, merge
 from quatro.types import Metric
 
 COUNTS = ("num_passes", "num_minibatches", "num_applied", "num_applied_before", "num_skipped")
@@ -64,13 +66,41 @@ class InnerProgress:
             self.num_passes, self.num_minibatches = self.num_passes + 1, 0
             self.is_done = is_enough() or self.num_passes == most_passes
 
-    def record(self, index: Tensor, forward: Forward, mask_BT: Tensor, *, is_old_policy: bool) -> None:
-        """Keep log-probabilities and entropies of pi_old from a pass over the rows ``index``, if they are finite."""
-        width = forward.logp_BT.shape[1]
-        if is_old_policy and bool(forward.logp_BT[mask_BT].isfinite().all()):
-            self.old_logp_BT[index, :width] = forward.logp_BT
-        if forward.entropy_BT is not None and bool(forward.entropy_BT[mask_BT].isfinite().all()):
-            self.entropy_BT[index, :width] = forward.entropy_BT
+    def note(
+        self,
+        update: Update,
+        minibatch: Rows,
+        index: Tensor,
+        engine_logp_BT: Tensor,
+        source: Source | None,
+        world: World,
+    ) -> None:
+        """Keep what an optimiser step on the rows ``index`` has shown; log-probabilities of pi_old only if finite."""
+        mask_BT, logp_BT, entropy_BT = minibatch.batch.mask_BT, update.forward.logp_BT, update.forward.entropy_BT
+        width = logp_BT.shape[1]
+        if not self.before:
+            # Two sources of log pi_old should agree: what differs is numerical noise, a measure of health.
+            given_BT = logp_BT if source == "own" else self.old_logp_BT[index, :width]
+            noise_B = sequence_log_ratio(logp_BT, given_BT, mask_BT)
+            is_given_B = (given_BT.isfinite() | ~mask_BT).all(
+                dim=-1
+            )  # of some rows the update's own is the only source
+            noise_B = noise_B[is_given_B] if bool(is_given_B.any()) else noise_B
+            self.before = summarise(world.gather(noise_B), "log_ratio/before")
+            if source == "engine":  # the trainer computes its own log pi_old of this minibatch only
+                self.before |= mismatch(engine_logp_BT[index, :width], logp_BT, mask_BT, world)
+        if self.num_applied == 0 and bool(logp_BT[mask_BT].isfinite().all()):
+            self.old_logp_BT[index, :width] = logp_BT
+        if entropy_BT is not None and bool(entropy_BT[mask_BT].isfinite().all()):
+            self.entropy_BT[index, :width] = entropy_BT
+        log_ratio_B = world.gather(sequence_log_ratio(logp_BT, self.old_logp_BT[index, :width], mask_BT))
+        self.ess_shares.append(effective_sample_share(log_ratio_B))
+        self.grad_norms.append(update.grad_norm)
+        self.num_applied += int(update.is_applied)
+        if update.is_finite:
+            self.merged = merge(self.merged, update.metrics)
+        else:
+            self.num_skipped += 1
 
     def metrics(self, rows: Rows, world: World) -> dict[str, float]:
         """The metrics of all K passes, averaged over their optimiser steps."""

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from quatro.loop.learn import _note
 from quatro.loop.old_logp import mismatch
 from quatro.loop.progress import InnerProgress
 from quatro.policy.base import Forward, Update
@@ -47,7 +46,7 @@ def test_noise_before_the_first_step_is_that_of_the_rows_which_have_another_sour
     progress = InnerProgress.begin(torch.tensor([[-1.0, -2.0, -3.0], [NAN, NAN, NAN]]))
     forward = Forward(torch.tensor([[-1.25, -2.0, -3.0], [-7.0, 0.0, 0.0]]), None)
     update = Update({}, 1.0, is_finite=True, is_applied=True, forward=forward)
-    _note(progress, update, rows, torch.arange(2), rows.batch.old_logp_BT, "recompute", World())
+    progress.note(update, rows, torch.arange(2), rows.batch.old_logp_BT, "recompute", World())
     assert progress.before == {
         "log_ratio/before_mean": -0.25,
         "log_ratio/before_std": 0.0,
