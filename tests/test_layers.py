@@ -15,12 +15,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("evals", "quatro", "quatro_cli")
 FILES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 
-# What a package must never import, at the top or inside a function.
-FORBIDDEN = {
-    "evals": {"torch", "transformers", "vllm", "deepspeed", "quatro", "quatro_cli", "typer", "rich", "click"},
-    "quatro": {"quatro_cli", "typer", "rich", "click"},
-    "quatro_cli": {"click"},
-}
+HEAVY = {"torch", "transformers", "pandas", "sklearn", "pydantic", "numpy", "matplotlib", "rich", "yaml", "scipy"}
+HEAVY |= {"reasoning_gym"}
 # What may stand in one file only, or in one folder.
 ONLY_IN = {
     "vllm": "quatro/rollout/vllm.py",
@@ -66,7 +62,7 @@ NEVER = {
     "quatro/policy": {"runs"},  # weights know nothing of folders of runs
     "quatro/sweep": {"launch", "loop", "policy", "train"},  # it starts processes that do
 }
-# Rooms and files of `quatro` that configuration and planning use: no torch at the top.
+# Rooms and files of `quatro` that configuration and planning use.
 WITHOUT_TORCH = (
     "quatro/__init__.py",
     "quatro/config",
@@ -78,7 +74,7 @@ WITHOUT_TORCH = (
     "quatro/types.py",
     "quatro/registry.py",
     "quatro/processes/stop.py",
-    "quatro.launch.begin.py",
+    "quatro/launch/begin.py",
     "quatro/policy/kinds.py",
     "quatro/rollout/engine.py",
     "quatro/rollout/kinds.py",
@@ -86,17 +82,35 @@ WITHOUT_TORCH = (
     "quatro/rollout/answers.py",
     "quatro/rollout/server.py",
 )
-# What only some commands use.
-RARE = {"matplotlib", "pandas", "sklearn", "rouge_score"}
-HEAVY = {"torch", "transformers", "pandas", "sklearn", "pydantic", "numpy", "matplotlib", "rich", "yaml", "scipy"}
-HEAVY |= {"reasoning_gym"}
-# A method is mathematics: no files, clocks, processes or logging.
-IMPURE = {"os", "io", "pathlib", "time", "datetime", "logging", "subprocess", "tempfile", "shutil", "random", "socket"}
+ANYWHERE, AT_THE_TOP = True, False
+# What files in these places must not import, anywhere or outside functions.
+RULES = {
+    "evals stands alone": (
+        ("evals/",),
+        {"torch", "transformers", "vllm", "deepspeed", "quatro", "quatro_cli", "typer", "rich", "click"},
+        ANYWHERE,
+    ),
+    "quatro has no command line": (("quatro/",), {"quatro_cli", "typer", "rich", "click"}, ANYWHERE),
+    "Typer brings a click of its own": (("quatro_cli/",), {"click"}, ANYWHERE),
+    "nothing needs what is not installed": (("evals/", "quatro/", "quatro_cli/"), {"experiments", "tests"}, ANYWHERE),
+    "planning needs no torch": (WITHOUT_TORCH, {"torch", "transformers"}, AT_THE_TOP),
+    "commands load what is heavy when they run": (("quatro_cli/",), HEAVY | {"evals", "quatro"}, AT_THE_TOP),
+    "few commands need these": (
+        ("evals/", "quatro/", "quatro_cli/"),
+        {"matplotlib", "pandas", "sklearn", "rouge_score"},
+        AT_THE_TOP,
+    ),
+    "a method is mathematics": (
+        ("quatro/methods/",),
+        {"os", "io", "pathlib", "time", "datetime", "logging", "subprocess", "tempfile", "shutil", "random", "socket"},
+        ANYWHERE,
+    ),
+}
 
 
 @functools.cache
-def imports(path: Path, *, top_only: bool = False) -> frozenset[str]:
-    """Dotted names that a file imports; ``top_only`` leaves out functions and `if TYPE_CHECKING`."""
+def imports(path: Path, *, in_functions: bool = True, for_types: bool = True) -> frozenset[str]:
+    """Dotted names that a file imports, inside functions and under `if TYPE_CHECKING` too where they count."""
     found: set[str] = set()
 
     def visit(node: ast.AST) -> None:
@@ -105,17 +119,18 @@ def imports(path: Path, *, top_only: bool = False) -> frozenset[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import; write the whole name"
             found.update(f"{node.module}.{alias.name}" for alias in node.names)
-        if top_only and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+        if not in_functions and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             return
-        if top_only and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            for child in node.orelse:
-                visit(child)
-            return
-        for child in ast.iter_child_nodes(node):
+        is_for_types = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for child in node.orelse if is_for_types and not for_types else ast.iter_child_nodes(node):
             visit(child)
 
     visit(ast.parse(path.read_text(encoding="utf-8")))
     return frozenset(found)
+
+
+def at_the_top(path: Path) -> frozenset[str]:
+    return imports(path, in_functions=False, for_types=False)
 
 
 def roots(names: Collection[str]) -> set[str]:
@@ -126,10 +141,16 @@ def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("path", FILES, ids=relative)
-def test_imports_point_downwards_only(path):
-    package = relative(path).split("/")[0]
-    assert roots(imports(path)).isdisjoint(FORBIDDEN[package] | {"experiments", "tests"})
+@pytest.mark.parametrize(("places", "forbidden", "where"), RULES.values(), ids=RULES)
+def test_what_must_not_be_imported(places, forbidden, where):
+    files = {relative(path): path for path in FILES}
+    assert [place for place in places if not any(name.startswith(place) for name in files)] == []
+    found = {
+        name: roots(imports(path) if where is ANYWHERE else at_the_top(path)) & forbidden
+        for name, path in files.items()
+        if name.startswith(places)
+    }
+    assert {name: what for name, what in found.items() if what} == {}
 
 
 def room(name: str) -> str:
@@ -186,7 +207,6 @@ def test_what_a_room_must_not_know(folder):
 
 
 def test_a_run_on_disk_knows_nothing_of_what_is_shown_of_it():
-
     on_disk = [path for path in FILES if path.parent == ROOT / "quatro/runs"]
     assert on_disk
     assert [path for path in on_disk if any("quatro.runs.views" in name for name in imports(path))] == []
@@ -226,31 +246,19 @@ def test_there_is_no_import_circle():
     """Imports under TYPE_CHECKING count; those inside functions do not, nor a package that hands on its own files."""
     files = {name: path for name, path in MODULES.items() if path.name != "__init__.py"}
     arrows = {
-        name: modules_among(imports(path, top_only=True) | imports_for_types(path)) & files.keys() - {name}
-        for name, path in files.items()
+        name: modules_among(imports(path, in_functions=False)) & files.keys() - {name} for name, path in files.items()
     }
     assert circles(arrows) == []
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c"]
 
 
-def imports_for_types(path: Path) -> set[str]:
-    """Dotted names imported under `if TYPE_CHECKING` at the top."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    blocks = [node for node in tree.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
-    found: set[str] = set()
-    for block in blocks:
-        for node in block.body:
-            if isinstance(node, ast.ImportFrom):
-                found.update(f"{node.module}.{alias.name}" for alias in node.names)
-            elif isinstance(node, ast.Import):
-                found.update(alias.name for alias in node.names)
-    return found
-
-
-@pytest.mark.parametrize("path", FILES, ids=relative)
-def test_some_packages_have_one_home(path):
-    for name, home in ONLY_IN.items():
-        assert relative(path).startswith(home) or name not in roots(imports(path)), f"{name} belongs in {home}"
+def test_some_packages_have_one_home():
+    assert [
+        f"{relative(path)}: {name} belongs in {home}"
+        for path in FILES
+        for name, home in ONLY_IN.items()
+        if name in roots(imports(path)) and not relative(path).startswith(home)
+    ] == []
 
 
 def test_grading_starts_no_process_and_rewards_and_the_sandbox_have_theirs_from_one_pool():
@@ -273,37 +281,6 @@ def test_grading_starts_no_process_and_rewards_and_the_sandbox_have_theirs_from_
     assert {"quatro.rewards.function", "evals.sandbox.pool"} <= users
 
 
-def test_configuration_and_planning_have_no_torch_at_the_top():
-    paths = [path for path in FILES if relative(path).startswith(WITHOUT_TORCH)]
-    assert len(paths) > 5
-    offenders = [relative(path) for path in paths if roots(imports(path, top_only=True)) & {"torch", "transformers"}]
-    assert offenders == []
-
-
-def test_the_command_line_imports_what_is_heavy_inside_functions():
-    offenders = {
-        relative(path): found
-        for path in FILES
-        if relative(path).startswith("quatro_cli/")
-        and (found := roots(imports(path, top_only=True)) & (HEAVY | {"evals", "quatro"}))
-    }
-    assert offenders == {}
-
-
-def test_methods_are_pure():
-    offenders = {
-        relative(path): found
-        for path in FILES
-        if relative(path).startswith("quatro/methods/") and (found := roots(imports(path)) & IMPURE)
-    }
-    assert offenders == {}
-
-
-def test_what_few_commands_use_is_imported_inside_functions():
-    offenders = [relative(path) for path in FILES if roots(imports(path, top_only=True)) & RARE]
-    assert offenders == []
-
-
 def test_the_checker_sees_an_import_wherever_it_stands(tmp_path):
     file = tmp_path / "x.py"
     file.write_text(
@@ -312,7 +289,8 @@ def test_the_checker_sees_an_import_wherever_it_stands(tmp_path):
         encoding="utf-8",
     )
     assert roots(imports(file)) == {"typing", "torch", "vllm", "rich"}
-    assert roots(imports(file, top_only=True)) == {"typing", "rich"}
+    assert roots(at_the_top(file)) == {"typing", "rich"}
+    assert roots(imports(file, in_functions=False)) == {"typing", "torch", "rich"}
 
 
 def loaded_by(*arguments: str) -> set[str]:
