@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import PrivateAttr
+from pydantic import Field, PrivateAttr
 
 from evals.errors import UsageError
 from quatro.types import Block, Needs
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from quatro.types import Advantages, Batch, Loss
 
+Presets = Mapping[str, Mapping[str, Any]]
 Aggregate = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 
 
@@ -24,7 +25,7 @@ class Method(Block, ABC):
     """Fields are the method's hyper-parameters. The trainer never asks which method it has."""
 
     # `preset: NAME` fills keys that nobody set: the method's own fields, or dotted keys of the whole config.
-    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    PRESETS: ClassVar[Presets] = {}
     # Own fields whose default the paper states, and own fields for which the paper follows verl's default; the other
     # fields are our reading of the paper (docs/methods.md). `quatro.config.provenance` knows about dotted keys.
     STATED_BY_PAPER: ClassVar[frozenset[str]] = frozenset()
@@ -69,6 +70,31 @@ class Method(Block, ABC):
     @abstractmethod
     def loss(self, logp_BT: Tensor, batch: Batch) -> Loss:
         """Loss terms of some rows; the trainer divides each by its weight over the whole minibatch."""
+
+
+# The field `preset` of a method that has these two.
+PAPER_OR_OFFICIAL: Any = Field(
+    default="paper",
+    description="fills the keys that are not set here with the paper's settings, or with those of the method's own "
+    "scripts",
+)
+
+
+class GroupZScore(Method):
+    """What GRPO and its descendants share: A = (R - mean) / (std + 1e-6) within each prompt's rollouts.
+
+    A is exactly 0 where all rewards are equal.
+    """
+
+    standardise: bool = Field(
+        default=True, description="divide the centred reward by the group's standard deviation; false is Dr. GRPO"
+    )
+
+    def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:
+        from quatro.ops import group_zscore
+        from quatro.types import Advantages
+
+        return Advantages(group_zscore(reward_B, group_B, standardise=self.standardise))
 
 
 class AbsentMethod(Method, extra="allow"):

@@ -3,13 +3,11 @@
 # Axes: B rows (rollouts), T response tokens.
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from quatro.methods.base import Aggregate
-from quatro.methods.zscore import GroupZScore
+from quatro.methods.base import PAPER_OR_OFFICIAL, Aggregate, GroupZScore, Presets
 from quatro.types import Batch, Loss, LossTerm
 
 if TYPE_CHECKING:
@@ -22,7 +20,7 @@ class Cispo(GroupZScore):
     The official script has no lower bound in effect (clip_low 10).
     """
 
-    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    PRESETS: ClassVar[Presets] = {
         "paper": {
             "clip_low": 0.2,
             "clip_high": 0.2,
@@ -35,11 +33,7 @@ class Cispo(GroupZScore):
     VERL_DEFAULTS: ClassVar[frozenset[str]] = frozenset({"clip_low", "clip_high", "aggregate", "standardise"})
 
     name: Literal["cispo"] = "cispo"
-    preset: Literal["paper", "official"] = Field(
-        default="paper",
-        description="fills the keys that are not set here with the paper's settings, or with those of the method's "
-        "own scripts",
-    )
+    preset: Literal["paper", "official"] = PAPER_OR_OFFICIAL
     clip_low: float = Field(default=0.2, ge=0, description="lower clip range of a token's ratio: 1 - clip_low")
     clip_high: float = Field(default=0.2, ge=0, description="upper clip range of a token's ratio: 1 + clip_high")
     aggregate: Aggregate = Field(default="token-mean", description="how token losses are averaged")

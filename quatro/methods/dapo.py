@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from quatro.methods.base import GroupZScore, Presets
 from quatro.methods.surrogate import TokenSurrogate
-from quatro.methods.zscore import GroupZScore
 from quatro.types import Needs
 
 
@@ -20,7 +19,7 @@ class Dapo(TokenSurrogate, GroupZScore):
     before the length limit. The penalty does not touch the accuracy.
     """
 
-    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    PRESETS: ClassVar[Presets] = {
         "paper": {
             "clip_low": 0.2,
             "clip_high": 0.28,

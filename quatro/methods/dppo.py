@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from quatro.methods.base import Aggregate
-from quatro.methods.zscore import GroupZScore
+from quatro.methods.base import Aggregate, GroupZScore
 from quatro.types import Batch, Loss, LossTerm
 
 if TYPE_CHECKING:

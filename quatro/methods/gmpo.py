@@ -3,12 +3,11 @@
 # Axes: B rows (rollouts), T response tokens.
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from quatro.methods.zscore import GroupZScore
+from quatro.methods.base import PAPER_OR_OFFICIAL, GroupZScore, Presets
 from quatro.types import Batch, Loss, LossTerm
 
 if TYPE_CHECKING:
@@ -22,18 +21,14 @@ class Gmpo(GroupZScore):
     [-clip_low, clip_high]. An empty row adds 0 and is counted.
     """
 
-    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    PRESETS: ClassVar[Presets] = {
         "paper": {"clip_low": 0.2, "clip_high": 0.2, "kl.beta": 0.001, "kl.aggregate": "token-mean"},
         "official": {"clip_low": 0.4, "clip_high": 0.4, "kl.beta": 0.0},
     }
     VERL_DEFAULTS: ClassVar[frozenset[str]] = frozenset({"clip_low", "clip_high", "standardise"})
 
     name: Literal["gmpo"] = "gmpo"
-    preset: Literal["paper", "official"] = Field(
-        default="paper",
-        description="fills the keys that are not set here with the paper's settings, or with those of the method's "
-        "own scripts",
-    )
+    preset: Literal["paper", "official"] = PAPER_OR_OFFICIAL
     clip_low: float = Field(default=0.2, ge=0, description="lower bound of a token's log-ratio: -clip_low, in nats")
     clip_high: float = Field(default=0.2, ge=0, description="upper bound of a token's log-ratio, in nats")
 

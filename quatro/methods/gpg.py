@@ -3,12 +3,11 @@
 # Axes: B rows (rollouts), T response tokens.
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from quatro.methods.base import Aggregate, Method
+from quatro.methods.base import PAPER_OR_OFFICIAL, Aggregate, Method, Presets
 from quatro.types import Advantages, Batch, Loss, LossTerm
 
 if TYPE_CHECKING:
@@ -21,18 +20,14 @@ class Gpg(Method):
     alpha is one number for the whole batch of all ranks. The mean of a prompt with one rollout counts as 0.
     """
 
-    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    PRESETS: ClassVar[Presets] = {
         "paper": {"aggregate": "token-mean", "kl.beta": 0.001, "kl.aggregate": "token-mean"},
         "official": {"aggregate": "token-mean", "kl.beta": 0.0},
     }
     VERL_DEFAULTS: ClassVar[frozenset[str]] = frozenset({"aggregate"})
 
     name: Literal["gpg"] = "gpg"
-    preset: Literal["paper", "official"] = Field(
-        default="paper",
-        description="fills the keys that are not set here with the paper's settings, or with those of the method's "
-        "own scripts",
-    )
+    preset: Literal["paper", "official"] = PAPER_OR_OFFICIAL
     aggregate: Aggregate = Field(default="token-mean", description="how token losses are averaged")
 
     def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:

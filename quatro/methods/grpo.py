@@ -3,13 +3,12 @@
 # Axes: B rows (rollouts).
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
+from quatro.methods.base import GroupZScore, Presets
 from quatro.methods.surrogate import TokenSurrogate
-from quatro.methods.zscore import GroupZScore
 from quatro.types import Advantages
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class Grpo(TokenSurrogate, GroupZScore):
     (Ahmadian et al., arXiv 2402.14740) takes the mean of a prompt's other rollouts as the baseline of whole responses.
     """
 
-    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    PRESETS: ClassVar[Presets] = {
         **dict.fromkeys(("paper", "official"), _VERL),
         "dr-grpo": {
             "standardise": False,
