@@ -96,13 +96,14 @@ def _look_at_run(run: Path, *, json: bool) -> None:
 
     with output.progress(f"reading {run}", 100) as bar:
         found = examine(run, lambda number, count, name: bar.update(100 * number // count, name))
+    damage = f"{len(found.damaged)} of {len(found.parts)}"
     if json:
         output.json({"schema": 1, "run": str(run), **asdict(found), "is_whole": not found.damaged})
     else:
         rows = [
             ("finished", "yes" if found.is_finished else f"no: {found.status}"),
             ("resumable", found.resume),
-            ("whole", f"{len(found.damaged)} of {len(found.parts)} parts are damaged" if found.damaged else "yes"),
+            ("whole", f"{damage} parts are damaged" if found.damaged else "yes"),
             ("last error", found.last_error or "none in log.txt"),
         ]
         output.table("", [str(run), "what was found"], rows)
@@ -110,7 +111,7 @@ def _look_at_run(run: Path, *, json: bool) -> None:
         output.table("", ["part", "", "what was found"], parts)
     if found.damaged:
         names = ", ".join(part.name for part in found.damaged[:3]) + (", ..." if len(found.damaged) > 3 else "")
-        raise PartialFailureError(f"{len(found.damaged)} of {len(found.parts)} parts of {run} are damaged: {names}")
+        raise PartialFailureError(f"{damage} parts of {run} are damaged: {names}")
 
 
 def _look_at_machine(*, json: bool) -> None:
@@ -162,12 +163,10 @@ def _packages() -> Iterator[Check]:
     for extra, package, oldest in known:
         hint = f"for {extra or 'base'}: {how_to_install(extra)}"
         name = f"{package} [{extra}]" if extra else package
-        try:
-            version = _version(package)
-        except metadata.PackageNotFoundError:
+        version = _version(package) or _version(OTHER_NAMES.get(package, package))
+        if version is None:
             yield Check(name, "absent" if extra else "failed", f"not installed (>= {oldest})", hint)
-            continue
-        if release(version) < release(oldest):
+        elif release(version) < release(oldest):
             yield Check(name, "failed", f"{version} is too old, expected >= {oldest}", hint)
         else:
             yield Check(name, "ok", version)
@@ -179,13 +178,11 @@ def required(lines: Iterable[str]) -> list[tuple[str, str, str]]:
     return [(one[3] or "", one[1], one[2]) for one in found if one is not None and one[3] != "dev"]
 
 
-def _version(package: str) -> str:
+def _version(package: str) -> str | None:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
-        if package not in OTHER_NAMES:
-            raise
-        return metadata.version(OTHER_NAMES[package])
+        return None
 
 
 def release(version: str) -> tuple[int, ...]:
@@ -201,11 +198,8 @@ def _hardware() -> Iterator[Check]:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         yield Check("memory", "ok", f"{total / GIB:.1f} GiB")
     usage = shutil.disk_usage(Path.cwd())
-    yield Check(
-        "disk here",
-        "ok" if usage.free > GIB else "failed",
-        f"{usage.free / GIB:.1f} GiB free of {usage.total / GIB:.1f}",
-    )
+    room = f"{usage.free / GIB:.1f} GiB free of {usage.total / GIB:.1f}"
+    yield Check("disk here", "ok" if usage.free > GIB else "failed", room)
     if find_spec("torch") is not None:
         yield _guarded("device", _device)
         # Installed is not usable: it brings packages built for other devices.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -23,6 +21,7 @@ from quatro.runs.directory import RunDir
 from quatro.sample import draw_samples
 from quatro.train import train
 from quatro.types import Block, Prompt, Rollout
+from tests.kit import read_rows, says, write_rows
 
 ANSWER = "1 + 2"
 
@@ -90,8 +89,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def problems(path: Path, answer: str) -> Path:
     rows = [{"id": str(number), "problem": f"1 2 {number} = 6", "answer": answer} for number in range(4)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+    return write_rows(path, rows)
 
 
 def test_a_run_takes_what_the_tables_name(names, tiny_config, tmp_path):
@@ -100,8 +98,7 @@ def test_a_run_takes_what_the_tables_name(names, tiny_config, tmp_path):
     with RunDir.create(tmp_path / "run", config) as run:
         assert train(config, run)["reward/mean"] == 1.0
     assert len(Watched.opened) == 1
-    rows = [json.loads(line) for line in (tmp_path / "run/rollouts/step-000001.jsonl").read_text().splitlines()]
-    assert {row["completion"] for row in rows} == {ANSWER}
+    assert {row["completion"] for row in read_rows(tmp_path / "run/rollouts/step-000001.jsonl")} == {ANSWER}
 
 
 def test_a_run_is_refused_by_what_the_tables_name(names, tiny_config, tmp_path):
@@ -109,7 +106,7 @@ def test_a_run_is_refused_by_what_the_tables_name(names, tiny_config, tmp_path):
         prepare(tiny_config(*names, "rollout.temperature=0.5"))
     unanswered = tiny_config(*names, f"data.prompts={problems(tmp_path / 'p.jsonl', 'none')}")
     with pytest.raises(DataError, match="no answer"):
-        _ = prepare(unanswered).prompts
+        prepare(unanswered)
 
 
 def test_a_reward_of_the_table_gets_its_options_and_limits(names, tiny_config, tmp_path):
@@ -124,17 +121,18 @@ def test_a_reward_of_the_table_gets_its_options_and_limits(names, tiny_config, t
 
 
 @pytest.mark.parametrize(
-    ("setting", "says"),
+    ("setting", "named"),
     [
-        ("reward.options.prais=hm", "reward.options.prais: unknown key; did you mean reward.options.praise?"),
-        ("reward.options.praise=3", "reward.options.praise: found 3, expected text"),
-        ("reward.options.unanswered=tak", "expected one of refuse, take; did you mean take?"),
-        ("reward.workers=3", "reward.workers: found 3, expected null: reward flattery does not read workers"),
+        ("reward.options.prais=hm", ["reward.options.praise"]),
+        ("reward.options.praise=3", ["3", "text"]),
+        ("reward.options.unanswered=tak", ["refuse", "take"]),
+        ("reward.workers=3", ["3", "null", "flattery"]),
     ],
 )
-def test_what_a_reward_of_the_table_does_not_take_is_refused(names, tiny_config, setting, says):
-    with pytest.raises(UsageError, match=re.escape(says)):
+def test_what_a_reward_of_the_table_does_not_take_is_refused(names, tiny_config, setting, named):
+    with pytest.raises(UsageError) as refused:
         tiny_config(*names, setting)
+    says(refused, *named, key=setting.partition("=")[0])
 
 
 def test_the_defaults_of_options_are_no_settings(names, tiny_config):
@@ -153,16 +151,16 @@ def test_the_schema_shows_the_options_of_a_reward(names):
 def test_samples_are_drawn_by_what_the_table_names(names, tiny_folder, tmp_path):
     file = problems(tmp_path / "p.jsonl", "6")
     (drawn,) = draw_samples(tiny_folder, str(file), n=2, engine="parrot", template="plain", out=tmp_path / "out")
-    rows = [json.loads(line) for line in drawn.path.read_text(encoding="utf-8").splitlines()]
-    assert [row["completion"] for row in rows] == [ANSWER] * 8
+    assert [row["completion"] for row in read_rows(drawn.path)] == [ANSWER] * 8
     with pytest.raises(UsageError, match="one temperature"):
         draw_samples(tiny_folder, str(file), n=2, engine="parrot", temperature=0.5, out=tmp_path / "cold")
 
 
 def test_without_the_line_the_names_are_unknown(tiny_config):
-    with pytest.raises(UsageError, match=r"rollout.engine: found parrot, expected one of transformers, vllm, replay"):
-        tiny_config("rollout.engine=parrot")
-    with pytest.raises(UsageError, match=r"policy.kind: found watched, expected one of local, deepspeed"):
-        tiny_config("policy.kind=watched")
-    with pytest.raises(UsageError, match=r"expected math, countdown, .*, sum or module:function"):
+    for key, name, expected in (("rollout.engine", "parrot", "transformers"), ("policy.kind", "watched", "deepspeed")):
+        with pytest.raises(UsageError) as refused:
+            tiny_config(f"{key}={name}")
+        says(refused, expected, key=key, value=name)
+    with pytest.raises(UsageError) as refused:
         make_reward("flattery")
+    says(refused, "math", "countdown", "module:function", value="flattery")
