@@ -13,13 +13,12 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from quatro.sweep.paper_page import NOTES
 
 from evals.results.paper import BENCHMARKS
 from experiments.toy_paper import LEVELS, SWEEP, chance, expected, problems_of
 from quatro.sweep.file import load_sweep
 from quatro.sweep.measure import SweepEvaluation
-from quatro.sweep.paper import write_paper
+from quatro.sweep.paper import NOTES, write_paper
 from quatro.sweep.plan import SweepPlan
 from quatro.sweep.run import run_sweep
 

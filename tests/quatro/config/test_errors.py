@@ -46,10 +46,7 @@ def test_a_removed_key_is_refused_with_what_to_do_instead(key: str, instead: str
         ("rollout: {top_p: 0}", "rollout.top_p: found 0, expected more than 0"),
         ("rollout: {top_p: 1.5}", "rollout.top_p: found 1.5, expected at most 1"),
         ("rollout: {temperature: 0}", "rollout.temperature: found 0, expected more than 0"),
-        (
-            "rollout: {engine: vlm}",
-            "rollout.engine: found vlm, expected one of transformers, vllm, replay, module:Class; did you mean vllm?",
-        ),
+        ("rollout: {engine: vlm}", "replay, module:Class; did you mean vllm?"),
         ("rollout: 3", "rollout: found 3, expected a block of keys"),
         ("rollout:", "rollout: found null, expected a block of keys"),
         ("save_rollouts: yes", 'save_rollouts: found "yes", expected true or false; did you mean true?'),
@@ -57,10 +54,7 @@ def test_a_removed_key_is_refused_with_what_to_do_instead(key: str, instead: str
         ("audit: {prompts: -1}", "audit.prompts: found -1, expected a whole number of at least 0, or all"),
         ("audit: {prompts: true}", "audit.prompts: found true, expected a whole number of at least 0, or all"),
         ("rollouts_per_prompt: 1", "rollouts_per_prompt: found 1, expected at least 2"),
-        (
-            "reward: maths",
-            "reward: found maths, expected math, countdown, countdown-distance, code,",
-        ),
+        ("reward: maths", "reward: found maths, expected math, countdown, countdown-distance, code,"),
         ("policy: {zero_stage: 4}", "policy.zero_stage: found 4, expected at most 3"),
         ("policy: {lora: 16}", "policy.lora: found 16, expected a block of keys"),
         ("policy: {lora: {rank: 0}}", "policy.lora.rank: found 0, expected at least 1"),
@@ -68,18 +62,12 @@ def test_a_removed_key_is_refused_with_what_to_do_instead(key: str, instead: str
         ("policy: {lora: {target_modules: q_proj}}", "policy.lora.target_modules: found q_proj, expected all-linear"),
         (
             "minibatch_prompts: 96",
-            "minibatch_prompts: found 96, expected a divisor of prompts_per_step (256), such as 64",
+            "minibatch_prompts: found 96, expected a divisor of prompts_per_step (256)",
         ),
         ("minibatch_prompts: 512", "minibatch_prompts: found 512, expected at most prompts_per_step (256)"),
         ("rollout: {engine: replay}", "rollout.replay_file: missing"),
-        (
-            "rollout: {engine: replay, replay_file: a.jsonl, stop: [x]}",
-            "rollout.stop: found ['x'], expected []: engine replay deals out responses as they are",
-        ),
-        (
-            'rollout: {stop: ["a", ""]}',
-            'rollout.stop: found [a, ""], expected texts that are not empty, each given once',
-        ),
+        ("rollout: {engine: replay, replay_file: a.jsonl, stop: [x]}", "rollout.stop: found ['x'], expected []"),
+        ('rollout: {stop: ["a", ""]}', 'rollout.stop: found [a, ""], expected texts that are not empty'),
         ("rollout: {stop: [a, b, a]}", "rollout.stop: found [a, b, a], expected texts that are not empty"),
         ("rollout: {stop: def}", "rollout.stop: found def, expected a list"),
         ("rollout: {stop: [1]}", "rollout.stop.0: found 1, expected text"),
@@ -89,6 +77,12 @@ def test_a_removed_key_is_refused_with_what_to_do_instead(key: str, instead: str
         ("reward: countdown", "reward: found countdown, expected math"),
         ("data: {template: plan}", "data.template: found plan, expected one of qwen-boxed, "),
         ("data: {prompts: ''}", "data.prompts: found"),
+        ("optimizer: {min_lr: 1e-7}", "optimizer.min_lr: found 1e-07, expected 0: lr is constant"),
+        (
+            "optimizer: {schedule: cosine, min_lr: 1}",
+            "optimizer.min_lr: found 1, expected at most optimizer.lr",
+        ),
+        ("optimizer: {schedule: step}", "optimizer.schedule: found step, expected one of constant, linear, cosine"),
     ],
 )
 def test_a_wrong_line_is_named_with_what_was_expected(write: Any, line: str, says: str) -> None:
@@ -136,11 +130,7 @@ def test_problems_come_in_the_order_of_the_file_one_line_each(write: Any) -> Non
     path = write("model: a\nseed: x\nmethod:\n  name: quatro\n  delta: 0\noptimizer:\n  lr: x\n  lrr: 1\nstepz: 1\n")
     lines = refusal(path, overrides=["audit=1"]).splitlines()
     assert [line.split(": ")[0].removeprefix(str(path)) for line in lines] == [
-        ":2",
-        ":5",
-        ":7",
-        ":8",
-        ":9",
+        *[":2", ":5", ":7", ":8", ":9"],
         "-s audit=1",
     ]
 
@@ -162,7 +152,8 @@ def test_embedded_models_are_known_and_read_their_own_benchmark_only(write: Any)
 @pytest.mark.parametrize("prompts", ["countdown", "codegrammar"])
 def test_embedded_prompts_are_plain(prompts: str, write: Any) -> None:
     path = write(SMALLEST + f"reward: my_module:reward\ndata: {{prompts: {prompts}}}\n")
-    assert resolve_config(path).config.data.template == "plain"
+    resolved = resolve_config(path)
+    assert (resolved.config.data.template, resolved.origins["data.template"]) == ("plain", "derived")
     refused = refusal(path, overrides=["data.template=qwen-boxed"])
     assert f"data.template: found qwen-boxed, expected plain: {prompts} prompts take no template" in refused
 
@@ -172,32 +163,3 @@ def test_small_functions_are_graded_by_their_tests(write: Any) -> None:
     for reward in ("math", "countdown"):
         refused = refusal(path, overrides=[f"reward={reward}"])
         assert f"reward: found {reward}, expected code: the prompts are codegrammar's" in refused
-
-
-def test_countdown_prompts_are_plain(write: Any) -> None:
-    countdown = SMALLEST + "reward: countdown\ndata: {prompts: countdown}\n"
-    resolved = resolve_config(write(countdown))
-    assert resolved.config.data.template == "plain"
-    assert resolved.origins["data.template"] == "derived"
-    assert "data.template: found qwen-boxed, expected plain" in refusal(
-        write(countdown), overrides=["data.template=qwen-boxed"]
-    )
-
-
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("optimizer: {min_lr: 1e-7}", "optimizer.min_lr: found 1e-07, expected 0: lr is constant"),
-        (
-            "optimizer: {schedule: cosine, min_lr: 1}",
-            "optimizer.min_lr: found 1, expected at most optimizer.lr (1e-06)",
-        ),
-        ("optimizer: {schedule: step}", "optimizer.schedule: found step, expected one of constant, linear, cosine"),
-    ],
-)
-def test_a_wrong_schedule_is_named(tmp_path: Any, line: str, says: str) -> None:
-    path = tmp_path / "run.yaml"
-    path.write_text(f"model: some/model\nmethod: {{name: quatro}}\n{line}\n", encoding="utf-8")
-    with pytest.raises(UsageError) as error:
-        load_config(path)
-    assert says in str(error.value)

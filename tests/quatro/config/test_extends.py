@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from evals.errors import UsageError
 from quatro.config import load_config, resolve_config, schema_json, schema_text
-from quatro_cli.app import app
+from tests.kit import quatro
 
 BASE = """model: some/model
 method: {name: gspo, clip_low: 0.5}
@@ -138,16 +137,11 @@ def test_a_run_of_an_extending_file_stands_alone(files: Files, tiny_folder: Path
     )
     path, run = files(top="extends: own.yaml\nmethod: {delta: 0.5}\n", own=own), tmp_path / "run"
 
-    def quatro(*words: object) -> str:
-        result = CliRunner().invoke(app, [str(word) for word in words])
-        assert result.exit_code == 0, result.output
-        return result.stdout
-
-    origins = json.loads(quatro("config", "show", path, "--json"))["origins"]
+    origins = json.loads(quatro("config", "show", path, "--json").stdout)["origins"]
     assert (origins["method.delta"], origins["steps"]) == ("top.yaml:2", "own.yaml:3")
     assert origins["rollout.max_new_tokens"].startswith("shipped quickstart.yaml:")
     points = files(points="base: top.yaml\ncells: {one: {axes: {method.name: [quatro, gspo]}}}\n")
-    planned = quatro("sweep", points, "--dry-run")
+    planned = quatro("sweep", points, "--dry-run").stdout
     assert "one-quatro" in planned
     assert "one-gspo" in planned
     quatro("train", path, "-o", run)
@@ -155,7 +149,7 @@ def test_a_run_of_an_extending_file_stands_alone(files: Files, tiny_folder: Path
     (tmp_path / "own.yaml").unlink()
     assert "extends" not in (run / "config.yaml").read_text(encoding="utf-8")
     assert load_config(run) == expected.with_sizes(expected.sizes)
-    assert "from" in quatro("sample", run, "-b", "countdown", "-n", "1", "--dry-run")
+    assert "from" in quatro("sample", run, "-b", "countdown", "-n", "1", "--dry-run").stdout
 
 
 def test_a_rule_between_keys_names_the_line_of_the_other_one(files: Files) -> None:

@@ -61,25 +61,16 @@ def test_settings_reach_into_a_name(write: Any) -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        (
-            "{name: maths}",
-            "reward.name: found maths, expected math, countdown, countdown-distance, code,",
-        ),
+        ("{name: maths}", "reward.name: found maths, expected math, countdown, countdown-distance, code,"),
         ("{nam: math}", "reward.nam: unknown key; did you mean reward.name?"),
-        (
-            "3",
-            "reward: found 3, expected math, countdown, countdown-distance, code,",
-        ),
+        ("3", "reward: found 3, expected math, countdown, countdown-distance, code,"),
         ("[]", "reward.options.rewards: found [], expected at least one reward"),
         ("[maths]", "reward.options.rewards"),
         ("{name: [math]}", "reward.name: found [math], expected text"),
         ("{name: math, options: {scale: 2}}", "reward.options.scale: unknown key; known here: none"),
         ("{options: {scale: 2}}", "reward.options.scale: unknown key; known here: none"),
         ("{name: math, options: 2}", "reward.options: found 2, expected a block of keys"),
-        (
-            "{name: math, timeout_s: 2}",
-            "reward.timeout_s: found 2, expected null: reward math does not read timeout_s",
-        ),
+        ("{name: math, timeout_s: 2}", "reward.timeout_s: found 2, expected null: reward math does not read"),
         ("{name: math, on_error: zero}", "reward.on_error: found zero, expected fail: reward math does not read"),
         ("{name: 'm:f', timeout_s: 0}", "reward.timeout_s: found 0, expected more than 0"),
         ("{name: 'm:f', timeout_s: 1e9}", "reward.timeout_s: found 1000000000.0, expected at most 86400"),
