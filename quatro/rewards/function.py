@@ -16,20 +16,10 @@ from evals.files.own_code import folders
 from evals.files.strict_json import shown
 from evals.text import visible
 from evals.worker_pool import CannotStartError, Failure, Message, WorkerPool, fresh_interpreter
-from quatro.rewards.base import (
-    Grade,
-    Groups,
-    Reward,
-    Scored,
-    failure,
-    pairs,
-    regrouped,
-    require_usable,
-    too_many_failed,
-)
+from quatro.rewards.base import Grade, Groups, Reward, Scored, failure, regrouped, require_usable, too_many_failed
 from quatro.rewards.calls import VERDICT, arguments
 from quatro.rewards.settings import RewardConfig
-from quatro.types import Block, Prompt
+from quatro.types import Block, Prompt, Rollout
 
 TIMEOUT_S = 10.0
 MAX_WORKERS = 4
@@ -133,19 +123,23 @@ class FunctionReward(Reward):
             for outcome in self._outcomes(answer, len(request))
         ]
         by_prompt = regrouped(flat, completions)
-        num_errors = sum(outcome.kind == "error" for outcome in flat)
-        num_timeouts = sum(outcome.kind == "timeout" for outcome in flat)
-        if num_errors + num_timeouts:
-            self._tell_failures(prompts, completions, by_prompt)
-        if too_many_failed(num_errors + num_timeouts, len(flat)):  # under every policy of `on_error`
-            every = zip(flat, pairs(prompts, completions), strict=True)
-            failed = [(outcome, rollout.text) for outcome, (_, rollout) in every if outcome.kind != "reward"]
-            first, text = min(failed, key=lambda one: one[0].kind == "timeout")
+        failed = [
+            (prompt, index, rollouts[index], outcome)
+            for prompt, rollouts, group in zip(prompts, completions, by_prompt, strict=True)
+            for index, outcome in enumerate(group)
+            if outcome.kind != "reward"
+        ]
+        for one in failed:
+            self._tell_failure(*one)
+        num_timeouts = sum(outcome.kind == "timeout" for *_, outcome in failed)
+        num_errors = len(failed) - num_timeouts
+        if too_many_failed(len(failed), len(flat)):  # under every policy of `on_error`
+            *_, rollout, first = min(failed, key=lambda one: one[-1].kind == "timeout")
             raise QuatroError(
                 f"the reward function {self.spec!r} failed on {len(failed)} of {len(flat)} rollouts ({num_errors} "
                 f"raised, {num_timeouts} ran longer than {self.timeout_s:g} s). Where half of an iteration's rollouts "
                 f"fail, the run ends, whatever `reward.on_error` says ({self.on_error}): too little would be left to "
-                f"learn from. The first of them:\n{visible(first.detail)}\n  the response: {shown(text)}"
+                f"learn from. The first of them:\n{visible(first.detail)}\n  the response: {shown(rollout.text)}"
             )
         grades = [[outcome.grade(is_dropped=self.on_error == "drop") for outcome in group] for group in by_prompt]
         scored = Scored(grades, num_errors, num_timeouts)
@@ -173,29 +167,23 @@ class FunctionReward(Reward):
             f"{folders()}):\n{reason}"
         )
 
-    def _tell_failures(
-        self, prompts: Sequence[Prompt], completions: Groups, by_prompt: Sequence[Sequence[Outcome]]
-    ) -> None:
+    def _tell_failure(self, prompt: Prompt, index: int, rollout: Rollout, outcome: Outcome) -> None:
         """Warns of the first failure, the second, the fourth and so on.
 
         Raises:
             QuatroError: a function raised, and `on_error` is `fail`.
         """
-        for prompt, rollouts, group in zip(prompts, completions, by_prompt, strict=True):
-            for index, (rollout, outcome) in enumerate(zip(rollouts, group, strict=True)):
-                if outcome.kind == "reward":
-                    continue
-                why = f"{visible(outcome.detail)}\n  the response: {shown(rollout.text)}"
-                at = f"the reward function {self.spec!r} failed on rollout {index} of {prompt.benchmark} {prompt.id!r}"
-                if outcome.kind == "error" and self.on_error == "fail":
-                    raise QuatroError(
-                        f"{at}:\n{why}\nWith `on_error: zero` in its block of `reward` such a rollout earns 0, with "
-                        "`drop` it is taken out of its group"
-                    )
-                self._num_failed += 1
-                if self._num_failed & (self._num_failed - 1) == 0:
-                    becomes = "is dropped" if self.on_error == "drop" else "earns 0"
-                    _log.warning("%s, which %s (failure %d so far):\n%s", at, becomes, self._num_failed, why)
+        why = f"{visible(outcome.detail)}\n  the response: {shown(rollout.text)}"
+        at = f"the reward function {self.spec!r} failed on rollout {index} of {prompt.benchmark} {prompt.id!r}"
+        if outcome.kind == "error" and self.on_error == "fail":
+            raise QuatroError(
+                f"{at}:\n{why}\nWith `on_error: zero` in its block of `reward` such a rollout earns 0, with `drop` it "
+                "is taken out of its group"
+            )
+        self._num_failed += 1
+        if self._num_failed & (self._num_failed - 1) == 0:
+            becomes = "is dropped" if self.on_error == "drop" else "earns 0"
+            _log.warning("%s, which %s (failure %d so far):\n%s", at, becomes, self._num_failed, why)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         return {}, {"num_failed": self._num_failed}
