@@ -14,11 +14,14 @@ from typer.testing import CliRunner
 from quatro_cli.app import app
 
 
-def quatro(*words: object, code: int = 0) -> Result:
-    """What the command ``quatro *words`` printed; it runs in this process and must end with ``code``."""
-    done = CliRunner().invoke(app, list(map(str, words)))
+def quatro(*words: object, code: int = 0, input: str | None = None) -> Result:
+    """What the command ``quatro *words`` printed; it runs in this process and must end with ``code``.
+
+    ``input`` is what the user types. A refusal (2) prints nothing on stdout but what a question to the user is about.
+    """
+    done = CliRunner().invoke(app, list(map(str, words)), input=input)
     assert done.exit_code == code, f"quatro {' '.join(map(str, words))} ended with {done.exit_code}: {done.output}"
-    assert code != 2 or not done.stdout, f"a refusal belongs on stderr, not: {done.stdout}"
+    assert code != 2 or input is not None or not done.stdout, f"a refusal belongs on stderr, not: {done.stdout}"
     return done
 
 

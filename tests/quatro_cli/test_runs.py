@@ -1,4 +1,4 @@
-"""`quatro runs` from the outside: which runs are listed and in what order, how they are compared, what is removed."""
+"""`quatro runs` from the outside: which runs are listed, how they are compared and shown, what is removed."""
 
 from __future__ import annotations
 
@@ -10,28 +10,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from evals.samples.types import Sample
 from quatro.config import load_config
 from quatro.runs.checkpoint import write_manifest
 from quatro.runs.directory import RunDir, Status
-from quatro_cli.app import app
-from tests.kit import read_json
-
-
-def quatro(*words: object, input: str | None = None) -> Any:
-    return CliRunner().invoke(app, [str(word) for word in words], input=input)
+from tests.kit import quatro, read_json, says
 
 
 def make_run(
-    path: Path, *rows: dict[str, float], settings: tuple[str, ...] = (), status: Status = "done", **how: Any
+    path: Path,
+    *rows: dict[str, float],
+    settings: tuple[str, ...] = (),
+    method: str | None = None,
+    status: Status = "done",
+    **more: Any,
 ) -> Path:
     """A run that has these rows of metrics, and ended like this."""
-    with RunDir.create(path, load_config("quickstart", overrides=settings, **how)) as run:
+    with RunDir.create(path, load_config("quickstart", overrides=settings, method=method)) as run:
         for step, row in enumerate(rows, start=1):
             run.append_metrics({"step": float(step), **row})
-        run.set_status(status, step=len(rows))
+        run.set_status(status, step=len(rows), **more)
     return path
 
 
@@ -60,7 +59,6 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def listed(*words: object) -> list[str]:
     """Names of the runs that are listed, in order."""
     done = quatro("runs", "list", *words)
-    assert done.exit_code == 0, done.output
     return [line.split()[0].removeprefix("runs/") for line in done.stdout.splitlines()[1:]]
 
 
@@ -121,9 +119,7 @@ def test_runs_are_sorted_by_what_is_asked_for_and_those_without_it_come_last(run
     assert listed("--sort", "reward") == ["b", "a", "c"]
     assert listed("--sort", "kl/new_old") == ["a", "b", "c"]
     assert quatro("runs", "list", "--sort", "kl/new_old").stdout.splitlines()[1].split()[4] == "0.5"
-    refused = quatro("runs", "list", "--sort", "kl/newold")
-    assert refused.exit_code == 2
-    assert "did you mean kl/new_old?" in refused.stderr
+    says(quatro("runs", "list", "--sort", "kl/newold", code=2), "did you mean kl/new_old?")
 
 
 def test_runs_are_chosen_by_method_status_and_name(runs: Path) -> None:
@@ -138,9 +134,7 @@ def test_runs_are_chosen_by_method_status_and_name(runs: Path) -> None:
         quatro("runs", "list", "--method", "rloo").stderr
     )
     assert listed("--name", "RUNS/C") == ["c"]
-    refused = quatro("runs", "list", "--status", "dnoe")
-    assert refused.exit_code == 2
-    assert "did you mean done?" in refused.stderr
+    says(quatro("runs", "list", "--status", "dnoe", code=2), "did you mean done?")
 
 
 def test_a_list_takes_several_runs_and_folders_and_shows_each_run_once(runs: Path) -> None:
@@ -282,16 +276,120 @@ def test_samples_that_were_drawn_alike_at_other_steps_are_compared_and_the_steps
     add_samples(c, "T0.7-p1-step000010", [True])
     shutil.rmtree(a / "samples/T1-p1-step000010")
     shutil.rmtree(a / "samples/T1-p1-step000023")
-    says = f"no samples were drawn as those of {a}, so none are compared: {a} has none; {c} has T0.7-p1-step000010, "
-    assert says in json.loads(quatro("runs", "compare", a, c, "--json").stdout)["notes"][0]
+    said = f"no samples were drawn as those of {a}, so none are compared: {a} has none; {c} has T0.7-p1-step000010, "
+    assert said in json.loads(quatro("runs", "compare", a, c, "--json").stdout)["notes"][0]
 
 
 def test_what_is_no_pair_of_runs_is_refused(pair: tuple[Path, Path], tmp_path: Path) -> None:
     mistakes = [("two runs or more", [pair[0]]), ("is named twice", [pair[0]] * 2), ("is not a run", [*pair, tmp_path])]
-    for says, words in mistakes:
-        refused = quatro("runs", "compare", *words)
-        assert refused.exit_code == 2
-        assert says in refused.stderr
+    for said, words in mistakes:
+        says(quatro("runs", "compare", *words, code=2), said)
+
+
+# ---- show
+
+
+def shown(*words: object) -> str:
+    return quatro("runs", "show", *words).stdout
+
+
+def cells(text: str, label: str) -> list[str]:
+    """The rest of the line that begins with ``label``."""
+    (line,) = [line for line in text.splitlines() if line.startswith(f"  {label} ")]
+    return line.removeprefix(f"  {label}").split()
+
+
+def test_a_run_is_shown_in_sections_and_the_lines_of_an_error_stay_lines(tmp_path: Path) -> None:
+    row = {f"log_ratio/{place}": 1.0 for place in range(60)} | {"reward/mean": 0.5, "reward/parts/bonus": 2.0}
+    reason = "the reward failed:\n  my_reward.py:3 in f: return {}[1]\nKeyError: 1"
+    run = make_run(
+        tmp_path / "run", {"step": 1, **row}, {"step": 2, **row, "reward/mean": 1.5}, status="failed", reason=reason
+    )
+    text = shown(run)
+    lines = text.splitlines()
+    titles = [line for line in lines if line and not line.startswith(" ")]
+    assert titles == [str(run), "training", "last iteration, and the mean of the last 2"]
+    assert len(lines) <= 40
+    assert "\\n" not in text
+    after = lines.index(next(line for line in lines if "failed: the reward failed:" in line))
+    assert [line.strip() for line in lines[after + 1 : after + 3]] == [
+        "my_reward.py:3 in f: return {}[1]",
+        "KeyError: 1",
+    ]
+    assert cells(text, "method") == ["quatro(delta=0.01)"]
+    assert cells(text, "reward/mean") == ["1.5", "1"]
+    assert cells(text, "reward/parts/bonus") == ["2", "2"]
+    assert "log_ratio/59" not in text
+    assert "and 60 more metrics with --all" in text
+    assert cells(shown(run, "--all"), "log_ratio/59") == ["1", "1"]
+
+
+def test_evaluations_have_a_line_each_with_their_error_and_the_best_is_doubted(tmp_path: Path) -> None:
+    settings = ("eval.every=1", "eval.benchmark=countdown")
+    counts = {"pass@1_se": 0.1, "pass@4": 0.75, "problems": 20.0, "n": 4.0}
+    rows = [
+        {"step": float(step), "eval/pass@1": value, **{f"eval/{name}": count for name, count in counts.items()}}
+        for step, value in enumerate((0.5, 0.4, 0.25), start=1)
+    ]
+    rows[0] |= {f"base/{name}": value for name, value in {"pass@1": 0.2, **counts}.items()}
+    run = make_run(tmp_path / "run", *rows, {"step": 4.0, "reward/mean": 0.5}, settings=settings)
+    text = shown(run)
+    assert "evaluation on countdown: 20 problems x 4 samples, ± standard error\n" in text
+    assert cells(text, "step") == ["pass@1", "pass@4"]
+    assert cells(text, "0 (before)") == ["0.2", "±", "0.1", "0.75"]
+    assert cells(text, "3") == ["0.25", "±", "0.1", "0.75"]
+    assert " ".join(cells(text, "best eval/pass@1")) == "0.5 ± 0.1 in step 1; before training 0.2 ± 0.1"
+    assert "1 of the 2 others is within 2 standard errors of it. The largest of several" in text
+    assert [row["step"] for row in json.loads(shown(run, "--json"))["evaluations"]] == [0, 1, 2, 3]
+    two = make_run(tmp_path / "two", rows[0], rows[1], settings=settings)
+    assert "The only other one is within 2 standard errors of it. The largest of several" in shown(two)
+    many = make_run(tmp_path / "many", *({**rows[2], "step": float(step)} for step in range(1, 31)), settings=settings)
+    assert "\n  22 more with --all\n" in shown(many)
+    assert cells(shown(many), "1") == cells(shown(many), "30") == cells(shown(many, "--all"), "9")
+
+
+def test_a_run_that_began_with_the_weights_of_another_says_from_which_step(tmp_path: Path) -> None:
+    first = make_run(tmp_path / "first")
+    second = make_run(tmp_path / "second", settings=(f"model={first}/checkpoints/step-000020/model",))
+    models = [f"{run}/checkpoints/step-{step:06d}/model" for run, step in ((second, 7), (first, 20))]
+    third = make_run(tmp_path / "third", settings=(f"model={models[0]}", f"kl.reference={models[1]}"))
+    said = f"step 7 of {second}, which began with step 20 of {first}, which began with embedded:countdown"
+    assert " ".join(cells(shown(third), "model")) == said
+    assert cells(shown(third), "KL reference")[:2] == ["step", "20"]
+    assert json.loads(shown(third, "--json"))["began_with"] == {"run": str(second), "step": 7}
+    assert json.loads(shown(first, "--json"))["began_with"] is None
+    (second / "config.yaml").unlink()
+    assert " ".join(cells(shown(third), "model")) == f"step 7 of {second}"
+
+
+def test_the_metrics_of_a_run_are_read_once_to_show_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from quatro.runs.views import summary
+
+    reads: list[Path] = []
+    read = summary.read_metrics
+    monkeypatch.setattr(summary, "read_metrics", lambda run: reads.append(run) or read(run))
+    run = make_run(
+        tmp_path / "run", {"step": 1.0, "eval/pass@1": 0.5}, settings=("eval.every=1", "eval.benchmark=countdown")
+    )
+    shown(run)
+    assert reads == [run]
+
+
+def test_a_list_by_best_value_shows_it_with_its_metric_and_step(tmp_path: Path) -> None:
+    evaluated = ("eval.every=1", "eval.benchmark=countdown")
+    make_run(tmp_path / "a", {"step": 1.0, "eval/pass@1": 0.5}, {"step": 2.0, "eval/pass@1": 0.25}, settings=evaluated)
+    make_run(tmp_path / "b", {"step": 1.0, "reward/mean": 0.75}, settings=("checkpoint.keep.best=reward/mean",))
+    make_run(tmp_path / "c", {"step": 1.0, "reward/mean": 1.0})
+    done = quatro("runs", "list", tmp_path, "--sort", "best")
+    rows = [line.removeprefix(f"{tmp_path}/").split() for line in done.stdout.splitlines()[1:]]
+    assert [(row[0], *row[4:8]) for row in rows] == [
+        ("b", "reward/mean", "0.75", "(step", "1)"),
+        ("a", "eval/pass@1", "0.5", "(step", "1)"),
+        ("c", "-", *rows[2][5:8]),
+    ]
+    done = quatro("runs", "list", tmp_path / "a", tmp_path / "c", "--sort", "best")
+    assert "best eval/pass@1" in done.stdout
+    assert " 0.5 (step 1) " in done.stdout
 
 
 # ---- rm and prune
@@ -302,24 +400,19 @@ def test_a_run_is_removed_once_somebody_says_yes(runs: Path, tmp_path: Path) -> 
     outside.mkdir()
     (outside / "file").touch()
     (runs / "a/linked").symlink_to(outside)
-    unanswered = quatro("runs", "rm", "runs/a")
-    assert unanswered.exit_code == 2
-    assert "add --yes" in unanswered.stderr
-    refused = quatro("runs", "rm", "runs/a", input="\n")
-    assert refused.exit_code == 2
+    says(quatro("runs", "rm", "runs/a", code=2, input=""), advice="--yes")
+    refused = quatro("runs", "rm", "runs/a", input="\n", code=2)
     assert "Remove 1 run, 5.0 MiB, for good? [y/N]" in refused.stderr
     assert (runs / "a/config.yaml").exists()
-    assert quatro("runs", "rm", "runs/a", input="y\n").exit_code == 0
-    assert quatro("runs", "rm", "runs/b", "runs/b", "--yes").exit_code == 0
+    quatro("runs", "rm", "runs/a", input="y\n")
+    quatro("runs", "rm", "runs/b", "runs/b", "--yes")
     assert os.listdir(runs) == ["c"]
     assert (outside / "file").exists()
 
 
 def test_what_is_no_run_or_is_in_use_is_not_removed(runs: Path, tmp_path: Path) -> None:
-    def assert_refused(path: Path, code: int, says: str) -> None:
-        refused = quatro("runs", "rm", runs / "c", path, "--yes")
-        assert refused.exit_code == code, refused.output
-        assert says in refused.stderr
+    def assert_refused(path: Path, code: int, said: str) -> None:
+        says(quatro("runs", "rm", runs / "c", path, "--yes", code=code), said)
 
     assert_refused(runs, 2, "is not a run directory")
     project = tmp_path / "project"
@@ -359,9 +452,9 @@ def test_pruning_keeps_the_newest_and_the_best_checkpoint_of_finished_runs(saved
     assert told.stdout.splitlines()[1].split() == [str(saved), "2", "4", "5", "1", "3", "2.0", "MiB"]
     assert "left alone: 1 interrupted" in told.stderr
     assert "2 checkpoints would be removed and 2.0 MiB freed" in told.stderr
-    assert quatro("runs", "prune", saved.parent, input="no\n").exit_code == 2
+    quatro("runs", "prune", saved.parent, input="no\n", code=2)
     assert checkpoints(saved) == [1, 2, 3, 4, 5]
-    assert quatro("runs", "prune", saved.parent, input="y\n").exit_code == 0
+    quatro("runs", "prune", saved.parent, input="y\n")
     assert checkpoints(saved) == [2, 5]
     assert checkpoints(saved.with_name("stopped")) == [1, 2, 3, 4, 5]
     assert "nothing to prune" in quatro("runs", "prune", saved.parent, "--yes").stderr
@@ -371,8 +464,7 @@ def test_pruning_leaves_a_run_alone_that_a_process_holds_or_whose_kept_checkpoin
     with RunDir.open(saved):
         assert "1 running" in quatro("runs", "prune", saved, "--yes").stderr
     (saved / "checkpoints/step-000005/weights").write_bytes(b"changed")
-    failed = quatro("runs", "prune", saved, "--yes")
-    assert failed.exit_code == 6
+    failed = quatro("runs", "prune", saved, "--yes", code=6)
     assert "is left as it was" in failed.stderr
     assert checkpoints(saved) == [1, 2, 3, 4, 5]
 
@@ -382,6 +474,5 @@ def test_a_run_that_cannot_be_read_keeps_no_other_from_being_pruned(saved: Path)
     metrics = saved.with_name("damaged") / "metrics.jsonl"
     metrics.write_bytes(metrics.read_bytes().replace(b"{", b"[", 1))
     pruned = quatro("runs", "prune", saved.parent, "--yes")
-    assert pruned.exit_code == 0
     assert "left alone: 1 unreadable, 1 interrupted" in pruned.stderr
     assert (checkpoints(saved), checkpoints(metrics.parent)) == ([2, 5], [1, 2, 3, 4, 5])
