@@ -213,9 +213,8 @@ def _load(found: Checkpoint, parts: Parts, position: Position) -> None:
     refuse_other_inputs(parts, state, found.path.name)
     tensors = tensors_of(found, policy)
     for name, part in stateful_parts(parts, position.learner).items():
-        # Checkpoints of earlier versions have nothing of the reward, which counts from 0 then.
-        part.load_state(below(tensors, f"{name}/"), state["parts"].get(name, {}))
-    position.step, position.carried, position.base = state["step"], state["carried"], state.get("base", {})
+        part.load_state(below(tensors, f"{name}/"), state["parts"][name])
+    position.step, position.carried, position.base = state["step"], state["carried"], state["base"]
     if "iteration" in state["parts"]:
         is_own = world.is_first or not policy.is_sharded
         saved = below(tensors if is_own else found.tensors(), "iteration/")  # they are with rank 0's tensors
@@ -229,7 +228,7 @@ def tensors_of(found: Checkpoint, policy: Policy) -> dict[str, Tensor]:
     Raises:
         DataError: another number of ranks saved the optimiser's shards.
     """
-    world, then = policy.world, int(found.state.get("ranks", 1))
+    world, then = policy.world, int(found.state["ranks"])
     if policy.is_sharded and then != world.size:
         raise DataError(
             f"{found.path.name} holds the optimiser in shards of {then} rank{'s' if then > 1 else ''}, and now there "
@@ -243,8 +242,9 @@ def tensors_of(found: Checkpoint, policy: Policy) -> dict[str, Tensor]:
 
 def refuse_earlier_version(found: Checkpoint) -> None:
     """Raises DataError if `_load` does not read the form of ``found``."""
-    inside = found.state.get("parts", {}).get("iteration")
-    if "parts" not in found.state or (inside and "rollouts" not in inside["learnt"]):
+    parts = found.state.get("parts", {})
+    is_known = {"reward", "learner"} <= parts.keys() and {"base", "ranks"} <= found.state.keys()
+    if not is_known or ("iteration" in parts and "rollouts" not in parts["iteration"]["learnt"]):
         raise DataError(
             f"{found.path.name} was written by an earlier version, which kept its state in another form; begin a new "
             f"run from its weights with -s model={found.model}"

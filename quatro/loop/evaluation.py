@@ -49,9 +49,8 @@ class Evaluation:
             self.grader.close()
 
     def of_base(self, position: Position) -> None:
-        """With `eval.at_start`, measure the model before training, once. Raises as `measured`."""
-        is_begun = position.step > 0 or position.iteration is not None or position.base
-        if self.grader is None or not self.parts.config.eval.at_start or is_begun:
+        """With `eval.at_start`, measure the model before training, unless ``position`` has it. Raises as `measured`."""
+        if self.grader is None or not self.parts.config.eval.at_start or position.base:
             return
         found = self.measured(self.grader)
         logger.info("before training: %s", ", ".join(f"{name} {value:.4g}" for name, value in found.items()))

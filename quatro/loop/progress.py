@@ -151,9 +151,7 @@ class InnerProgress:
             return [float.fromhex(value) for value in values]
 
         def known(name: str) -> Tensor:
-            value_BT = tensors[name]
-            is_known_BT = tensors.get(f"{name}_is_known", torch.ones_like(value_BT, dtype=torch.bool))
-            return value_BT.where(is_known_BT, torch.nan).to(device)
+            return tensors[name].where(tensors[f"{name}_is_known"], torch.nan).to(device)
 
         counts = {name: int(plain[name]) for name in COUNTS}
         return cls(

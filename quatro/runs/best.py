@@ -23,11 +23,9 @@ def bests(config: Config, before: Mapping[str, float], metrics: Mapping[str, flo
         value = metrics.get(name, math.nan)
         if not math.isfinite(value):
             continue
-        best = found.get(f"best/{name}", -math.inf)
-        bar = found.get(f"bar/{name}", best)
-        if value > best:
+        if value > found.get(f"best/{name}", -math.inf):
             found |= {f"best/{name}": value, f"best_step/{name}": metrics["step"]}
-        if value > bar + config.early_stop.min_delta:
+        if value > found.get(f"bar/{name}", -math.inf) + config.early_stop.min_delta:
             found |= {f"bar/{name}": value, f"no_better/{name}": 0.0}
         else:
             found[f"no_better/{name}"] = found.get(f"no_better/{name}", 0.0) + 1.0
@@ -46,7 +44,7 @@ def ends_early(config: Config, carried: Mapping[str, float]) -> str | None:
         return None
     best, step, min_delta = carried[f"best/{metric}"], int(carried[f"best_step/{metric}"]), config.early_stop.min_delta
     since = (
-        f"{patience} times in a row it was not more than {min_delta:g} above {carried.get(f'bar/{metric}', best):.4g}"
+        f"{patience} times in a row it was not more than {min_delta:g} above {carried[f'bar/{metric}']:.4g}"
         if min_delta
         else f"not better {patience} times since"
     )
