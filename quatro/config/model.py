@@ -241,22 +241,13 @@ class Config(Block):
 
 def _check_batch(config: Config) -> Problems:
     prompts, minibatch = config.prompts_per_step, config.minibatch_prompts
+    expected = None
     if minibatch > prompts:
-        yield (
-            "minibatch_prompts",
-            (
-                f"found {minibatch}, expected at most prompts_per_step ({prompts}); "
-                f"set minibatch_prompts to {prompts} for one optimiser step per pass"
-            ),
-        )
+        expected = f"at most prompts_per_step ({prompts}); set it to {prompts} for one optimiser step per pass"
     elif prompts % minibatch:
-        yield (
-            "minibatch_prompts",
-            (
-                f"found {minibatch}, expected a divisor of prompts_per_step ({prompts}), such as "
-                f"{_largest_divisor(prompts, minibatch)}"
-            ),
-        )
+        expected = f"a divisor of prompts_per_step ({prompts}), such as {_largest_divisor(prompts, minibatch)}"
+    if expected is not None:
+        yield "minibatch_prompts", f"found {minibatch}, expected {expected}"
 
 
 def _largest_divisor(number: int, limit: int) -> int:
@@ -303,13 +294,8 @@ def _check_needs(config: Config) -> Problems:
 
 def _check_radius(config: Config) -> Problems:
     if config.inner_updates == "auto" and config.method.kl_radius is None:
-        yield (
-            "inner_updates",
-            (
-                f"found auto, expected a whole number: method {config.method.name} has no KL radius that could end "
-                "the passes; use -m quatro, or set inner_updates to 1"
-            ),
-        )
+        why = f"method {config.method.name} has no KL radius that could end the passes"
+        yield "inner_updates", f"found auto, expected a whole number: {why}; use -m quatro, or set inner_updates to 1"
     if config.method.needs.realised_kl and config.audit.prompts != "all":
         yield "audit.prompts", f"found {config.audit.prompts}, expected all: the method steers by the realised KL"
 
@@ -337,16 +323,13 @@ def _check_measuring(config: Config) -> Problems:
 
 
 def _check_reference(config: Config) -> Problems:
-    if config.kl.reference is None:
-        return
+    why = None
     if config.kl.beta == 0:
-        yield "kl.reference", f"found {shown(config.kl.reference)}, expected null: kl.beta is 0"
+        why = "kl.beta is 0"
     elif config.policy.lora is not None:
-        yield (
-            "kl.reference",
-            f"found {shown(config.kl.reference)}, expected null: with an adapter (policy.lora) the reference is the "
-            "model without it",
-        )
+        why = "with an adapter (policy.lora) the reference is the model without it"
+    if config.kl.reference is not None and why is not None:
+        yield "kl.reference", f"found {shown(config.kl.reference)}, expected null: {why}"
 
 
 def _check_policy(config: Config) -> Problems:
