@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from quatro_cli.app import app
+from tests.kit import quatro
 
 ROOT = Path(__file__).parents[2]
 MODULE = "quatro.integrations.verl.registered"
@@ -67,5 +66,5 @@ def test_fault_53_a_method_that_nobody_has_is_named_with_those_that_there_are(tm
 
 
 def test_fault_53_the_printed_command_asks_first():
-    done = CliRunner().invoke(app, ["verl-command", "math-1.5b-2gpu", "-m", "gspo", "--gpus-per-node", "2"])
+    done = quatro("verl-command", "math-1.5b-2gpu", "-m", "gspo", "--gpus-per-node", "2")
     assert f"\npython -m {MODULE} quatro_gspo && \\\n  python -m verl.trainer.main_ppo \\\n" in done.stdout

@@ -8,7 +8,6 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from typer.testing import CliRunner
 
 from evals.errors import DataError, MissingError
 from evals.files.whole import write_json
@@ -23,7 +22,6 @@ from quatro.runs.directory import RunDir
 from quatro.runs.status import read_status
 from quatro.train import train
 from quatro.types import Prompt, Sampling
-from quatro_cli.app import app
 from tests.kit import quatro, read_json
 
 
@@ -174,7 +172,7 @@ def test_a_checkpoint_inside_an_iteration_says_so(tmp_path, settings, run_traini
     assert said in caplog.text
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "stopped inside iteration 1 of 4 iterations" in card
-    asked = CliRunner().invoke(app, ["sample", str(run), "-b", "countdown", "-n", "1", "--dry-run"])
+    asked = quatro("sample", run, "-b", "countdown", "-n", "1", "--dry-run")
     assert " ".join(said.split()) in " ".join(asked.stderr.split())
     with RunDir.open(run) as opened:
         train(load_config(run), opened)

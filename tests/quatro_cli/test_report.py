@@ -1,13 +1,9 @@
 """`quatro report` from the outside."""
 
 import pytest
-from typer.testing import CliRunner
 
 from quatro.config import config_to_yaml, load_config
-from quatro_cli.app import app
-from tests.kit import quatro, write_rows
-
-runner = CliRunner()
+from tests.kit import quatro, says, write_rows
 
 
 @pytest.fixture
@@ -33,20 +29,17 @@ def test_the_page_is_written_its_path_printed_and_the_same_again(run, tmp_path):
 
 
 def test_a_file_that_is_no_page_and_a_folder_that_is_no_run_are_refused(run, tmp_path):
-    result = runner.invoke(app, ["report", str(run), "-o", str(tmp_path / "x.pdf")])
-    assert (result.exit_code, "x.html" in result.stderr) == (2, True)
-    result = runner.invoke(app, ["report", str(tmp_path / "none"), "-o", str(tmp_path / "x.html")])
-    assert (result.exit_code, "neither a run directory" in result.stderr) == (2, True)
+    says(quatro("report", run, "-o", tmp_path / "x.pdf", code=2), "x.html")
+    says(quatro("report", tmp_path / "none", "-o", tmp_path / "x.html", code=2), tmp_path / "none")
     assert not (tmp_path / "x.html").exists()
 
 
-@pytest.mark.parametrize(("name", "says"), [("a.jsonl", "`quatro eval passk "), ("a.json", "`quatro table ")])
-def test_of_samples_and_results_the_error_says_what_shows_them(tmp_path, name, says):
+@pytest.mark.parametrize(("name", "advice"), [("a.jsonl", "`quatro eval passk "), ("a.json", "`quatro table ")])
+def test_of_samples_and_results_the_error_says_what_shows_them(tmp_path, name, advice):
     path = tmp_path / name
     path.write_text("{}\n", encoding="utf-8")
     for argument in {path, tmp_path if name == "a.jsonl" else path}:
-        result = runner.invoke(app, ["report", str(argument), "-o", str(tmp_path / "x.html")])
-        assert (result.exit_code, f"{says}{argument}`" in result.stderr) == (2, True)
+        says(quatro("report", argument, "-o", tmp_path / "x.html", code=2), advice=f"{advice}{argument}`")
 
 
 def test_a_page_that_stood_there_survives_a_broken_run(run, tmp_path):

@@ -6,9 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from quatro_cli.app import app
 from tests.kit import quatro, write_rows
 
 
@@ -40,7 +38,7 @@ def test_responses_are_chosen_by_step_problem_and_reward(run: Path) -> None:
     assert shown(run, "--worst", "-n", "1") == [r"\x1b[31mnone"]
     assert shown(run, "--id", "a", "--best") == ["half", r"\x1b[31mnone"]
     assert shown(run, "--step", "1") == ["early"]
-    done = CliRunner().invoke(app, ["rollouts", str(run), "--json", "-n", "1"])
+    done = quatro("rollouts", run, "--json", "-n", "1")
     document = json.loads(done.stdout)
     assert (document["step"], document["total"], document["rollouts"][0]["completion"]) == (12, 3, "half")
 
@@ -53,7 +51,7 @@ def test_failed_rollouts_are_shown_with_their_errors_and_their_number_in_the_gro
     counts = [(1, 0.0), (3, 2.0), (12, 0.0)]
     metrics = [{"step": step, "reward/errors": count, "reward/timeouts": 0.0} for step, count in counts]
     write_rows(run / "metrics.jsonl", metrics)
-    done = CliRunner().invoke(app, ["rollouts", str(run), "--failed"])
+    done = quatro("rollouts", run, "--failed")
     assert done.stdout.splitlines() == [
         r"--- a #1  dropped  4 tokens, stop  failed: KeyError: '\x1b[31m'",
         "lost",
@@ -61,8 +59,8 @@ def test_failed_rollouts_are_shown_with_their_errors_and_their_number_in_the_gro
         "late",
     ]
     assert "the reward failed on 2 of 4 responses of iteration 3: KeyError 2" in done.stderr
-    done = CliRunner().invoke(app, ["rollouts", str(run), "--failed", "--step", "12", "--id", "a"])
-    assert (done.exit_code, done.stdout) == (0, "")
+    done = quatro("rollouts", run, "--failed", "--step", "12", "--id", "a")
+    assert done.stdout == ""
     assert done.stderr == "the reward failed on 0 of 3 responses of iteration 12\n"
     for order in ("--best", "--worst"):  # what was dropped has no reward
         assert shown(run, "--step", "3", order)[-1] == "lost"

@@ -2,12 +2,10 @@
 
 import json
 
-from typer.testing import CliRunner
-
 from quatro.sweep.plan import Axis, plan_sweep
 from quatro.sweep.run import write_plan
-from quatro_cli.app import app
 from quatro_cli.sweep_view import SHOWN_WARNINGS, sweep_panel
+from tests.kit import quatro
 
 FROM_TRAINING = "iteration 2: 75% of the responses were cut at 8 tokens; raise rollout.max_new_tokens"
 FROM_SAMPLING = "countdown: half of the responses were cut"
@@ -28,11 +26,11 @@ def test_a_sweep_says_which_runs_warned_of_what_and_where_the_rest_is(tmp_path):
     log = tmp_path / "logs" / f"{plan.points[1].name}.txt"
     log.write_text(f"warning: {FROM_TRAINING}\nno warning: a line of another kind\nwarning: {FROM_SAMPLING}\n")
 
-    found = CliRunner().invoke(app, ["sweep", str(tmp_path), "--dry-run", "--json"])
+    found = quatro("sweep", tmp_path, "--dry-run", "--json")
     warned = [point["warnings"] for point in json.loads(found.stdout)["points"]]
     assert warned == [[], [FROM_TRAINING, FROM_SAMPLING], *[[FROM_TRAINING]] * (SHOWN_WARNINGS + 1)]
 
-    found = CliRunner().invoke(app, ["sweep", str(tmp_path), "--dry-run"])
+    found = quatro("sweep", tmp_path, "--dry-run")
     lines = [line for line in found.stderr.splitlines() if line.startswith("warning: ")]
     assert len(lines) == SHOWN_WARNINGS + 1
     assert lines[0] == f"warning: delta=0.2 (2 warnings): {FROM_TRAINING}"
@@ -55,8 +53,8 @@ def test_a_sweep_says_where_its_runs_began_with_other_weights(tmp_path):
         run = tmp_path / "runs" / point.name
         run.mkdir()
         (run / "environment.json").write_text(json.dumps({"model_digest": digest}), encoding="utf-8")
-    found = CliRunner().invoke(app, ["sweep", str(tmp_path), "--dry-run"])
+    found = quatro("sweep", tmp_path, "--dry-run")
     said = "warning: embedded:countdown had other weights when delta=0.001 began than when delta=0.1 did"
     assert said in " ".join(found.stderr.split())
     (tmp_path / "runs" / plan.points[2].name / "environment.json").unlink()
-    assert "other weights" not in CliRunner().invoke(app, ["sweep", str(tmp_path), "--dry-run"]).stderr
+    assert "other weights" not in quatro("sweep", tmp_path, "--dry-run").stderr

@@ -14,15 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from quatro.sweep.children import launched
 from quatro_cli import self_tests
-from quatro_cli.app import app
-from tests.kit import quatro, read_json, read_rows, settings, write_rows
+from tests.kit import quatro, read_json, read_rows, says, settings, write_rows
 
 ROOT = Path(__file__).parents[2]
-runner = CliRunner()
 
 
 @pytest.fixture
@@ -134,10 +131,9 @@ def test_a_template_of_ones_own_makes_the_prompts_of_a_spreadsheets_problems(mod
     (tmp_path / "prompt.txt").write_bytes(b"4 {problem} 5\r\n")
     sets = [f"model={model}", "data.prompts=own.csv", "reward=math", "prompts_per_step=1", "minibatch_prompts=1"]
 
-    def dry(*more):
-        words = settings(*sets, *more)
-        result = runner.invoke(app, ["train", "quickstart", *words, "--dry-run", "--json"])
-        return json.loads(result.stdout) if result.exit_code == 0 else result.stderr
+    def dry(*more, code=0):
+        done = quatro("train", "quickstart", *settings(*sets, *more), "--dry-run", "--json", code=code)
+        return done if code else json.loads(done.stdout)
 
     plain = dry("data.template=prompt.txt")
     assert plain["first_prompt"]["text"] == "4 1 2 3 5"
@@ -148,7 +144,7 @@ def test_a_template_of_ones_own_makes_the_prompts_of_a_spreadsheets_problems(mod
     assert not any("chat template" in note for note in chat["notes"])
     assert "system: 1: 2" not in dry("data.template=chat")["config"]
     assert 'system: "1: 2"' in dry("data.template=chat", "data.system=1: 2")["config"]
-    assert "data.system: found '2', expected null" in dry("data.template=plain", "data.system=2")
+    says(dry("data.template=plain", "data.system=2", code=2), "'2'", "null", key="data.system")
 
 
 def test_prompts_that_are_too_long_are_left_out_and_counted(model, tmp_path, monkeypatch):
@@ -214,7 +210,7 @@ def test_rewards_judge_what_follows_a_thought(model, tmp_path, monkeypatch):
 
 def test_a_finished_run_that_is_resumed_stays_as_it_is(tiny, tmp_path):
     run = tmp_path / "run"
-    runner.invoke(app, ["train", "quickstart", *tiny, "-o", str(run)])
+    quatro("train", "quickstart", *tiny, "-o", run)
     before = (run / "metrics.jsonl").read_bytes()
     quatro("train", run, "--resume")
     assert (run / "metrics.jsonl").read_bytes() == before
@@ -223,7 +219,7 @@ def test_a_finished_run_that_is_resumed_stays_as_it_is(tiny, tmp_path):
 
 def test_the_config_of_a_run_begins_another(tiny, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    first = runner.invoke(app, ["train", "quickstart", *tiny, "-s", "seed=3"])
+    first = quatro("train", "quickstart", *tiny, "-s", "seed=3")
     assert first.stdout == "runs/quickstart-quatro-3\n"
     second = quatro("train", "runs/quickstart-quatro-3/config.yaml", "-o", "other", "--json")
     document = json.loads(second.stdout)
@@ -308,7 +304,7 @@ def test_a_signal_saves_and_the_run_goes_on_as_if_nothing_had_been(tiny, fork, t
     assert saved.name in (f"step-{done:06d}", f"step-{done:06d}-inside")  # wherever the signal came
 
     quatro("train", run, "--resume")
-    runner.invoke(app, ["train", "quickstart", *several, "-o", str(whole)])
+    quatro("train", "quickstart", *several, "-o", whole)
     assert status(run) == "done"
 
     def timeless(rows: list[dict]) -> list[dict]:
@@ -332,8 +328,7 @@ def test_a_signal_among_the_responses_discards_them_and_says_so(tiny, tmp_path, 
     run, whole = tmp_path / "cut", tmp_path / "whole"
     with monkeypatch.context() as patch:
         patch.setattr(TransformersEngine, "generate", interrupted)
-        result = runner.invoke(app, ["train", "quickstart", *tiny, "-o", str(run)])
-    assert result.exit_code == 130, result.output
+        result = quatro("train", "quickstart", *tiny, "-o", run, code=130)
     assert "Responses that are still being drawn are discarded; --resume draws them again" in result.stderr
     assert "finishing" not in result.stderr
     assert [path.name for path in (run / "checkpoints").glob("step-*")] == ["step-000001"]
@@ -341,7 +336,7 @@ def test_a_signal_among_the_responses_discards_them_and_says_so(tiny, tmp_path, 
     assert "discarded" in quatro("train", "--help").stdout
 
     quatro("train", run, "--resume")
-    runner.invoke(app, ["train", "quickstart", *tiny, "-o", str(whole)])
+    quatro("train", "quickstart", *tiny, "-o", whole)
     drawn = "rollouts/step-000002.jsonl"
     assert (run / drawn).read_bytes() == (whole / drawn).read_bytes()
 
@@ -389,7 +384,7 @@ def test_a_terminal_shows_a_panel_of_any_width(tiny, tmp_path):
 
 def test_a_run_is_sampled_and_measured(tiny, tmp_path):
     run = tmp_path / "run"
-    runner.invoke(app, ["train", "quickstart", *tiny, "-o", str(run)])
+    quatro("train", "quickstart", *tiny, "-o", run)
     problems = tmp_path / "toy.jsonl"
     problems.write_text(
         '{"id": "a", "problem": "7 2 7 6 2 8 -> 67", "answer": "7 2 7 6 2 8 -> 67"}\n', encoding="utf-8"
