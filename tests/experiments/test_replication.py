@@ -139,13 +139,14 @@ def sweep_of(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def verdicts_of(sweep_of):
-    """``verdicts_of(world)``: by claim, in the paper's world, its opposite, or one where nothing matters."""
+def found_in(sweep_of):
+    """``found_in(world)``: the page's findings in the paper's world, its opposite, or one where nothing matters."""
+    return functools.cache(lambda name: replicate(read_results(sweep_of(name))))
 
-    def found(name):
-        return {finding.name: finding.verdict for finding in replicate(read_results(sweep_of(name))).findings}
 
-    return functools.cache(found)
+@pytest.fixture(scope="module")
+def verdicts_of(found_in):
+    return lambda name: {finding.name: finding.verdict for finding in found_in(name).findings}
 
 
 EFFECTS = ("a1", "a4", "a5", "a6", "a7", "b1", "b3", "b5", "b6", "c1", "c2", "c3", "k3")
@@ -163,6 +164,7 @@ def test_opposite_effects_do_not(verdicts_of):
     assert {name: str(found[name]) for name in EFFECTS} == dict.fromkeys(EFFECTS, "does not")
 
 
+@pytest.mark.slow
 def test_without_effects_nothing_holds(verdicts_of):
     found = verdicts_of("nothing")
     by_chance = [name for name in EFFECTS if found[name] is Verdict.holds and name not in ("c1", "c2")]
@@ -238,9 +240,8 @@ def test_runs_that_began_with_other_weights_are_not_paired(sweep_of):
         difference(group, other, passed(1, Tag()))
 
 
-def test_the_table_of_claims_is_plain_json(sweep_of):
-    folder = sweep_of("paper")
-    found = json.loads(document(replicate(read_results(folder))))
+def test_the_table_of_claims_is_plain_json(found_in):
+    found = json.loads(document(found_in("paper")))
     assert (found["num_runs"], found["num_points"]) == (261, 261)
     first = found["claims"][0]
     assert first["name"] == "a1"
