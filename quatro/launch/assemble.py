@@ -38,8 +38,6 @@ def assemble(
 
     Raises:
         UsageError: the model of `kl.reference` is of another architecture.
-        MissingError: the device or a package is not on this machine.
-        DataError: the prompts are empty, too long or cannot be graded.
         DivergedError: the policy's head disagrees with the model's own logits.
     """
     config, world = prepared.config, world or World()
