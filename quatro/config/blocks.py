@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 from pydantic.fields import FieldInfo
@@ -19,6 +19,21 @@ from quatro.registry import ENGINES, POLICIES, LazyTable
 from quatro.tasks.characters import FORMS
 from quatro.types import Block, KlEstimator, are_stop_strings
 
+
+class Sizes(NamedTuple):
+    """Numbers for `SIZE_KEYS`, in their order: sizes that depend on the machine.
+
+    In a configuration each is a number, or `auto` until a run is made.
+    """
+
+    microbatch_tokens: int
+    rows_at_once: int
+    cache_tokens: int
+
+
+SIZE_KEYS = ("microbatch_tokens", "rollout.rows_at_once", "rollout.cache_tokens")
+# A KV cache of 2^17 tokens takes 3.8 GB for Qwen2.5-1.5B in bfloat16 (28 KiB a token).
+CPU_SIZES = Sizes(microbatch_tokens=16384, rows_at_once=2048, cache_tokens=1 << 17)
 OWN = "module:Class"  # how code of the user's own is named
 # The embedded benchmarks, and the reward of each.
 EMBEDDED_PROMPTS = {"countdown": "countdown", "codegrammar": "code", **dict.fromkeys(FORMS, "reasoning-gym")}

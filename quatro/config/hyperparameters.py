@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from quatro.config.blocks import SIZE_KEYS
 from quatro.config.load import defaults_of, leaves, value_texts
 from quatro.config.model import Config
 from quatro.config.provenance import CHOSEN, OURS, STATED, basis, method_basis
-from quatro.config.sizes import SIZE_KEYS
 
 SET = "set by the user"
 METHOD_GROUP, FURTHER = "RL algorithm", "Further settings"

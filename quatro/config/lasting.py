@@ -7,9 +7,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from quatro.config.blocks import SIZE_KEYS
 from quatro.config.load import leaves
 from quatro.config.model import Config
-from quatro.config.sizes import SIZE_KEYS
 
 # None of them touches what an iteration computes.
 MAY_CHANGE = ("steps", "checkpoint", "early_stop", "save_rollouts", "tracking")

@@ -19,6 +19,7 @@ from evals.files.own_code import file_of, is_own, place_of
 from evals.files.strict_json import shown
 from evals.training_metrics import EVALUATED
 from quatro.config.blocks import (
+    CPU_SIZES,
     EMBEDDED_PROMPTS,
     AuditConfig,
     AutoCount,
@@ -30,11 +31,11 @@ from quatro.config.blocks import (
     OptimizerConfig,
     PolicyConfig,
     RolloutConfig,
+    Sizes,
     Text,
     TrackingConfig,
     audit_block,
 )
-from quatro.config.sizes import CPU_SIZES, Sizes
 from quatro.methods import METHODS
 from quatro.methods.base import Method as MethodBase
 from quatro.registry import ENGINES, POLICIES

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from evals.text import size_text
 from quatro.config import Config, leaves
-from quatro.config.sizes import CPU_SIZES, SIZE_KEYS, Sizes
+from quatro.config.blocks import CPU_SIZES, SIZE_KEYS, Sizes
 from quatro.launch.begin import Prepared
 from quatro.policy.device import total_bytes
 from quatro.policy.footprint import FLOAT32_BYTES, cache_token_bytes, footprint, with_checkpointing

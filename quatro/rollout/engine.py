@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
-from quatro.config.sizes import CPU_SIZES
+from quatro.config.blocks import CPU_SIZES
 from quatro.types import Prompt, Rollout, Sampling
 
 if TYPE_CHECKING:

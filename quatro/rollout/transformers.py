@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from evals.errors import UsageError
-from quatro.config.sizes import CPU_SIZES
+from quatro.config.blocks import CPU_SIZES
 from quatro.policy.facts import context_limit
 from quatro.rollout.decoding import Decoding, Reporter, Request
 from quatro.rollout.engine import Engine, RolloutProgress, Seeds

@@ -25,7 +25,7 @@ from evals.metrics.passk_ucc import passk_result, ucc_result
 from evals.samples.graded import read_graded
 from evals.samples.reading import read_samples
 from quatro.config import load_config
-from quatro.config.sizes import CPU_SIZES
+from quatro.config.blocks import CPU_SIZES
 from quatro.policy import embedded
 from quatro.runs.status import read_status
 

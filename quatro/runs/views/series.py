@@ -18,7 +18,7 @@ from evals.figures.training import TrainingCurve
 from evals.files.metric_rows import Rows
 from evals.text import visible
 from quatro.config import Config, leaves
-from quatro.config.sizes import SIZE_KEYS
+from quatro.config.blocks import SIZE_KEYS
 from quatro.dual import DualSolution, solve_dual
 from quatro.runs.identity import read_config
 from quatro.runs.metrics import is_imported, radius_of, read_metrics

@@ -17,7 +17,7 @@ import torch
 import quatro
 from evals.errors import UsageError
 from quatro.config import config_to_yaml, load_config
-from quatro.config.sizes import CPU_SIZES, Sizes
+from quatro.config.blocks import CPU_SIZES, Sizes
 from quatro.launch.assemble import assemble
 from quatro.launch.begin import prepare
 from quatro.launch.describe import describe
