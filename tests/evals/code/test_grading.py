@@ -16,6 +16,7 @@ from evals.code.grading import ALLOW_UNSAFE, Answer, CodeGrader, isolation
 from evals.code.tests import asserts
 from evals.errors import MissingError
 from evals.sandbox import Tier, probe
+from tests.kit import read_rows
 
 needs_sandbox = pytest.mark.skipif(probe().name == "none", reason="no isolation here")
 EXTRA = {
@@ -183,7 +184,7 @@ def with_few_calls(problem: Problem) -> Problem:
     ],
 )
 def test_solutions_that_come_with_a_benchmark_are_right(name, adapt, every):
-    rows = [json.loads(line) for line in (DATA / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = read_rows(DATA / f"{name}.jsonl")
     solution_of = {row["id"]: row["canonical_solution"] for row in rows}
     problems = list(map(adapt, load_problems(str(DATA / f"{name}.jsonl"))))[::every]
     with CodeGrader(timeout_s=60.0) as grader:

@@ -1,7 +1,6 @@
 """Programs in completions: what is taken out of which form of an answer, and what is one program in normal form."""
 
 import ast
-import json
 import os
 import random
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from evals.code import programs
 from evals.code.programs import extract_program, normal_program, normal_solution
 from evals.sandbox import Asserts, Job, Sandbox
+from tests.kit import read_rows
 
 DATA = Path(os.environ.get("QUATRO_DATA", "-"))
 
@@ -322,7 +322,7 @@ def test_an_answer_with_prose_and_the_bare_program_are_one_solution():
 def rows(file):
     if not file.exists():
         pytest.skip(f"needs {file.name}: set QUATRO_DATA")
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    return read_rows(file)
 
 
 def asserts_of(problem):

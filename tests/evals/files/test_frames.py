@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import sys
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from evals.metrics.flips import flips_result
 from evals.metrics.passk_ucc import passk_result, ucc_result
 from evals.results.document import HEAD_COLUMNS, ROW_COLUMNS, Result, Row, SamplingInfo
 from evals.samples.types import FIELDS, Sample, Samples
+from tests.kit import read_json
 
 DTYPES = {"name": "string", "count": "Int64", "value": "float64", "known": "boolean"}
 ROWS = [
@@ -123,7 +123,7 @@ def test_a_result_is_written_as_tidy_rows_where_the_name_says_so(result, tmp_pat
     read = pd.read_csv(file, dtype=dtypes) if suffix == ".csv" else pd.read_parquet(file)
     pd.testing.assert_frame_equal(read, result.frame())
     result.write(tmp_path / "result.json")
-    assert json.loads((tmp_path / "result.json").read_text())["rows"] == result.document()["rows"]
+    assert read_json(tmp_path / "result.json")["rows"] == result.document()["rows"]
 
 
 def test_a_comparison_is_a_frame_of_its_rows(tmp_path):

@@ -1,13 +1,13 @@
 """Answers that were misread when the grader was attacked: their grades, and the list of nouns that a unit is one of."""
 
-import json
 import re
 from pathlib import Path
 
 from evals import grading
 from evals.grading import grade_many
+from tests.kit import read_rows
 
-ROWS = [json.loads(line) for line in (Path(__file__).parent / "found.jsonl").read_text(encoding="utf-8").splitlines()]
+ROWS = read_rows(Path(__file__).parent / "found.jsonl")
 NOUNS = Path(grading.__file__).parent / "nouns.txt"
 NO_NOUNS = ("multiplier words", "words that are no nouns", "multipliers of other languages")
 

@@ -46,6 +46,8 @@ def test_a_power_is_the_same_in_words_and_in_digits(text: str) -> None:
         ("3 pi", "3 * pi", ""),
         (r"\text{meters}", "meters", ""),
         (r"2\mathrm{e}", "2e", ""),
+        ("AB + C", "(A * B) + C", ""),  # two capitals are a product, three are a name
+        ("ABC + D", "ABC + D", ""),
     ],
 )
 def test_only_what_stands_behind_a_value_is_its_unit(text: str, value: str, unit: str) -> None:

@@ -5,10 +5,9 @@ import json
 import numpy as np
 import pytest
 from scipy.stats import binomtest
-from typer.testing import CliRunner
 
 from evals.intervals import interval_without_spread
-from quatro_cli.app import app
+from tests.kit import quatro
 
 
 def measured(path, command, right, *options):
@@ -20,8 +19,7 @@ def measured(path, command, right, *options):
                     row = {"benchmark": benchmark, "id": str(id), "sample_index": index, "answer": "1"}
                     row |= {"completion": f"text {index}", "correct": bool(correct)}
                     stream.write(json.dumps(row) + "\n")
-    result = CliRunner().invoke(app, ["eval", command, str(path), "--ci", "--json", *options])
-    assert result.exit_code == 0, result.output
+    result = quatro("eval", command, path, "--ci", "--json", *options)
     return {(row["metric"], row["benchmark"], row["k"]): row for row in json.loads(result.stdout)["rows"]}
 
 

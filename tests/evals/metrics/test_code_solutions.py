@@ -22,6 +22,7 @@ from evals.studies.partition_bias import reclustered_result
 from evals.studies.reference import agreement
 from evals.studies.similarity import similarity_result
 from evals.tables.side_by_side import Side, temperature_result
+from tests.kit import quatro, write_rows
 
 PROGRAMS = [
     "def f(n):\n    return sum(i for i in range(n) if i % 2)\n",
@@ -161,21 +162,15 @@ def test_workers_count_what_one_process_counts():
 
 
 def test_the_command_takes_code(tmp_path):
-    from typer.testing import CliRunner
-
-    from quatro_cli.app import app
 
     file = tmp_path / "s.jsonl"
     lines = [
         {"id": "p", "benchmark": "mine", "sample_index": index, "completion": text} for index, text in enumerate(OTHER)
     ]
-    file.write_text(
-        "".join(json.dumps(line | {"answer": "1", "correct": True}) + "\n" for line in lines), encoding="utf-8"
-    )
+    write_rows(file, (line | {"answer": "1", "correct": True} for line in lines))
 
     def document(*arguments):
-        result = CliRunner().invoke(app, ["eval", *arguments, "--json"])
-        assert result.exit_code == 0, result.output
+        result = quatro("eval", *arguments, "--json")
         return json.loads(result.stdout)
 
     options = ["--tokens", "code", "--similarity", "exact"]
@@ -191,8 +186,7 @@ def test_the_command_takes_code(tmp_path):
     ):
         found = document(*command, *options)["rows"]
         assert {row["tokens"] for row in found} == {"code"}
-    refused = CliRunner().invoke(app, ["eval", "compare", str(file), str(file), "--tokens", "math"])
-    assert refused.exit_code == 2
+    refused = quatro("eval", "compare", file, file, "--tokens", "math", code=2)
     assert "--tokens has no effect" in refused.stderr
 
 

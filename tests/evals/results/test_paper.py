@@ -1,6 +1,5 @@
 """The published numbers agree with one another where mathematics says they must, but for the flagged ones."""
 
-import json
 from decimal import ROUND_HALF_UP, Decimal
 from importlib import resources
 from itertools import pairwise
@@ -8,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from evals.results.paper import BENCHMARKS, paper
+from tests.kit import read_json
 
 KS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 NUM_PROBLEMS = {"math500": 500, "amc23": 40, "aime24": 30, "aime25": 30, "minerva": 272, "olympiad": 674}
@@ -97,7 +97,7 @@ def test_a_flagged_value_is_the_one_printed():
             assert tuple(one.values()[k] for k in flag.k) == flag.printed
             assert flag.reason
     document = resources.files("evals.results") / "paper_results.json"
-    assert num_flags == len(json.loads(document.read_text("utf-8"))["flags"])
+    assert num_flags == len(read_json(document)["flags"])
 
 
 @pytest.mark.parametrize("table", ["tab:ucc_all", "tab:final_entropy", "tab:code_generation"])

@@ -1,6 +1,5 @@
 """Samples of other tools: what becomes of each layout, and that nothing unknown is guessed at."""
 
-import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,13 +11,14 @@ from evals.errors import DataError, MissingError, UsageError
 from evals.samples.importing import Imported, import_samples
 from evals.samples.reading import read_samples
 from evals.samples.types import Sample
+from tests.kit import write_rows
 
 Convert = Callable[..., tuple[Sequence[Sample], Imported]]
 LM_EVAL = "samples_gsm8k_cot_2026-01-31T10-00-00.123456.jsonl"
 
 
 def write(path: Path, *rows: object) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_rows(path, rows)
     return path
 
 

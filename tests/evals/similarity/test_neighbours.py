@@ -125,3 +125,8 @@ def test_thresholds_together_are_thresholds_one_by_one(thresholds):
 
 def test_the_measures_searched_are_all_there():
     assert {*MEASURES, "exact"} == set(SIMILARITIES)
+
+
+@pytest.mark.parametrize("length", [2**16 - 1, 2**16, 2**16 + 1])
+def test_characters_of_a_long_text_are_counted_to_the_last(length):
+    assert neighbours._bags(["a" * length, "b"]).max() == length

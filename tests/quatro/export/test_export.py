@@ -22,6 +22,7 @@ from quatro.export.folder import export_model, gather_facts
 from quatro.policy.loading import load_tokenizer
 from quatro.runs import checkpoint
 from quatro.runs.directory import RunDir
+from tests.kit import read_json
 
 
 @pytest.fixture
@@ -95,7 +96,7 @@ def test_a_number_format_is_that_of_weights_and_config_and_loads(run: Path, tmp_
     for name, tensor in found.items():
         assert tensor.dtype == wanted
         assert torch.equal(tensor, original[name].to(wanted))
-    assert json.loads((out / "config.json").read_text(encoding="utf-8"))["dtype"] == dtype
+    assert read_json(out / "config.json")["dtype"] == dtype
     assert len({path.stat().st_mode for path in out.iterdir()}) == 1
     model = AutoModelForCausalLM.from_pretrained(out, dtype="auto")
     assert model.dtype == wanted
@@ -181,13 +182,13 @@ def test_paths_of_this_machine_are_taken_out_of_the_configuration(
     from transformers import AutoConfig
 
     def change(folder: Path) -> None:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = read_json(folder / "config.json")
         config |= {"_name_or_path": "/home/me/x", "limit": float("inf"), "inner": {"torch_dtype": "float32"}}
         (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
 
     add_step(run, tiny_folder, change)
     export_model(run, tmp_path / "out", dtype="bfloat16")
-    config = json.loads((tmp_path / "out" / "config.json").read_text(encoding="utf-8"))
+    config = read_json(tmp_path / "out" / "config.json")
     assert "_name_or_path" not in config
     assert AutoConfig.from_pretrained(tmp_path / "out").limit == float("inf")
     assert config["inner"] == {"torch_dtype": "bfloat16"}

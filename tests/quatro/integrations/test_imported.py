@@ -17,6 +17,7 @@ from quatro.runs.views.series import read_curves
 from quatro.runs.views.summary import describe_run, list_runs
 from quatro.sweep.results import labelled_runs
 from quatro_cli.app import app
+from tests.kit import write_rows
 
 # As TRL writes it: the summary has the last step, and a metric that nobody knows is NaN.
 HISTORY = [
@@ -59,7 +60,7 @@ def test_trl_has_our_names_where_they_mean_the_same_and_its_own_elsewhere(tmp_pa
 
 def test_its_log_history_may_be_lines(tmp_path):
     lines = tmp_path / "log.jsonl"
-    lines.write_text("".join(json.dumps(row) + "\n" for row in HISTORY), encoding="utf-8")
+    write_rows(lines, HISTORY)
     import_metrics(lines, tmp_path / "a", tool="trl")
     import_metrics(trainer_state(tmp_path), tmp_path / "b", tool="trl")
     assert rows_of(tmp_path / "a") == rows_of(tmp_path / "b")

@@ -8,21 +8,19 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from evals.errors import UsageError
 from quatro.config import load_config, shipped_configs
 from quatro.integrations.verl.command import verl_command
 from quatro.integrations.verl.reward import compute_score
-from quatro_cli.app import app
+from tests.kit import quatro
 
 SCRIPTS = Path(__file__).parents[3] / "configs" / "verl"
 SHIPPED = {"math-1.5b-2gpu": 2, "math-7b-4gpu": 4}
 
 
 def run(*arguments: str, code: int = 0) -> str:
-    done = CliRunner().invoke(app, ["verl-command", *arguments])
-    assert done.exit_code == code, done.output
+    done = quatro("verl-command", *arguments, code=code)
     return done.stdout if code == 0 else done.stderr
 
 

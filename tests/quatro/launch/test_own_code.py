@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit import quatro, says, settings
+from tests.kit import quatro, read_json, says, settings
 
 METHODS = """
     import torch
@@ -95,7 +95,7 @@ def test_a_method_of_the_current_folder_trains_and_its_run_is_read_from_anywhere
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quatro("train", "own.yaml", "-o", "run", "-s", "steps=1")
-    recorded = json.loads((folder / "run/environment.json").read_text(encoding="utf-8"))
+    recorded = read_json(folder / "run/environment.json")
     assert recorded["folder"] == str(folder)
     digest = hashlib.sha256((folder / "my_methods.py").read_bytes()).hexdigest()
     assert recorded["own_code.my_methods"] == digest

@@ -18,6 +18,7 @@ from quatro.dual import solve_dual
 from quatro.loop.draw import has_signal, overlong_penalty
 from quatro.methods import METHODS
 from quatro.types import Batch
+from tests.kit import read_json
 
 OWN_FOLDER = Path(__file__).parents[2] / "vectors" / "methods"
 FOLDER = Path(os.environ.get("QUATRO_METHOD_VECTORS") or OWN_FOLDER)
@@ -25,13 +26,13 @@ KL_NAMES = {"low_var_kl": "k3", "low_var_kl+": "k3+", "kl": "k1", "mse": "k2"}  
 
 
 def batches_in(folder: Path) -> dict[str, dict[str, Any]]:
-    files = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("batches*.json"))]
+    files = [read_json(path) for path in sorted(folder.glob("batches*.json"))]
     return {name: batch for file in files for name, batch in file["batches"].items()}
 
 
 def read(pattern: str, folder: Path = FOLDER) -> list[dict[str, Any]]:
     """Every case of some files, with the batch of its name that lies beside its file: folders share names."""
-    files = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob(pattern))]
+    files = [read_json(path) for path in sorted(folder.glob(pattern))]
     batches = batches_in(folder)
     cases = [case for file in files for case in file["cases"]]
     return [{**case, "batch": batches[case["batch"]]} if "batch" in case else case for case in cases]
@@ -141,7 +142,7 @@ def test_loss_vectors(case):
             np.testing.assert_allclose(float(metric.value / metric.count), expected[name], rtol=1e-6, atol=1e-9)
 
 
-EXTRAS = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("dapo_extras*.json"))]
+EXTRAS = [read_json(path) for path in sorted(FOLDER.glob("dapo_extras*.json"))]
 
 
 @pytest.mark.parametrize("case", [case for extras in EXTRAS for case in extras["dynamic_sampling"]], ids=str)
@@ -172,7 +173,7 @@ def test_the_generator_makes_the_vectors_that_are_committed(generate, capsys):
 
 def test_the_generator_names_a_vector_that_is_not_its_own(generate, capsys, tmp_path, monkeypatch):
     for file in OWN_FOLDER.glob("*.json"):
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = read_json(file)
         if file.name == "dual.json":
             content["cases"][0]["lam"] *= 1 + 1e-11
         (tmp_path / file.name).write_text(json.dumps(content), encoding="utf-8")
@@ -186,7 +187,7 @@ def test_the_generator_names_a_vector_that_is_not_its_own(generate, capsys, tmp_
 
 def test_a_vector_is_of_the_batch_beside_it_where_another_folder_has_one_of_that_name(tmp_path):
     for file in (*OWN_FOLDER.glob("relatives*.json"), *OWN_FOLDER.glob("batches*.json")):
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = read_json(file)
         for batch in content.get("batches", {}).values():
             batch["rewards"] = [2.0 * reward for reward in batch["rewards"]]
         (tmp_path / file.name).write_text(json.dumps(content), encoding="utf-8")

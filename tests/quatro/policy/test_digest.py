@@ -11,6 +11,7 @@ from quatro.launch.saving import refuse_other_inputs
 from quatro.policy.model_files import model_digest
 from quatro.sample.settings import SampleSettings, Source, claim_folder
 from quatro.types import Sampling
+from tests.kit import read_json
 
 
 def test_a_digest_sees_a_changed_weight(tmp_path):
@@ -88,6 +89,6 @@ def test_samples_go_on_with_the_commit_they_began_with(cached_model, tmp_path):
         claim_folder(tmp_path / "s", "toy", SampleSettings(1, Sampling(), seed=0, template="plain", source=source))
 
     claim(model_digest(cached_model("aa1")))
-    assert json.loads((tmp_path / "s" / "sampling.json").read_text(encoding="utf-8"))["fingerprint"] == "some/model@aa1"
+    assert read_json(tmp_path / "s" / "sampling.json")["fingerprint"] == "some/model@aa1"
     with pytest.raises(UsageError, match="fingerprint: some/model@aa1 there, some/model@bb2 here"):
         claim(model_digest(cached_model("bb2")))

@@ -22,7 +22,7 @@ from evals.errors import DataError, MissingError, UsageError
 from quatro.policy.facts import cast_weights, context_limit, stop_ids
 from quatro.policy.loading import _tokenizer_loader, load_model, load_model_config, load_shape, load_tokenizer
 from quatro.policy.model_files import require_model
-from tests.kit import says
+from tests.kit import read_json, says
 
 LOADS = {
     "files": require_model,
@@ -72,7 +72,7 @@ def test_qwens_tokenizer_is_the_one_that_auto_classes_load(folder, model_type, m
     words = [*letters, *("".join(pair) for pair in merges), "<|endoftext|>", "<|im_end|>"]
     tokenizer = Qwen2Tokenizer(vocab={word: i for i, word in enumerate(words)}, merges=merges, eos_token="<|im_end|>")
     tokenizer.save_pretrained(folder)
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = read_json(folder / "config.json")
     (folder / "config.json").write_text(json.dumps(config | {"model_type": model_type}), encoding="utf-8")
     auto = AutoTokenizer.from_pretrained(folder)
     monkeypatch.setattr("transformers.AutoTokenizer", None)  # what is not loaded cannot be used
@@ -89,7 +89,7 @@ def test_qwens_tokenizer_is_the_one_that_auto_classes_load(folder, model_type, m
 
 def test_a_tokenizer_with_code_of_its_own_is_left_to_auto_classes(folder):
     file = folder / "tokenizer_config.json"
-    settings = json.loads(file.read_text(encoding="utf-8"))
+    settings = read_json(file)
     changes = {"tokenizer_class": "Qwen2Tokenizer", "auto_map": {"AutoTokenizer": [None, "theirs.Tokenizer"]}}
     file.write_text(json.dumps(settings | changes), encoding="utf-8")
     assert _tokenizer_loader(str(folder)) is AutoTokenizer
@@ -201,7 +201,7 @@ def test_context_limit_reads_the_names_in_use():
 
 def test_what_was_saved_is_plain_json_for_other_tools(folder):
     # The loader's rule hangs on this name: if a transformers release writes another one, this says so.
-    settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    settings = read_json(folder / "tokenizer_config.json")
     assert settings["tokenizer_class"] in ("PreTrainedTokenizerFast", "TokenizersBackend")
 
 
@@ -310,6 +310,6 @@ def test_weights_may_be_links_as_in_the_hubs_cache(folder):
 def test_fault_40_a_configuration_does_not_choose_how_attention_is_computed(folder, key, value):
     plain = load_model(str(folder), torch.float32, "cpu").config._attn_implementation
     file = folder / "config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text(encoding="utf-8")), key: value}), encoding="utf-8")
+    file.write_text(json.dumps({**read_json(file), key: value}), encoding="utf-8")
     for load in (load_shape, LOADS["weights"]):
         assert load(str(folder)).config._attn_implementation == plain == "sdpa"

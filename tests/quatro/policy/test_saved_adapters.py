@@ -20,7 +20,7 @@ from quatro.policy import lora
 from quatro.policy.loading import load_model, load_model_config, load_shape, load_tokenizer
 from quatro.policy.local import save_folder
 from quatro.policy.model_files import base_of
-from tests.kit import says
+from tests.kit import read_json, says
 
 LORA = "policy.lora.rank=4"
 
@@ -128,7 +128,7 @@ def test_two_processes_save_the_same_bytes(tiny_folder, tmp_path):
         subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": seed})
     for name in ("adapter_config.json", "adapter_model.safetensors"):
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
-    targets = json.loads((tmp_path / "1" / "adapter_config.json").read_text(encoding="utf-8"))["target_modules"]
+    targets = read_json(tmp_path / "1" / "adapter_config.json")["target_modules"]
     assert targets == ["down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"]
 
 
@@ -204,7 +204,7 @@ def of_peft(model, folder, base, **settings):
 
 def renamed(folder, base) -> None:
     file = folder / "adapter_config.json"
-    document = json.loads(file.read_text(encoding="utf-8")) | {"base_model_name_or_path": base}
+    document = read_json(file) | {"base_model_name_or_path": base}
     file.write_text(json.dumps(document), encoding="utf-8")
 
 

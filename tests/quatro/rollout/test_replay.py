@@ -7,6 +7,7 @@ import pytest
 from evals.errors import DataError
 from quatro.rollout.replay import ReplayEngine
 from quatro.types import Prompt, Sampling
+from tests.kit import write_rows
 
 
 class Characters:
@@ -29,7 +30,7 @@ def row(id, index, completion, *, benchmark="toy", **extra):
 def make_engine(tmp_path):
     def make(rows):
         file = tmp_path / "recorded.jsonl"
-        file.write_text("".join(json.dumps(r) + "\n" for r in rows), encoding="utf-8")
+        write_rows(file, rows)
         return ReplayEngine(file, Characters())
 
     return make

@@ -1,5 +1,4 @@
 import errno
-import json
 import os
 import resource
 import shutil
@@ -16,6 +15,7 @@ from quatro.config import load_config
 from quatro.runs import checkpoint
 from quatro.runs.checkpoint import write_manifest
 from quatro.runs.directory import RunDir
+from tests.kit import read_json
 
 STATE = {"step": 4, "cursor": [3, 1, 2], "lr": 1e-300, "rng": [2**64 - 1, None], "name": "λ\u2028"}
 TENSORS = {"moment": torch.arange(6.0).reshape(2, 3).T, "step": torch.tensor(7), "empty": torch.zeros(0)}
@@ -157,7 +157,7 @@ def test_every_flipped_bit_is_found_before_loading(run: RunDir, contents: Any) -
 
 def test_a_changed_file_is_named_with_both_hashes(run: RunDir) -> None:
     path = save(run, 4)
-    expected = json.loads((path / "manifest.json").read_text(encoding="utf-8"))["files"]["state.json"]["sha256"]
+    expected = read_json(path / "manifest.json")["files"]["state.json"]["sha256"]
     (path / "state.json").write_text("{}", encoding="utf-8")
     hash_of_two_braces = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
     with pytest.raises(

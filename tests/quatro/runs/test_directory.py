@@ -21,6 +21,7 @@ from quatro.runs.removing import remove_run
 from quatro.runs.status import changes
 from quatro.runs.views.doctor import examine
 from quatro.runs.views.summary import describe_run, list_runs
+from tests.kit import read_json
 
 
 @pytest.fixture
@@ -39,9 +40,9 @@ def run(tmp_path: Path, config: Config) -> Iterator[RunDir]:
 
 def test_a_new_run_explains_itself_and_is_a_config(run: RunDir, config: Config) -> None:
     assert load_config(run.path) == load_config(run.path / "config.yaml") == config
-    status = json.loads((run.path / "status.json").read_text(encoding="utf-8"))
+    status = read_json(run.path / "status.json")
     assert (status["status"], status["step"], status["steps"], status["reason"]) == ("running", 0, 100, None)
-    environment = json.loads((run.path / "environment.json").read_text(encoding="utf-8"))
+    environment = read_json(run.path / "environment.json")
     assert environment["argv"] == ["quatro", "train"]
     assert environment["packages"]["pydantic"]
     assert {"python", "platform", "cpus", "commit", "quatro"} <= environment.keys()
@@ -52,7 +53,7 @@ def test_a_run_that_is_begun_anew_starts_now_and_keeps_the_log_of_the_one_before
     RunDir.create(run.path, config).close()
     assert not (run.path / "log.txt").exists()  # nothing was logged that could be lost
     (run.path / "log.txt").write_text("KeyError: 'm'\n", encoding="utf-8")
-    status = json.loads((run.path / "status.json").read_text(encoding="utf-8"))
+    status = read_json(run.path / "status.json")
     (run.path / "status.json").write_text(json.dumps({**status, "started": "2020-01-01T00:00:00+00:00"}))
     RunDir.create(run.path, config).close()
     assert str(describe_run(run.path).started) > "2026"
@@ -209,7 +210,7 @@ def test_fault_10_a_leftover_lock_file_locks_nothing(run: RunDir) -> None:
     assert not is_locked(run.path)
     with RunDir.open(run.path) as again:
         assert is_locked(run.path)
-        assert json.loads((run.path / "lock").read_text(encoding="utf-8"))["pid"] == os.getpid()
+        assert read_json(run.path / "lock")["pid"] == os.getpid()
         assert again.config == run.config
 
 
@@ -341,13 +342,13 @@ def test_what_changed_since_the_run_began_is_recorded(run: RunDir) -> None:
     assert run.add_to_environment({"threads": 1, "device": "cpu"}) == {}
     run.close()
     path = run.path / "environment.json"
-    document = json.loads(path.read_text(encoding="utf-8"))
+    document = read_json(path)
     document["packages"]["pydantic"] = "0.1"
     document["threads"] = 64
     path.write_text(json.dumps(document), encoding="utf-8")
     with RunDir.open(run.path, argv=["quatro", "train", "--resume"]) as again:
         assert again.add_to_environment({"threads": 1, "device": "cpu"}) == {"threads": (64, 1)}
-    resumed = json.loads(path.read_text(encoding="utf-8"))["resumed"]
+    resumed = read_json(path)["resumed"]
     assert len(resumed) == 1
     assert resumed[0]["argv"] == ["quatro", "train", "--resume"]
     assert resumed[0]["changes"]["packages.pydantic"][0] == "0.1"
@@ -369,7 +370,7 @@ def test_changes_compare_packages_one_by_one() -> None:
 def test_status_keeps_its_start_and_step(run: RunDir) -> None:
     run.set_status("running", step=7)
     run.set_status("interrupted", reason="SIGINT")
-    status = json.loads((run.path / "status.json").read_text(encoding="utf-8"))
+    status = read_json(run.path / "status.json")
     assert (status["status"], status["reason"], status["step"]) == ("interrupted", "SIGINT", 7)
 
 

@@ -9,6 +9,7 @@ import pytest
 from evals.errors import DataError, UsageError
 from quatro.config import config_to_yaml, load_config
 from quatro.runs.views.report import gather_report
+from tests.kit import write_rows
 
 
 def make_run(path, *settings, method=None, steps=3):
@@ -18,7 +19,7 @@ def make_run(path, *settings, method=None, steps=3):
     status = {"status": "done", "step": steps, "updated": "2026-01-02T03:04:05+00:00"}
     (path / "status.json").write_text(json.dumps(status), encoding="utf-8")
     rows = [{"step": t, "reward/mean": t / 10} for t in range(1, steps + 1)]
-    (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_rows(path / "metrics.jsonl", rows)
     return path
 
 
@@ -30,7 +31,7 @@ def add_samples(run, tag="T1-p0.7", *, benchmark="b", correct=True, sampling=Tru
         for j in range(n):
             row = {"benchmark": benchmark, "id": f"p{i}", "sample_index": j, "completion": f"x{j}", "answer": answer}
             rows.append({**row, "correct": j <= i} if correct else row)
-    (folder / f"{benchmark}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_rows(folder / f"{benchmark}.jsonl", rows)
     if sampling:
         document = {"model": "m", "sampling": {"n": n, "temperature": 1.0, "top_p": 1.0 if tag == "T1-p1" else 0.7}}
         (folder / "sampling.json").write_text(json.dumps(document), encoding="utf-8")

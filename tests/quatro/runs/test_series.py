@@ -1,6 +1,5 @@
 """Runs become settings: seeds together, everything else apart, and what is left out is said."""
 
-import json
 import math
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import pytest
 from evals.errors import DataError, UsageError
 from quatro.config import config_to_yaml, load_config
 from quatro.runs.views.series import positive_advantages, read_curves, read_settings, run_folders
+from tests.kit import write_rows
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def make_run(tmp_path):
         config = load_config("quickstart", overrides=overrides, method=method)
         (path / "config.yaml").write_text(config_to_yaml(config), encoding="utf-8")
         rows = [{"step": step, "reward/mean": step / 10} for step in range(1, steps + 1)]
-        (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        write_rows(path / "metrics.jsonl", rows)
         return path
 
     return make

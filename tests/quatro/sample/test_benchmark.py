@@ -13,6 +13,7 @@ from quatro.rollout.streams import sample_seed
 from quatro.sample.benchmark import default_rows_per_call, refuse_long_prompts, sample_benchmark
 from quatro.sample.settings import SampleSettings, Source
 from quatro.types import Prompt, Rollout, Sampling
+from tests.kit import read_json
 
 
 class FakeEngine:
@@ -138,7 +139,7 @@ def test_a_real_model_draws_the_same_bytes_in_one_call_and_in_many(tmp_path, tin
 def forget_the_end(folder):
     """As if the call had been killed before its end, when it notes what the complete file holds."""
     path = folder / "sampling.json"
-    document = json.loads(path.read_text(encoding="utf-8"))
+    document = read_json(path)
     del document["benchmarks"]["toy"]["sha256"]
     path.write_text(json.dumps(document), encoding="utf-8")
 
@@ -175,7 +176,7 @@ def test_a_larger_n_draws_the_difference_and_a_smaller_one_nothing(tmp_path):
     draw(tmp_path, n=5, engine=more)
     draw(tmp_path, n=1, engine=fewer)
     assert (more.num_drawn, fewer.num_drawn) == (12, 0)
-    assert json.loads((tmp_path / "sampling.json").read_text(encoding="utf-8"))["sampling"]["n"] == 5
+    assert read_json(tmp_path / "sampling.json")["sampling"]["n"] == 5
 
 
 def test_a_prompt_that_fills_the_context_is_refused_before_anything_is_drawn():

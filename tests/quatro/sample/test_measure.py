@@ -1,12 +1,11 @@
 """Pass@k and UCC@k of a folder of samples."""
 
-import json
-
 import pytest
 
 from evals.errors import UsageError
 from evals.results.document import read_result
 from quatro.sample import measure_samples
+from tests.kit import write_rows
 
 
 @pytest.fixture
@@ -24,7 +23,7 @@ def samples(tmp_path):
         for id in "ab"
         for i in range(6)
     ]
-    (tmp_path / "toy.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_rows(tmp_path / "toy.jsonl", rows)
     return tmp_path
 
 

@@ -8,6 +8,7 @@ from evals.errors import DataError, UsageError
 from quatro.sample import SampleRequest
 from quatro.sample.settings import SampleSettings, Source, claim_folder
 from quatro.types import Sampling
+from tests.kit import read_json
 
 
 def numbers(preset=None, **given):
@@ -56,7 +57,7 @@ def claim(folder, benchmark="toy", *, n=3, sampling=Sampling(), seed=7, template
 
 
 def settings(folder) -> dict:
-    return json.loads((folder / "sampling.json").read_text(encoding="utf-8"))
+    return read_json(folder / "sampling.json")
 
 
 @pytest.mark.parametrize(

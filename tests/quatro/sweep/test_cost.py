@@ -7,6 +7,7 @@ import pytest
 from quatro.sweep.cost import sweep_cost
 from quatro.sweep.measure import SweepEvaluation, base_points
 from quatro.sweep.plan import Axis, plan_sweep
+from tests.kit import write_rows
 
 DECODER = {"hidden_size": 8, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 3}
 
@@ -39,7 +40,7 @@ def test_what_is_done_costs_nothing_more_and_says_how_long_the_rest_takes(base, 
         document = {"status": status, "reason": None, "step": step}
         (run / "status.json").write_text(json.dumps(document), encoding="utf-8")
         rows = [{"step": at + 1, "perf/step_s": 60.0} for at in range(step)]
-        (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        write_rows(run / "metrics.jsonl", rows)
 
     first, second, third = plan.points
     steps = first.config.steps

@@ -1,7 +1,6 @@
 """What a sweep measures, over which seeds it averages, where it runs, and what it hands to a cluster."""
 
 import csv
-import json
 import math
 import os
 import subprocess
@@ -19,6 +18,7 @@ from quatro.sweep.plan import Axis, plan_sweep
 from quatro.sweep.run import run_sweep, status_of
 from quatro.sweep.submit import SlurmOptions, write_submission
 from quatro.sweep.summary import write_summary
+from tests.kit import read_rows
 
 # `quatro train` and `quatro sample` in one: records what it was called with and finds in its environment.
 QUATRO = textwrap.dedent(
@@ -61,7 +61,7 @@ def quatro(tmp_path):
 
     def calls() -> list[list]:
         path = tmp_path / "calls"
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+        return read_rows(path) if path.exists() else []
 
     return {"train_command": [*command, "train"], "sample_command": [*command, "sample"]}, calls
 

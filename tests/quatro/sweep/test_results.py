@@ -24,6 +24,7 @@ from quatro.sweep.results import (
 )
 from quatro.sweep.run import write_plan
 from quatro_cli.app import app
+from tests.kit import quatro, read_json
 
 runner = CliRunner()
 N = 8
@@ -139,8 +140,7 @@ def test_settings_and_cost_of_a_sweep_have_a_row_or_column_for_each_setting_with
         (run / "metrics.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
 
     def table(*options):
-        result = runner.invoke(app, ["table", str(sweep), *options])
-        assert result.exit_code == 0, result.output
+        result = quatro("table", sweep, *options)
         return result.stdout
 
     settings = list(csv.DictReader(io.StringIO(table("--layout", "settings", "--format", "csv"))))
@@ -156,15 +156,13 @@ def test_settings_and_cost_of_a_sweep_have_a_row_or_column_for_each_setting_with
         ("--average", "no effect beside --layout cost"),
         ("--labels=A", "expected 3, one for each of"),
     ):
-        result = runner.invoke(app, ["table", str(sweep), "--layout", "cost", option])
-        assert result.exit_code == 2
+        result = quatro("table", sweep, "--layout", "cost", option, code=2)
         assert said in result.stderr
 
 
 def test_a_sweep_has_its_base_as_a_row_in_every_layout_of_samples(sweep):
     for layout in ("benchmarks", "average", "ucc"):
-        result = runner.invoke(app, ["table", str(sweep), "--layout", layout, "--format", "csv"])
-        assert result.exit_code == 0, result.output
+        result = quatro("table", sweep, "--layout", layout, "--format", "csv")
         assert "Base" in result.stdout
 
 
@@ -203,8 +201,7 @@ def test_of_several_ways_of_sampling_the_error_names_them_and_the_option_that_ch
     assert labelled_results(folder, top_p=0.7, temperature=1.5)
     assert [result.label for result, _ in temperature_results(folder, top_p=0.7)] == ["GSPO, T 0.6", "GSPO, T 1.5"]
     assert [result.label for result, _ in temperature_results(folder, top_p=0.7, temperature=1.5)] == ["GSPO"]
-    result = runner.invoke(app, ["table", str(folder), "--top-p", "1", "--format", "csv"])
-    assert result.exit_code == 0, result.output
+    result = quatro("table", folder, "--top-p", "1", "--format", "csv")
     result = runner.invoke(app, ["table", str(folder), "--temperature", "1.5"])
     assert (result.exit_code, "choose one with --top-p" in result.stderr) == (2, True)
 
@@ -217,7 +214,7 @@ def test_the_interval_of_a_share_ends_at_0_and_1(tmp_path):
 
 def test_counts_that_were_not_kept_are_an_error_that_says_what_to_do(sweep):
     file = sweep / "runs/gspo-seed=0/samples/T1-p1/ucc.json"
-    document = json.loads(file.read_text(encoding="utf-8"))
+    document = read_json(file)
     del document["problems"]
     file.write_text(json.dumps(document), encoding="utf-8")
     with pytest.raises(DataError, match="repeat the sweep"):
@@ -225,32 +222,27 @@ def test_counts_that_were_not_kept_are_an_error_that_says_what_to_do(sweep):
 
 
 def test_commands_take_a_sweep(sweep, tmp_path):
-    result = runner.invoke(app, ["table", str(sweep), "--format", "csv"])
-    assert result.exit_code == 0, result.output
+    result = quatro("table", sweep, "--format", "csv")
     assert "Ours delta=0.01" in result.stdout
     for layout in ("ucc", "entropy"):
-        result = runner.invoke(app, ["table", str(sweep), "--layout", layout, "--format", "latex"])
-        assert result.exit_code == 0, result.output
+        result = quatro("table", sweep, "--layout", layout, "--format", "latex")
     pytest.importorskip("matplotlib")
     for name in ("passk", "ucc", "side-by-side"):
         out = tmp_path / f"{name}.svg"
-        result = runner.invoke(app, ["plot", name, str(sweep), "-o", str(out)])
-        assert result.exit_code == 0, result.output
+        result = quatro("plot", name, sweep, "-o", out)
         assert out.is_file()
 
 
 def test_an_entropy_that_one_seed_lacks_is_averaged_over_no_other(sweep):
     file = sweep / "runs/quatro-delta=0.1-seed=2/metrics.jsonl"
     file.write_text('{"step": 1, "entropy/token_mean": 1.0}\n{"step": 2, "entropy/token_mean": null}\n')
-    result = runner.invoke(app, ["table", str(sweep), "--layout", "entropy", "--format", "csv"])
-    assert result.exit_code == 0, result.output
+    result = quatro("table", sweep, "--layout", "entropy", "--format", "csv")
     assert str(file) in result.stderr
     assert result.stdout.splitlines()[0] == "Metric,Baselines GSPO,Ours delta=0.01"
-    assert "Ours delta=0.1" in runner.invoke(app, ["table", str(sweep), "--layout", "ucc", "--format", "csv"]).stdout
+    assert "Ours delta=0.1" in quatro("table", sweep, "--layout", "ucc", "--format", "csv").stdout
 
 
 def test_options_of_sweeps_are_refused_without_one(sweep):
     file = sweep / "runs/gspo-seed=0/samples/T1-p1/passk.json"
-    result = runner.invoke(app, ["table", str(file), "--cell", "S1"])
-    assert result.exit_code == 2
+    result = quatro("table", file, "--cell", "S1", code=2)
     assert "none of the paths is a sweep" in result.stderr

@@ -1,7 +1,6 @@
 """Grids: which points there are, which run again, and a table that no spreadsheet executes."""
 
 import csv
-import json
 import sys
 import textwrap
 
@@ -12,6 +11,7 @@ from evals.files.frames import csv_cell
 from quatro.processes.stop import StopRequest
 from quatro.sweep.plan import Axis, parse_axis, plan_sweep, read_plan
 from quatro.sweep.run import run_sweep, status_of, write_plan, write_summary
+from tests.kit import read_rows, write_rows
 
 # A stand-in for `quatro train`: keeps the contract of a run directory and fails where it is told to.
 FAKE_TRAIN = textwrap.dedent(
@@ -49,7 +49,7 @@ def trainer(tmp_path):
     log.touch()
 
     def calls() -> list[list[str]]:
-        return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+        return read_rows(log)
 
     return [sys.executable, str(script), str(log)], calls
 
@@ -201,7 +201,7 @@ def test_a_null_among_the_last_steps_leaves_the_mean_of_the_summary_unknown(base
     run = tmp_path / "runs" / plan.points[0].name
     run.mkdir(parents=True)
     rows = [{"step": t, "reward/mean": t / 10, "kl/new_old": None if t == 15 else 0.1} for t in range(1, 21)]
-    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_rows(run / "metrics.jsonl", rows)
     (run / "status.json").write_text('{"status": "done"}', encoding="utf-8")
     write_summary([status_of(plan.points[0], tmp_path)], tmp_path)
     for name in ("summary.csv", "summary-seeds.csv"):
