@@ -171,6 +171,21 @@ def test_bars_of_flips_are_as_high_as_their_rows_and_count_problems():
     assert below == ["very hard", "0", "2", "hard", "1", "0", "medium", "2-4", "0", "easy", "5-8", "1"]
 
 
+def test_whiskers_end_where_the_intervals_of_the_rows_do():
+    """In percent as the bars are, at both ends of an interval that is not even."""
+
+    def whiskers(axis):
+        return [sorted(y for _, y in segment) for lines in axis.collections for segment in lines.get_segments()]
+
+    first, *others = flips()
+    rows = [first.model_copy(update={"ci_low": 0.2, "ci_high": 0.6}), *others]
+    (one, *_) = whiskers(flips_figure({"ours": rows}, k=4).axes[0])
+    assert one == pytest.approx([20, 60])
+    ucr, passed = temperature_figure({"cold": [*sides(0.2)[:1], row("pass@k", 0.5, k=1, ci_low=0.1, ci_high=0.7)]}).axes
+    assert whiskers(ucr)[0] == pytest.approx([0.1, 0.4])
+    assert whiskers(passed)[0] == pytest.approx([10, 70])
+
+
 def test_flips_of_different_bases_are_refused():
     other = flip_rows([Pair("a", "1", 8, 0, 1)], [4])
     with pytest.raises(DataError, match="different bases"):

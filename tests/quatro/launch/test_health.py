@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 
 import pytest
@@ -72,6 +73,31 @@ def test_each_illness_is_named_with_its_number(change, kind, words, caplog):
     assert re.search(words, caplog.text), message
 
 
+@pytest.mark.parametrize(
+    ("key", "limit", "direction", "settings"),
+    [
+        ("kl/new_old", 1.0, 1, []),
+        ("kl/old_new", 1.0, 1, []),
+        ("kl/ratio_to_delta", 3.0, 1, []),
+        ("length/truncated_share", 0.5, 1, []),
+        ("ratio/ess_share_min", 0.1, -1, []),
+        ("dual/share_without_success", 0.25, 1, []),
+        ("log_ratio/before_max", 0.1, 1, ["method.delta=0.5"]),
+        ("log_ratio/before_max", 0.5 * math.sqrt(2 * 0.01), 1, ["method.delta=0.01"]),
+        ("log_ratio/before_max", 0.5 * math.sqrt(2 * 0.001), 1, ["method.delta=0.001"]),
+    ],
+)
+def test_a_warning_begins_beyond_its_limit_and_not_at_it(key, limit, direction, settings):
+    config = load_config("quickstart", overrides=settings)
+    numbers = [limit * (1 + direction * off) for off in (-1e-9, 0.0, 1e-9)]
+    assert [len(list(problems({**GOOD, key: number}, config))) for number in numbers] == [0, 0, 1]
+
+
+def test_failures_of_the_reward_are_told_beyond_a_tenth_of_all_responses():
+    found = [list(problems({**GOOD, "reward/errors": number}, load_config("quickstart"))) for number in (25.0, 26.0)]
+    assert [len(each) for each in found] == [0, 1]  # of 32 x 8
+
+
 def test_noise_is_judged_by_the_size_of_the_advantages():
     """Under a radius delta they are about sqrt(2 delta): .045 nats at .001."""
     noisy = {**GOOD, "log_ratio/before_max": 0.03}
@@ -96,6 +122,14 @@ def test_a_warning_does_not_repeat_every_iteration(caplog):
     first, second = (record.getMessage() for record in caplog.records)
     assert first.endswith("(such a warning comes once in 25 iterations)")
     assert second.endswith("; so were 12 iterations since the last one)")  # 3, 5, ... 25
+
+
+def test_a_warning_comes_again_after_25_iterations_and_not_before(caplog):
+    watch, bad = Watch(load_config("quickstart")), {**GOOD, "ratio/ess_share_min": 0.01}
+    for step in (1, 25, 26, 50, 51):
+        watch({**bad, "step": float(step)})
+    told = [int(record.getMessage().split()[1].rstrip(":")) for record in caplog.records]
+    assert told == [1, 26, 51]
 
 
 def test_truncated_training_and_an_idle_delta_are_announced():
