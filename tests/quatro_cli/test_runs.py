@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from tests.kit import quatro, read_json, says
 
 def make_run(
     path: Path,
-    *rows: dict[str, float],
+    *rows: Mapping[str, float | None],
     settings: tuple[str, ...] = (),
     method: str | None = None,
     status: Status = "done",
@@ -390,6 +391,24 @@ def test_a_list_by_best_value_shows_it_with_its_metric_and_step(tmp_path: Path) 
     done = quatro("runs", "list", tmp_path / "a", tmp_path / "c", "--sort", "best")
     assert "best eval/pass@1" in done.stdout
     assert " 0.5 (step 1) " in done.stdout
+
+
+def test_the_best_value_of_a_run_is_that_of_the_metric_by_which_a_checkpoint_is_kept(tmp_path: Path) -> None:
+    rows = [{"reward/mean": value} for value in (-0.5, None, -0.25, -0.25)]
+    run = make_run(tmp_path / "run", *rows, settings=("checkpoint.keep={best: reward/mean}",))
+    assert cells(shown(run), "best reward/mean") == ["-0.25", "in", "step", "3"]
+    document = json.loads(shown(run, "--json"))
+    assert document["best"] == {"metric": "reward/mean", "value": -0.25, "step": 3}
+    for key in ("reward_failures", "evaluations", "began_with"):  # for which all metrics are read
+        del document[key]
+    assert json.loads(quatro("runs", "list", run, "--json").stdout)["runs"] == [document]
+
+
+def test_no_runs_is_said_and_no_directory_is_refused(tmp_path: Path) -> None:
+    none = quatro("runs", "list", tmp_path)
+    assert none.stdout == ""
+    says(none, "no runs below", tmp_path)
+    says(quatro("runs", "list", tmp_path / "missing", code=2), tmp_path / "missing")
 
 
 # ---- rm and prune
