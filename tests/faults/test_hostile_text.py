@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from typer.testing import Result
 
 from tests.kit import quatro, read_json, write_rows
 
@@ -24,11 +23,6 @@ ID = f"../../../{ESCAPES}"
 BENCHMARK = "../../outside"
 FORMULAS = ("=cmd()", "+1+1", "-1+1", "@SUM(1)", "\t=1", "\r=1", "x\r=1", "x\r\n=1")
 TEX = r"\input{/etc/passwd} % & $x^2$ # _ { } ~ \end{tabular}"
-
-
-def invoke(*argv: str | Path, code: int = 0) -> Result:
-    result = quatro(*list(map(str, argv)), code=code)
-    return result
 
 
 def controls(text: str) -> set[str]:
@@ -42,14 +36,9 @@ def rows(benchmark: str, problem: str) -> Iterator[dict]:
         yield {"benchmark": benchmark, "id": problem, "sample_index": index, "completion": text, "answer": "4"}
 
 
-def write(path: Path, lines: Iterator[dict] | list[dict]) -> Path:
-    write_rows(path, lines)
-    return path
-
-
 @pytest.fixture
 def samples(tmp_path: Path) -> Path:
-    return write(tmp_path / "samples.jsonl", [*rows("toy", ID), *rows("toy", "plain")])
+    return write_rows(tmp_path / "samples.jsonl", [*rows("toy", ID), *rows("toy", "plain")])
 
 
 COMMANDS = {
@@ -65,7 +54,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_fault_35_no_text_of_a_model_acts_on_the_terminal(samples, name):
-    result = invoke(*(samples if word == "{samples}" else word for word in COMMANDS[name]))
+    result = quatro(*(samples if word == "{samples}" else word for word in COMMANDS[name]))
     assert controls(result.stdout + result.stderr) == set()
 
 
@@ -97,7 +86,7 @@ def run(tmp_path: Path) -> Path:
 )
 def test_fault_35_no_text_of_a_run_acts_on_the_terminal(run, argv):
     command, *options = argv if argv[0] != "runs" else [" ".join(argv)]
-    result = invoke(*command.split(), run, *options)
+    result = quatro(*command.split(), run, *options)
     assert controls(result.stdout + result.stderr) == set()
 
 
@@ -110,11 +99,11 @@ def test_fault_35_a_log_can_be_shown_on_a_terminal(run):
 def test_fault_32_names_of_problems_and_benchmarks_leave_no_folder(tmp_path):
     folder = tmp_path / "a" / "b" / "c"
     folder.mkdir(parents=True)
-    samples = write(folder / "samples.jsonl", [*rows(BENCHMARK, ID), *rows(BENCHMARK, "/etc/x")])
+    samples = write_rows(folder / "samples.jsonl", [*rows(BENCHMARK, ID), *rows(BENCHMARK, "/etc/x")])
     before = set(tmp_path.rglob("*"))
-    invoke("eval", "grade", samples, "-o", folder / "graded")
-    invoke("eval", "ucc", samples, "--k", "2", "-o", folder / "ucc.json")
-    invoke("table", folder / "ucc.json", "--layout", "ucc", "-o", folder / "ucc.csv")
+    quatro("eval", "grade", samples, "-o", folder / "graded")
+    quatro("eval", "ucc", samples, "--k", "2", "-o", folder / "ucc.json")
+    quatro("table", folder / "ucc.json", "--layout", "ucc", "-o", folder / "ucc.csv")
     outside = {path for path in set(tmp_path.rglob("*")) - before if folder not in path.parents}
     assert outside == set()
     assert any((folder / "graded").rglob("*.jsonl"))
@@ -122,15 +111,15 @@ def test_fault_32_names_of_problems_and_benchmarks_leave_no_folder(tmp_path):
 
 def result_named(path: Path, name: str) -> Path:
     """A result document of `eval passk` whose label is ``name``."""
-    samples = write(path.with_suffix(".jsonl"), rows("math500", "1"))
-    invoke("eval", "passk", samples, "--k", "1,2", "--label", name, "-o", path)
+    samples = write_rows(path.with_suffix(".jsonl"), rows("math500", "1"))
+    quatro("eval", "passk", samples, "--k", "1,2", "--label", name, "-o", path)
     return path
 
 
 @pytest.mark.parametrize("name", FORMULAS)
 def test_fault_33_no_cell_of_a_csv_file_is_a_formula(tmp_path, name):
     result = result_named(tmp_path / "result.json", name)
-    invoke("table", result, "--format", "csv", "-o", tmp_path / "table.csv")
+    quatro("table", result, "--format", "csv", "-o", tmp_path / "table.csv")
     text = (tmp_path / "table.csv").read_bytes().decode("utf-8")
     # As a spreadsheet reads it: rows end at a carriage return, too.
     cells = [cell for line in csv.reader(io.StringIO(text, newline="")) for cell in line]
@@ -141,7 +130,7 @@ def test_fault_33_no_cell_of_a_csv_file_is_a_formula(tmp_path, name):
 def test_fault_34_no_name_is_latex(tmp_path):
     """What LaTeX makes of it is tried by `make test-latex`."""
     result = result_named(tmp_path / "result.json", TEX)
-    invoke("table", result, "--format", "latex", "-o", tmp_path / "table.tex")
+    quatro("table", result, "--format", "latex", "-o", tmp_path / "table.tex")
     text = (tmp_path / "table.tex").read_text(encoding="utf-8")
     assert "passwd" in text
     assert "\\input" not in text
@@ -153,8 +142,10 @@ def test_fault_47_a_report_of_hostile_text_is_inert(run, tmp_path):
     markup = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
     status = read_json(run / "status.json")
     (run / "status.json").write_text(json.dumps({**status, "reason": markup}), encoding="utf-8")
-    write(run / "samples" / "toy.jsonl", [{**row, "completion": markup + row["completion"]} for row in rows("toy", ID)])
-    invoke("report", run, "-o", tmp_path / "report.html")
+    write_rows(
+        run / "samples" / "toy.jsonl", [{**row, "completion": markup + row["completion"]} for row in rows("toy", ID)]
+    )
+    quatro("report", run, "-o", tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "alert(1)" in page
     assert "<script>alert" not in page

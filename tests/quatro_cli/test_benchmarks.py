@@ -13,7 +13,7 @@ from tests.kit import quatro, says, write_rows
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch) -> Path:
-    monkeypatch.setenv("QUATRO_CACHE", tmp_path / "cache")
+    monkeypatch.setenv("QUATRO_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
@@ -106,7 +106,7 @@ def test_other_content_is_refused_with_both_hashes(amc23):
 
 
 def test_a_users_benchmark_is_listed_sampled_from_and_graded_by_its_entry(tmp_path, monkeypatch, tiny_folder):
-    monkeypatch.setenv("QUATRO_BENCHMARKS", tmp_path / "own.toml")
+    monkeypatch.setenv("QUATRO_BENCHMARKS", str(tmp_path / "own.toml"))
     (tmp_path / "own.toml").write_text(
         '[sums]\nfile = "sums.jsonl"\nlicence = "CC0"\nanswer_after = "####"\ntemplate = "paper-example"\n',
         encoding="utf-8",
