@@ -31,6 +31,21 @@ def make_batch(lengths: list[int], *, seed: int = 0, garbage: float = float("nan
     return logp_BT.masked_fill(pad, garbage).requires_grad_(), batch
 
 
+def test_the_first_reward_that_is_not_finite_is_named():
+    with pytest.raises(ValueError, match=r"found -inf$"):
+        ops.pack_rewards(torch.tensor([1.0, -torch.inf, torch.nan]), torch.zeros(3, dtype=torch.long))
+
+
+@pytest.mark.parametrize(("log_ratio", "counted"), [(19.0, 19.0), (20.0, 20.0), (25.0, 20.0)])
+def test_the_weight_of_a_row_in_the_exact_kl_ends_at_20_nats(log_ratio, counted):
+    """s (log pi - log pi_pre) with s = e^min(l, 20); here pi_pre is pi_old."""
+    _, batch = make_batch([1])
+    moved = (batch.old_logp_BT + log_ratio).requires_grad_()
+    batch = Batch(**{**batch.__dict__, "ref_logp_BT": batch.old_logp_BT})
+    term = ops.kl_term(moved, batch, beta=1.0, estimator="sequence-exact", how="token-mean")
+    assert ops.total_loss([term]).item() == pytest.approx(math.exp(counted) * log_ratio)
+
+
 def test_packing_groups_and_picking_them_out_is_the_identity():
     group_B = torch.tensor([7, 3, 7, 3, 3, 9])
     value_B = torch.arange(6.0)

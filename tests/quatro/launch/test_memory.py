@@ -251,6 +251,21 @@ def test_engine_and_policy_take_them(tiny_config):
         assert parts.policy.microbatch.tokens == 40
 
 
+@pytest.mark.parametrize(("dtype", "reference", "casts"), [("float32", 4000, 0), ("bfloat16", 2 * 900 + 4 * 100, 2000)])
+def test_a_policy_of_one_process_holds_masters_moments_and_what_it_casts(tiny_config, dtype, reference, casts):
+    """Bytes of 1000 parameters, 100 of them embedded."""
+    config = tiny_config("kl.beta=0.1", f"dtype={dtype}", "inner_updates=auto")
+    found = POLICIES["local"].memory(config, ModelSize(1000, 1000, num_ranks=1, is_sampled=True, num_embedded=100))
+    assert found == {
+        "weights": 4000,
+        "gradients": 4000,
+        "optimizer": 8000,
+        "snapshots": 4000,
+        "reference": reference,
+        "casts": casts,
+    }
+
+
 @pytest.mark.parametrize(("stage", "weights", "gradients"), [(1, 4, 4), (2, 4, 2), (3, 2 + 4, 2)])
 def test_what_zero_shards_is_counted_once_over_its_ranks(tiny_config, stage, weights, gradients):
     """float32, two ranks, bytes a parameter; ZeRO-3 beside a whole copy to sample from."""

@@ -180,6 +180,11 @@ def test_a_function_that_mostly_fails_stops_even_then(functions: Callable[..., R
         score_texts(functions("by_text", on_error="zero"), *["raise"] * 16, *"abcd")
 
 
+def test_of_a_function_that_mostly_fails_an_error_is_quoted_before_a_timeout(functions: Callable[..., Reward]) -> None:
+    with pytest.raises(QuatroError, match=r"15 raised, 1 ran longer than(?s:.*)KeyError(?s:.*)the response: 'raise'"):
+        score_texts(functions("by_text", on_error="zero", timeout_s=1), "hang", *["raise"] * 15, *"abcd")
+
+
 @pytest.mark.parametrize(
     ("num_failed", "num_rollouts", "ends"),
     [(15, 15, False), (16, 16, True), (16, 32, True), (16, 33, False), (19, 40, False), (20, 40, True), (0, 40, False)],

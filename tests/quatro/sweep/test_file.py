@@ -123,7 +123,7 @@ def test_options_come_after_the_file(load):
         ("seeds: [0, 1]", "seeds: [0, true]", r"s\.yaml:15: seeds"),
         ("  b:", "  base:", r"s\.yaml:16: the name base"),
         ("base: quickstart-hard", "base: quickstrat", r"s\.yaml:17: base: .*did you mean quickstart\?"),
-        ("base: quickstart\n", "", r"s\.yaml:1?\d?: base: missing"),
+        ("base: quickstart\n", "", r"s\.yaml:1: base: missing"),
         ("method: gspo", "method: gpso", r"s\.yaml:\d+: cells\.b: .*gpso"),
         ("overrides: {steps: 7}", "overrides: {optimizer: {lr: 1}}", r"s\.yaml:2: .*dotted keys such as optimizer\.lr"),
         ("    method: gspo", "    method: gspo\n    method: quatro", r"s\.yaml:19: key 'method' is given twice"),
