@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from evals.benchmarks.catalogue import JUDGED_AS, Benchmark
 from evals.grading.thinking import THOUGHT
 from evals.samples.types import FIELDS, REQUIRED_FIELDS
-from quatro_cli.app import app
+from tests.kit import quatro, settings
 
 PAGE = (Path(__file__).parents[2] / "docs/files.md").read_text(encoding="utf-8")
 PLACE = re.compile("NNNNNN|TAG|BENCHMARK|NAME")
@@ -24,11 +23,6 @@ def table(heading: str) -> Iterator[list[str]]:
     section = PAGE.split(f"\n## {heading}\n")[1]
     lines = re.search(r"^\|[|-]+\|\n((?:\|.*\n)+)", section, re.MULTILINE)[1].splitlines()
     return ([cell.strip() for cell in line.strip("|").split(" | ")] for line in lines)
-
-
-def quatro(*words: object) -> None:
-    done = CliRunner().invoke(app, list(map(str, words)))
-    assert done.exit_code == 0, done.stderr
 
 
 def check_files(folder: Path, heading: str, *, also: tuple[str, ...] = ()) -> None:
@@ -55,8 +49,8 @@ def test_the_keys_of_a_benchmark_are_those_of_its_table():
 
 
 def test_the_files_of_a_run_are_those_in_its_table(tiny_folder, tmp_path):
-    run, settings = tmp_path / "run", [word for one in (f"model={tiny_folder}", *SMALL) for word in ("-s", one)]
-    quatro("train", "quickstart", *settings, "-o", run)
+    run = tmp_path / "run"
+    quatro("train", "quickstart", *settings(f"model={tiny_folder}", *SMALL), "-o", run)
     quatro("sample", run, "-b", "countdown", "-n", "1", "--max-tokens", "2")
     quatro("eval", "grade", run)
     check_files(run, "A run", also=("after `quatro", "unless"))
@@ -64,9 +58,8 @@ def test_the_files_of_a_run_are_those_in_its_table(tiny_folder, tmp_path):
 
 @pytest.mark.slow
 def test_the_files_of_a_sweep_are_those_in_its_table(tiny_folder, tmp_path):
-    settings = [word for one in (f"model={tiny_folder}", *SMALL) for word in ("-s", one)]
-    measured = ("--eval", "countdown", "--eval-n", "1")
-    quatro("sweep", "quickstart", "-g", "method.delta=0.1", *settings, *measured, "-o", tmp_path / "sweep")
+    words = [*settings(f"model={tiny_folder}", *SMALL), "--eval", "countdown", "--eval-n", "1"]
+    quatro("sweep", "quickstart", "-g", "method.delta=0.1", *words, "-o", tmp_path / "sweep")
     check_files(tmp_path / "sweep", "A sweep", also=("with",))
     assert {path.name for path in (tmp_path / "sweep/runs").glob("*/samples/*/*.json")} == {
         *("sampling.json", "passk.json", "ucc.json")

@@ -208,15 +208,6 @@ def test_rewards_judge_what_follows_a_thought(model, tmp_path, monkeypatch):
     assert [row["completion"] for row in again] == [row["completion"] for row in rows]
 
 
-def test_a_finished_run_that_is_resumed_stays_as_it_is(tiny, tmp_path):
-    run = tmp_path / "run"
-    quatro("train", "quickstart", *tiny, "-o", run)
-    before = (run / "metrics.jsonl").read_bytes()
-    quatro("train", run, "--resume")
-    assert (run / "metrics.jsonl").read_bytes() == before
-    assert status(run) == "done"
-
-
 def test_the_config_of_a_run_begins_another(tiny, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     first = quatro("train", "quickstart", *tiny, "-s", "seed=3")
