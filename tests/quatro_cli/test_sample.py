@@ -5,11 +5,14 @@ import json
 import os
 import signal
 import time
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from evals.errors import UsageError
 from evals.samples.places import problems_file
+from quatro.sample import SampleRequest
 from tests.kit import quatro, read_json, read_rows, says, settings, write_rows
 
 TINY = ("prompts_per_step=2", "minibatch_prompts=2", "rollouts_per_prompt=2", "steps=1")
@@ -292,3 +295,74 @@ def test_samples_that_are_there_without_a_grade_are_graded_as_if_they_had_been_d
     assert later.count(b'"correct":') == 12
     again = quatro(*command(model, toy, tmp_path / "later", "-n", 2, "--grade"))
     assert "0 samples drawn, 12 were there\n" in again.stderr
+
+
+def test_the_engine_is_asked_for_what_the_options_say(model, toy, tmp_path, monkeypatch):
+    """Every option is away from its default."""
+    from quatro.rollout.transformers import TransformersEngine
+    from quatro.types import Sampling
+
+    asked, generate = [], TransformersEngine.generate
+
+    def noted(self, prompts, seeds, sampling, **options):
+        asked.append(({prompt.text for prompt in prompts}, [seed for group in seeds for seed in group], sampling))
+        return generate(self, prompts, seeds, sampling, **options)
+
+    monkeypatch.setattr(TransformersEngine, "generate", noted)
+    how = ["--temperature", 0.9, "--top-p", 0.8, "--top-k", 40, "--max-tokens", 7, "--stop", 5, "--template", "plain"]
+    for seed in (3, 3, 4):
+        out = tmp_path / f"out-{len(asked)}"
+        quatro("sample", model, "-b", toy, "-o", out, "-n", 2, "--limit", 3, "--seed", seed, *how)
+        assert read_json(out / "sampling.json")["seed"] == seed
+    texts, seeds, samplings = zip(*asked, strict=True)
+    assert set(samplings) == {Sampling(0.9, 0.8, 40, 7, ("5",))}
+    assert texts[0] == {f"{i} 2 7 6 2 8 -> 67" for i in range(1, 4)}
+    assert len(set(seeds[0])) == 6
+    assert seeds[0] == seeds[1]
+    assert not set(seeds[0]) & set(seeds[2])
+
+
+def test_every_option_is_a_field_of_the_request(monkeypatch):
+    """No field is left at its default, and none is another's."""
+    asked = []
+
+    def planned(request: SampleRequest) -> None:
+        asked.append(request)
+        raise UsageError("enough")
+
+    monkeypatch.setattr("quatro.sample.plan_samples", planned)
+    texts = {"--preset": "paper", "--template": "{problem}", "--system": "s", "--thinking": "t", "--tag": "g"}
+    texts |= {"--engine": "e", "--gpus": "0", "--base-url": "u", "--served-model": "v", "-o": "o", "--stop": "x"}
+    numbers = {"--step": 9, "-n": 8, "--temperature": 0.5, "--top-p": 0.25, "--top-k": 7, "--max-tokens": 6}
+    numbers |= {"--seed": 5, "--concurrency": 4, "--limit": 3}
+    words = [word for pair in (texts | numbers).items() for word in pair]
+    quatro("sample", "m", "-b", "a,b", *words, "--chat", "--text", "--grade", code=2)
+    whole = SampleRequest(
+        "m",
+        ["a", "b"],
+        preset="paper",
+        template="{problem}",
+        system="s",
+        thinking="t",
+        tag="g",
+        engine="e",
+        gpus="0",
+        base_url="u",
+        served_model="v",
+        out=Path("o"),
+        stop=["x"],
+        step=9,
+        n=8,
+        temperature=0.5,
+        top_p=0.25,
+        top_k=7,
+        max_tokens=6,
+        seed=5,
+        concurrency=4,
+        limit=3,
+        chat=True,
+        text=True,
+        grade=True,
+    )
+    assert asked == [whole]
+    assert [field.name for field in fields(whole) if getattr(whole, field.name) == field.default] == []
