@@ -20,7 +20,7 @@ from quatro.sample.measure import PASSK, UCC
 from quatro.sweep.plan import Point, SweepPlan
 
 if TYPE_CHECKING:
-    from evals.results.document import Result
+    pass
 
 BASE_CELL = "base"
 
@@ -63,14 +63,9 @@ def base_points(plan: SweepPlan) -> list[Point]:
     found: dict[tuple[object, ...], Point] = {}
     for point in plan.points:
         config = point.config
-        key = (
-            config.model,
-            config.rollout.max_new_tokens,
-            config.data.template,
-            config.data.system,
-            tuple(config.stop),
-            config.rollout.thinking,
-        )
+        rollout, data = config.rollout, config.data
+        asked = (data.template, data.system, tuple(config.stop), rollout.thinking)
+        key = (config.model, rollout.max_new_tokens, *asked)
         if key not in found:
             name = base_name(config.model)
             twins = sum(other.config.model == config.model for other in found.values())
@@ -134,20 +129,19 @@ def measured(evaluation: SweepEvaluation, run: Path, tag: Tag) -> dict[str, floa
     """
     from evals.results.document import read_result
 
-    folder = tag.folder(run)
-    paths = [folder / PASSK, folder / UCC]
+    paths = [tag.folder(run) / name for name in (PASSK, UCC)]
     if not all(path.exists() for path in paths):
         return None
-    passk, ucc = (read_result(path) for path in paths)
+    passk, ucc = map(read_result, paths)
     how = f"p{tag.top_p:g}" if tag.temperature == 1 else f"T{tag.temperature:g}-p{tag.top_p:g}"
     found = {}
     for benchmark in evaluation.benchmarks:
         name = Path(benchmark).stem
         for result, metric, k in ((passk, "pass@k", 1), (passk, "pass@k", evaluation.n), (ucc, "ucc@k", evaluation.n)):
-            value = _value(result, metric, name, k)
-            if value is None:
+            values = [row.value for row in result.rows if (row.metric, row.benchmark, row.k) == (metric, name, k)]
+            if not values or values[0] is None:
                 return None
-            found[f"{name}/{how}/{metric.removesuffix('k')}{k}"] = value
+            found[f"{name}/{how}/{metric.removesuffix('k')}{k}"] = values[0]
     return found
 
 
@@ -168,8 +162,3 @@ def sampled_last(evaluation: SweepEvaluation, run: Path, tag: Tag) -> str | None
     files = {name: tag.folder(run) / f"{file_stem(benchmark_name(name))}.jsonl" for name in evaluation.benchmarks}
     written = {name: file.stat().st_mtime for name, file in files.items() if file.is_file()}
     return max(written, key=lambda name: written[name], default=None)
-
-
-def _value(result: Result, metric: str, benchmark: str, k: int) -> float | None:
-    rows = [row.value for row in result.rows if (row.metric, row.benchmark, row.k) == (metric, benchmark, k)]
-    return rows[0] if rows else None

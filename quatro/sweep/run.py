@@ -102,33 +102,26 @@ def status_of(point: Point, folder: Path, evaluation: SweepEvaluation | None = N
     Raises:
         DataError: what lies there is not the run of this point, or its parts are not of one run.
     """
-    return replace(_status_of(point, folder, evaluation), warnings=warnings_of(point, folder))
+    run, log = run_folder(folder, point), log_file(folder, point)
+    state = {"status": "done"} if point.cell == BASE_CELL else read_status(run)
+    if (run / "config.yaml").is_file() and state:
+        refuse_other_point(run, point.config)
+        read_config(run)
+    status, reason = str(state.get("status", "missing")), ""
+    status = "killed" if status == "running" and not is_locked(run) else status
+    numbers = all_measured(evaluation, run) if status == "done" else {}
+    if not state:
+        reason = last_error(log) or "not run yet"
+    elif status != "done":
+        reason = str(state.get("reason") or last_error(log) or "ended without a word")
+    elif numbers is None:
+        status, reason = "unmeasured", last_error(log, or_last_line=False) or "not sampled yet"
+    return PointOutcome(point, status, reason, numbers or {}, warnings_of(point, folder))
 
 
 def warnings_of(point: Point, folder: Path) -> tuple[str, ...]:
     """What the training of a point and its sampling warned of, in the order of time."""
     return warnings_in(run_folder(folder, point) / "log.txt", log_file(folder, point))
-
-
-def _status_of(point: Point, folder: Path, evaluation: SweepEvaluation | None) -> PointOutcome:
-    run = run_folder(folder, point)
-    log = log_file(folder, point)
-    status = "done"
-    if point.cell != BASE_CELL:
-        state = read_status(run)
-        if not state:
-            return PointOutcome(point, "missing", last_error(log) or "not run yet")
-        if (run / "config.yaml").is_file():
-            refuse_other_point(run, point.config)
-            read_config(run)
-        status = str(state.get("status"))
-        status = "killed" if status == "running" and not is_locked(run) else status
-        if status != "done":
-            return PointOutcome(point, status, str(state.get("reason") or last_error(log) or "ended without a word"))
-    numbers = all_measured(evaluation, run)
-    if numbers is None:
-        return PointOutcome(point, "unmeasured", last_error(log, or_last_line=False) or "not sampled yet")
-    return PointOutcome(point, status, measured=numbers)
 
 
 def write_plan(plan: SweepPlan, folder: Path, evaluation: SweepEvaluation | None = None) -> SweepPlan:
@@ -151,16 +144,15 @@ def write_plan(plan: SweepPlan, folder: Path, evaluation: SweepEvaluation | None
     for point in plan.points:
         write_text(config_file(folder, point.name), config_to_yaml(point.config))
     points = (*plan.points, *_begun_before(folder, besides={point.name for point in plan.points}))
-    lines = [f"name: {json.dumps(plan.name)}\n", "points:\n"]
-    lines += [f"  {json.dumps(point.name)}: {json.dumps(dict(point.settings))}\n" for point in points]
+    lines = [f"name: {json.dumps(plan.name)}", "points:"]
+    lines += [f"  {json.dumps(point.name)}: {json.dumps(dict(point.settings))}" for point in points]
     if any(point.cell for point in points):
-        lines.append("cells:\n")
-        lines += [f"  {json.dumps(point.name)}: {json.dumps(point.cell)}\n" for point in points]
+        lines += ["cells:", *(f"  {json.dumps(point.name)}: {json.dumps(point.cell)}" for point in points)]
     if plan.num_collapsed:
-        lines.append(f"num_collapsed: {plan.num_collapsed}\n")
+        lines.append(f"num_collapsed: {plan.num_collapsed}")
     if evaluation is not None:
-        lines.append(f"evaluation: {json.dumps(evaluation.recorded())}\n")
-    write_text(folder / SWEEP, "".join(lines))
+        lines.append(f"evaluation: {json.dumps(evaluation.recorded())}")
+    write_text(folder / SWEEP, "\n".join([*lines, ""]))
     return replace(plan, points=points)
 
 
@@ -224,7 +216,7 @@ class _Sweep:
         try:
             if point.cell != BASE_CELL:
                 self._train(point, slot)
-            if self.evaluation is not None and (point.cell == BASE_CELL or self._is_trained(point)):
+            if self.evaluation is not None and status_of(point, self.folder).status == "done":
                 self._measure(point, slot, self.evaluation)
         except (QuatroError, OSError) as error:  # this point's own trouble: the others go on
             note_error(log_file(self.folder, point), error)
@@ -239,9 +231,6 @@ class _Sweep:
         if self.progress is not None:
             self.progress(self.num_done, f"{point.name} {what}")
 
-    def _is_trained(self, point: Point) -> bool:
-        return status_of(point, self.folder).status == "done"
-
     def _train(self, point: Point, slot: Slot) -> None:
         """Begin or resume the run; one that a killed sweep left running is waited for instead."""
         run = run_folder(self.folder, point)
@@ -249,7 +238,7 @@ class _Sweep:
             if is_locked(run):
                 self._say(point, "runs already")
                 self.children.wait_while(lambda: is_locked(run))
-            if self.children.is_stopping or self._is_trained(point):
+            if self.children.is_stopping or status_of(point, self.folder).status == "done":
                 return
             has_begun = (run / "config.yaml").exists()  # written last: without it nothing has begun
             self._say(point, "resumes" if has_begun else "trains")
