@@ -29,6 +29,7 @@ def alone(monkeypatch):
     return keep
 
 
+@pytest.mark.slow
 def test_this_machine_passes_its_self_tests():
     result = quatro("doctor", "--json")
     checks = {check["name"]: check for check in json.loads(result.stdout)["checks"]}

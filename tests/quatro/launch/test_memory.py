@@ -55,7 +55,7 @@ def qwen(
 
 
 SHAPE, NUM_PARAMETERS = qwen(**SMALL, is_tied=True)
-LARGE = ("microbatch_tokens=1000000", "rollout.rows_at_once=1000000", "rollout.cache_tokens=1000000000")
+ENOUGH = ("microbatch_tokens=1000000", "rollout.rows_at_once=1000000", "rollout.cache_tokens=1000000000")
 
 
 def estimate(config, num_ranks: int = 1) -> Estimate:
@@ -108,16 +108,17 @@ def test_ranks_that_share_the_optimiser_have_more_room_each():
 
 @pytest.mark.parametrize(("device", "share"), [("cpu", 333_333_333), ("cuda", 1_000_000_001)])
 def test_the_ranks_of_a_cpu_share_its_free_memory_and_each_gpu_has_its_own(device, share):
-    config = load_config("quickstart", overrides=LARGE)
+    config = load_config("quickstart", overrides=ENOUGH)
     asked = Estimate(config, SHAPE, NUM_PARAMETERS, NUM_PARAMETERS, 512, torch.device(device), 3)
     assert asked.fit(asked.memory(), 1_000_000_001).free_bytes == share
 
 
 def test_rows_that_do_not_divide_evenly_are_those_of_the_rank_with_most():
     """Of 7 prompts two ranks have 4 and 3, three have 3, 2 and 2."""
-    config = load_config("quickstart", overrides=["minibatch_prompts=7", "prompts_per_step=7", *LARGE])
+    config = load_config("quickstart", overrides=["minibatch_prompts=7", "prompts_per_step=7", *ENOUGH])
     fours, threes = (
-        load_config("quickstart", overrides=[f"minibatch_prompts={n}", f"prompts_per_step={n}", *LARGE]) for n in (4, 3)
+        load_config("quickstart", overrides=[f"minibatch_prompts={n}", f"prompts_per_step={n}", *ENOUGH])
+        for n in (4, 3)
     )
     for num_ranks, alike in ((2, fours), (3, threes)):
         assert estimate(config, num_ranks).memory() == estimate(alike).memory()
