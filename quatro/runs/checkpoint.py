@@ -227,12 +227,8 @@ def tidy(run: Path) -> None:
             names = (path.with_name(f"{path.name}.aside-{number}") for number in itertools.count(1))
             aside = next(name for name in names if not name.exists())
             os.rename(path, aside)
-            logger.warning(
-                "%s has lost its %s and cannot be verified; it is renamed to %s, and the run goes on without it",
-                path,
-                MANIFEST,
-                aside.name,
-            )
+            said = f"cannot be verified; it is renamed to {aside.name}, and the run goes on without it"
+            logger.warning("%s has lost its %s and %s", path, MANIFEST, said)
 
 
 def complete_checkpoints(run: Path) -> list[Path]:

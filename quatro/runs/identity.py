@@ -117,13 +117,9 @@ def refuse_changed(run: Path, written: Mapping[str, Any]) -> None:
         if name not in gone:
             refuse_changed_rollouts(run / "rollouts" / name, written)
     if gone:
-        names = ", ".join(gone[:3]) + (", ..." if len(gone) > 3 else "")
-        logger.warning(
-            "%s: the rollouts of %d finished iterations are gone (%s); the run goes on without them",
-            run / "rollouts",
-            len(gone),
-            names,
-        )
+        names = ", ".join([*gone[:3], *(["..."] if len(gone) > 3 else [])])
+        said = f"the rollouts of {len(gone)} finished iterations are gone ({names})"
+        logger.warning("%s: %s; the run goes on without them", run / "rollouts", said)
 
 
 def refuse_changed_rollouts(file: Path, written: Mapping[str, Any]) -> None:

@@ -5,7 +5,6 @@ import io
 import json
 
 import pytest
-from typer.testing import CliRunner
 
 from evals.errors import DataError, UsageError
 from evals.results.document import ProblemEntry, Result, Row, SamplingInfo
@@ -23,10 +22,8 @@ from quatro.sweep.results import (
     temperature_results,
 )
 from quatro.sweep.run import write_plan
-from quatro_cli.app import app
-from tests.kit import quatro, read_json
+from tests.kit import quatro, read_json, says
 
-runner = CliRunner()
 N = 8
 # Correct samples of three problems; the second has two solutions.
 BASE = [0, 1, 8]
@@ -201,9 +198,8 @@ def test_of_several_ways_of_sampling_the_error_names_them_and_the_option_that_ch
     assert labelled_results(folder, top_p=0.7, temperature=1.5)
     assert [result.label for result, _ in temperature_results(folder, top_p=0.7)] == ["GSPO, T 0.6", "GSPO, T 1.5"]
     assert [result.label for result, _ in temperature_results(folder, top_p=0.7, temperature=1.5)] == ["GSPO"]
-    result = quatro("table", folder, "--top-p", "1", "--format", "csv")
-    result = runner.invoke(app, ["table", str(folder), "--temperature", "1.5"])
-    assert (result.exit_code, "choose one with --top-p" in result.stderr) == (2, True)
+    quatro("table", folder, "--top-p", "1", "--format", "csv")
+    says(quatro("table", folder, "--temperature", 1.5, code=2), advice="--top-p")
 
 
 def test_the_interval_of_a_share_ends_at_0_and_1(tmp_path):
