@@ -174,7 +174,10 @@ def _packages() -> Iterator[Check]:
 
 def required(lines: Iterable[str]) -> list[tuple[str, str, str]]:
     """Extra ("" for what every installation has), package and oldest version, of the ``lines`` of our own metadata."""
-    found = [re.match(r"([\w-]+)[^;]*?[>=]=([\d.]+)[^;]*(?:; extra == \W(.+)\W)?$", line) for line in lines]
+    wanted = (
+        r"([\w-]+)(?:(?:[<!~]=|[^\w;>=-])(?:[<!~]=|[^;>=])*)?[>=]=([\d.]+)(?:[^\d.;][^;]*)?(?:; extra == \W(.+)\W)?$"
+    )
+    found = [re.match(wanted, line) for line in lines]
     return [(one[3] or "", one[1], one[2]) for one in found if one is not None and one[3] != "dev"]
 
 

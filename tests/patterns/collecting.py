@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import pkgutil
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,12 @@ PACKAGES = ("evals", "quatro", "quatro_cli")
 METHODS = ("match", "search", "fullmatch", "finditer", "findall", "sub", "subn", "split")
 # Patterns that a user writes in a configuration.
 OF_USERS = {("quatro/rewards/shape.py", "value"), ("quatro/rewards/shape.py", "pattern")}
+# Patterns that an object holds, by the place of their call: the objects.
+OF_OBJECTS = {
+    ("quatro/tasks/warm_start.py", "self.pattern"): [
+        f"quatro.tasks.{name}:VOCABULARY.pattern" for name in ("codegrammar", "characters")
+    ],
+}
 
 
 class Found(NamedTuple):
@@ -43,8 +50,12 @@ def patterns() -> Iterator[Found]:
         for call in calls:
             if (str(path), ast.unparse(call.args[0])) in OF_USERS:
                 continue
-            pattern = _pattern_of(call, module)
             method = _method_of_re(call)
+            if (objects := OF_OBJECTS.get((str(path), ast.unparse(call.args[0])))) is not None:
+                for name in objects:
+                    yield Found(f"{path}:{call.lineno} {name}", re.compile(pkgutil.resolve_name(name)), (method,))
+                continue
+            pattern = _pattern_of(call, module)
             name = names.get(id(pattern), "")
             methods = sorted(used.get(name, METHODS)) if method == "compile" else [method]
             yield Found(f"{path}:{call.lineno} {name}".strip(), pattern, tuple(methods))
