@@ -14,6 +14,7 @@ from quatro_cli.output import output
 
 if TYPE_CHECKING:
     from evals.benchmarks.catalogue import Benchmark
+    from evals.benchmarks.fetching import Lock
     from evals.benchmarks.loading import LocalCopy
 
 app = App()
@@ -116,11 +117,10 @@ def show(
     rows += [("hub", str(source)) for source in entry.hub]
     output.table("", ["key", "value"], [(key, _word(value)) for key, value in [*rows, *_rows(entry, copy)]])
     if first is not None:
+        is_chat = find_template(entry.template).is_chat
         output.data(f"\nPrompt of {first.id} (template {entry.template}):")
         for turn in turns:
-            output.data(
-                turn["content"] if not find_template(entry.template).is_chat else f"[{turn['role']}]\n{turn['content']}"
-            )
+            output.data(f"[{turn['role']}]\n{turn['content']}" if is_chat else turn["content"])
 
 
 def templates(json: Json = False) -> None:
@@ -188,8 +188,7 @@ def fetch(
         source = HubSource(id=base.id, config=config or base.config, split=split or base.split)
     fetched = fetching.fetch(entry, file=file, hub=source, accept_count=accept_count)
     lock = fetched.lock
-    where = f"{lock.hub} at commit {lock.commit}" if lock.hub is not None else lock.file
-    output.info(f"{name}: {len(fetched.problems)} problems from {where}, SHA-256 {lock.sha256}")
+    output.info(f"{name}: {len(fetched.problems)} problems from {_origin(lock)}, SHA-256 {lock.sha256}")
     if lock.same_as_registry:
         output.info("their content is the one that the registry's count and hash were computed from")
     output.data(str(fetched.path))
@@ -236,36 +235,37 @@ def _counted(entry: Benchmark) -> Benchmark:
 
 
 def _entry(entry: Benchmark) -> dict[str, Any]:
-    fields = entry.model_dump(exclude={"count", "defined_in", "file", "made_by"})
-    own = entry.defined_in is not None
-    if not entry.reasoning_gym:
-        for name in ("reasoning_gym", "settings", "num_train"):
-            del fields[name]
-    return {
-        "name": fields.pop("name"),
-        "title": fields.pop("title"),
+    shown = {
+        "name": entry.name,
+        "title": entry.title,
         "problems": entry.count or None,
-        "verified": fields.pop("verified"),
-        "licence": fields.pop("licence") or "unknown",
+        "verified": entry.verified,
+        "licence": entry.licence or "unknown",
         "source": entry.source,
         "file": str(entry.path) if entry.file else None,
-        "defined_in": str(entry.defined_in) if own else None,
-        **fields,
+        "defined_in": str(entry.defined_in) if entry.defined_in is not None else None,
     }
+    of_gym = () if entry.reasoning_gym else ("reasoning_gym", "settings", "num_train")
+    return shown | entry.model_dump(exclude={*shown, "count", "made_by", *of_gym})
 
 
 def _copy(copy: LocalCopy | None) -> dict[str, Any] | None:
     if copy is None:
         return None
+    lock = copy.lock
     return {
         "path": str(copy.path) if copy.path is not None else None,
         "problems": len(copy.problems),
         "missing": copy.num_missing,
         "sha256": copy.sha256,
         "same_as_registry": copy.same_as_registry,
-        "hub": copy.lock.hub.model_dump() if copy.lock is not None and copy.lock.hub is not None else None,
-        "commit": copy.lock.commit if copy.lock is not None else None,
+        "hub": lock.hub.model_dump() if lock is not None and lock.hub is not None else None,
+        "commit": lock.commit if lock is not None else None,
     }
+
+
+def _origin(lock: Lock) -> str | None:
+    return f"{lock.hub} at commit {lock.commit}" if lock.hub is not None else lock.file
 
 
 def _rows(entry: Benchmark, copy: LocalCopy | None) -> list[tuple[str, Any]]:
@@ -283,11 +283,7 @@ def _rows(entry: Benchmark, copy: LocalCopy | None) -> list[tuple[str, Any]]:
         ("hash here", copy.sha256),
         ("same as registry", same[copy.same_as_registry]),
     ]
-    if copy.lock is not None and copy.lock.hub is not None:
-        rows.append(("fetched from", f"{copy.lock.hub} at commit {copy.lock.commit}"))
-    elif copy.lock is not None:
-        rows.append(("fetched from", copy.lock.file))
-    return rows
+    return rows if copy.lock is None else [*rows, ("fetched from", _origin(copy.lock))]
 
 
 def _word(value: object) -> object:

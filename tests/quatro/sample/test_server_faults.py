@@ -17,6 +17,7 @@ from evals.samples.reading import read_samples
 from quatro.rollout.answers import Unanswered, read_answer, read_document
 from quatro.rollout.server import _certificates
 from quatro.sample import draw_samples
+from tests.kit import read_json, says, write_rows
 
 N = 5
 
@@ -32,7 +33,7 @@ def kept(out) -> dict[tuple[str, int], str]:
 
 def recorded(out) -> dict:
     """What sampling.json says of the server."""
-    return json.loads((out / "sampling.json").read_text(encoding="utf-8"))["server"]
+    return read_json(out / "sampling.json")["server"]
 
 
 @pytest.fixture
@@ -61,11 +62,9 @@ def test_fault_50_a_server_that_dies_loses_no_answer_and_is_named(serve, toy, tm
             return stub.right(body) if left[0] >= 0 else None
 
     stub.answer = answer
-    with pytest.raises(
-        MissingError, match=rf"the server at {stub.url} gave no response for 'p\d' of toy in 8 tries"
-    ) as e:
+    with pytest.raises(MissingError, match=r"'p\d' of toy") as caught:
         draw(stub, toy, out)
-    assert "the same command draws the rest" in str(e.value)
+    says(caught, stub.url, 8, "the same command")
     assert len(kept(out)) == num_answered
     retries = recorded(out)["retries"]
     assert retries.keys() == {"connection"}
@@ -76,8 +75,9 @@ def test_fault_50_a_server_that_dies_loses_no_answer_and_is_named(serve, toy, tm
 def test_fault_50_a_server_that_is_gone_is_named_at_once(serve, toy, tmp_path):
     stub = serve()
     stub.close()
-    with pytest.raises(MissingError, match=rf"the server at {stub.url} gave no response in 3 tries; at last: Connect"):
+    with pytest.raises(MissingError) as caught:
         draw(stub, toy, tmp_path / "out")
+    says(caught, stub.url, 3, "ConnectError")
     assert not (tmp_path / "out").exists()
 
 
@@ -111,26 +111,20 @@ def test_fault_50_a_server_that_stalls_is_not_waited_for(serve, toy, tmp_path, w
     with monkeypatch.context() as hurry:
         hurry.setattr("quatro.rollout.server.LIMIT_S", 0.3)
         hurry.setattr("quatro.rollout.server.LIMIT_PER_TOKEN_S", 0.0)
-        with pytest.raises(MissingError, match=r"in 2 tries; at last: no answer within 0\.3 s"):
+        with pytest.raises(MissingError) as caught:
             draw(stub, toy, out)
     over.set()
+    says(caught, stub.url, "2 tries", "0.3 s")
     assert len(kept(out)) == 6
     assert_the_rest_is_drawn(serve, toy, out, whole, there=6)
 
 
-def short(stub, body):
-    return stub.right(body, "a b c", finish_reason="length")
-
-
 LIES = {
-    "fewer tokens": (short, r"at most 8 tokens were asked for, and a response ended with 'length' after 3"),
-    "another model": (
-        lambda stub, body: {**stub.right(body), "model": "big"},
-        r"the request names the model 'small', and the answer names 'big'; .* --served-model 'big'",
-    ),
-    "a filter": (lambda stub, body: stub.right(body, finish_reason="content_filter"), r"ended with 'content_filter'"),
-    "an error": (lambda stub, body: {"error": {"message": "no memory"}}, r"status 200 with an error: no memory"),
-    "no end": (lambda stub, body: b" " * 9000, r"an answer of more than 8,000 bytes"),
+    "fewer tokens": (lambda stub, body: stub.right(body, "a b c", finish_reason="length"), (8, "length", 3)),
+    "another model": (lambda stub, body: {**stub.right(body), "model": "big"}, ("small", "--served-model 'big'")),
+    "a filter": (lambda stub, body: stub.right(body, finish_reason="content_filter"), ("content_filter",)),
+    "an error": (lambda stub, body: {"error": {"message": "no memory"}}, (200, "no memory")),
+    "no end": (lambda stub, body: b" " * 9000, ("8,000 bytes",)),
 }
 
 
@@ -140,10 +134,9 @@ def test_fault_50_a_server_that_lies_is_named_and_its_lies_are_not_kept(serve, t
     stub, out = serve(), tmp_path / "out"
     wrong, said = LIES[lie]
     stub.answer = lambda number, body: stub.right(body) if number < 4 else wrong(stub, body)
-    with pytest.raises(DataError, match=said) as caught:
+    with pytest.raises(DataError) as caught:
         draw(stub, toy, out, concurrency=1)
-    assert f"the server at {stub.url}" in str(caught.value)
-    assert "for 'p1' of toy" in str(caught.value)
+    says(caught, stub.url, "'p1' of toy", *said)
     assert len(kept(out)) == 4
     assert_the_rest_is_drawn(serve, toy, out, whole, there=4)
 
@@ -158,7 +151,7 @@ def changed(**choice):
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (b"<html>proxy</html>", r"status 200 without a JSON object: <html>proxy</html>"),
+        (b"<html>proxy</html>", r"<html>proxy</html>"),
         (b"[1]", r"without a JSON object"),
         (json.dumps(RIGHT).encode()[:-9], r"without a JSON object"),
         (b"[" * 100_000, r"without a JSON object"),
@@ -305,9 +298,7 @@ def test_fault_50_equal_samples_of_most_problems_are_told(serve, toy, tmp_path, 
 
 def test_fault_50_a_server_that_may_cut_prompts_or_responses_is_told_once(serve, tmp_path, caplog):
     rows = [{"id": str(i), "problem": "word " * 100, "answer": "1"} for i in range(3)]
-    toy = str(tmp_path / "toy.jsonl")
-    (tmp_path / "toy.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    stub = serve()
+    toy, stub = str(write_rows(tmp_path / "toy.jsonl", rows)), serve()
     draw(stub, toy, tmp_path / "counted", n=1)
     assert caplog.text.count("5 tokens") == 1
     assert "400" in caplog.text
@@ -336,13 +327,13 @@ def test_fault_50_a_list_of_models_that_is_none_is_named(serve, toy, tmp_path):
     stub = serve()
     for models in ({}, {"data": [{"name": "small"}]}, {"error": "no"}, [], b""):
         stub.models = models
-        with pytest.raises(
-            DataError, match=rf"the server at {stub.url} gave no response in 3 tries; at last: status 200"
-        ):
+        with pytest.raises(DataError) as caught:
             draw(stub, toy, tmp_path / "out")
+        says(caught, stub.url, 3, 200)
     stub.models = b"<!doctype html>"  # of an address without the /v1
-    with pytest.raises(DataError, match=r"<!doctype html>\. --base-url mostly ends in /v1"):
+    with pytest.raises(DataError) as caught:
         draw(stub, toy, tmp_path / "out")
+    says(caught, "<!doctype html>", advice="/v1")
 
 
 def test_fault_50_a_busy_server_is_asked_longer_than_a_broken_one(serve, toy, tmp_path):
@@ -351,9 +342,9 @@ def test_fault_50_a_busy_server_is_asked_longer_than_a_broken_one(serve, toy, tm
     for status, num_tries in ((429, 32), (502, 8), (408, 8)):
         stub.posts.clear()
         stub.answer = lambda number, body, status=status: (status, page, {})
-        said = rf"in {num_tries} tries; at last: status {status}: <html> <h1>502 Bad Gateway</h1> </html>\."
-        with pytest.raises(MissingError, match=said):
+        with pytest.raises(MissingError) as caught:
             draw(stub, toy, tmp_path / str(status), n=1, concurrency=1)
+        says(caught, num_tries, status, "<html> <h1>502 Bad Gateway</h1> </html>")
         assert len(stub.posts) == num_tries
         assert len({body["seed"] for _, body in stub.posts}) == 1
 
@@ -370,8 +361,9 @@ def test_a_redirect_is_not_followed_and_the_key_stays(serve, toy, tmp_path, monk
     monkeypatch.setenv("QUATRO_API_KEY", KEY)
     stub, other = serve(), serve()
     stub.models = (status, b"", {"Location": f"{other.url}/models"})
-    with pytest.raises(UsageError, match=rf"\(it redirects to {other.url}/models\); --base-url mostly ends in /v1"):
+    with pytest.raises(UsageError) as caught:
         draw(stub, toy, tmp_path / "out")
+    says(caught, status, f"{other.url}/models", advice="--base-url")
     assert other.keys == []
 
 
@@ -444,10 +436,9 @@ def test_a_proxy_in_the_environment_is_named_without_its_password(serve, toy, tm
     proxy.models = (503, b"no route", {})
     address = proxy.url.removesuffix("/v1").replace("http://", "http://me:secret@")
     monkeypatch.setenv("HTTP_PROXY", address)
-    with pytest.raises(
-        MissingError, match=rf"{stub.url} \(through the proxy in HTTP_PROXY; NO_PROXY=127.0.0.1"
-    ) as caught:
+    with pytest.raises(MissingError) as caught:
         draw(stub, toy, tmp_path / "out")
+    says(caught, stub.url, "HTTP_PROXY", "NO_PROXY=127.0.0.1")
     assert "secret" not in str(caught.value)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     [file] = draw(stub, toy, tmp_path / "out")
