@@ -117,7 +117,11 @@ def sample_benchmark(
             ]
             with closing(_arrivals(engine, asked, seeds, sampling, report)) as batches:
                 for batch in batches:
-                    judged = _judged(batch, asked, settings.thinking, reward)
+                    apart = [
+                        one._replace(rollout=one.rollout.without_thought(settings.thinking, asked[one.number]))
+                        for one in batch
+                    ]
+                    judged = zip(apart, _verdicts(reward, asked, apart), strict=True)
                     for number, group in itertools.groupby(judged, lambda pair: pair[0].number):
                         prompt, indices = chunk[number]
                         writer.append(
@@ -182,14 +186,6 @@ def _arrivals(
         for number, (wanted, group) in enumerate(zip(seeds, groups, strict=True))
         for row, (_, rollout) in enumerate(zip(wanted, group, strict=True))
     ]
-
-
-def _judged(
-    batch: Sequence[Arrival], prompts: Sequence[Prompt], thinking: str | None, reward: Reward | None
-) -> list[tuple[Arrival, bool | None]]:
-    """The arrivals with their thoughts apart, and their verdicts."""
-    apart = [one._replace(rollout=one.rollout.without_thought(thinking, prompts[one.number])) for one in batch]
-    return list(zip(apart, _verdicts(reward, prompts, apart), strict=True))
 
 
 def _verdicts(reward: Reward | None, prompts: Sequence[Prompt], batch: Sequence[Arrival]) -> list[bool | None]:
