@@ -65,7 +65,7 @@ PMD, MAXRL, PKPO = "quatro/methods/pmd.py", "quatro/methods/maxrl.py", "quatro/m
 ESTIMATORS, BOOTSTRAP = "evals/estimators.py", "evals/intervals.py"
 SIMILARITY = "evals/similarity/catalogue.py"
 CLUSTERING, FLIPS, COMPARING = "evals/clustering.py", "evals/metrics/flips.py", "evals/metrics/comparing.py"
-PAIRING = "evals/metrics/pairing.py"
+PAIRING = "evals/metrics/comparing.py"
 OBJECTIVE, INNER, LOCAL = "quatro/loop/objective.py", "quatro/loop/learn.py", "quatro/policy/local.py"
 
 MUTANTS = [

@@ -17,7 +17,6 @@ One entry is one TOML table. Ours are in `benchmarks.toml` beside this file; a u
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import tomllib
@@ -36,8 +35,6 @@ from evals.benchmarks.prompts import find_template
 from evals.errors import UsageError
 from evals.files.own_code import is_own
 from evals.files.strict_json import shown
-
-logger = logging.getLogger(__name__)
 
 USER_FILE = "quatro-benchmarks.toml"
 GRADERS = ("math", "countdown", "code", "reasoning-gym")
@@ -214,7 +211,6 @@ def registry() -> Mapping[str, Benchmark]:
     """
     path = user_file()
     if path is None:
-        _note_misnamed(Path("benchmarks.toml").absolute())
         return _ours()
     try:
         stamp = os.stat(path)
@@ -288,17 +284,6 @@ def user_file() -> Path | None:
     if named:
         return Path(named).absolute()
     return Path(USER_FILE).absolute() if os.path.isfile(USER_FILE) else None
-
-
-@cache
-def _note_misnamed(path: Path) -> None:
-    """Warns of a file in our form that is named without ``quatro-``. Files of other projects are passed over."""
-    try:
-        is_ours = os.path.isfile(path) and len(_with_users(path, 0, 0)) > len(_ours())
-    except UsageError:
-        return
-    if is_ours:
-        logger.warning("%s is ignored; rename it to %s, or set QUATRO_BENCHMARKS to its path", path, USER_FILE)
 
 
 @cache

@@ -23,11 +23,14 @@ from evals.files.whole import file_digest, write_whole
 from evals.grading import GRADER_VERSION, OUTCOMES, Grade
 from evals.results.document import GraderInfo
 from evals.samples.about import GRADED_HERE, agreed_grader, grader_info
-from evals.samples.agreement import Agreement, agreements
 from evals.samples.code import BESIDE, looked_up, sandbox_here, tests_digests
 from evals.samples.graders import (
     GAVE_UP,
+    OWN,
+    Agreement,
     GradingSettings,
+    agreements,
+    changed_since,
     grade_rows,
     log_failures,
     missing_box_hint,
@@ -35,7 +38,6 @@ from evals.samples.graders import (
     refuse_infra_errors,
     with_grade,
 )
-from evals.samples.own_grader import OWN, changed_since
 from evals.samples.places import refuse_misplaced
 from evals.samples.reading import read_samples, sample_files
 from evals.samples.types import Sample, Samples

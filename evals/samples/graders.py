@@ -1,30 +1,35 @@
-"""The grades that samples get, each from the grader of its benchmark."""
+"""The grades that samples get, each from the grader of its benchmark, and how often other scores agree with them."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
 
 from evals.benchmarks.catalogue import GRADERS, JUDGED_AS, Kind, is_grader, kind_of, maker_of
 from evals.errors import DataError, MissingError, UsageError, how_to_install
-from evals.files.own_code import is_own
+from evals.files.own_code import file_of, import_own, is_own, line_of_own, source_digest
 from evals.files.strict_json import shown
 from evals.grading import Grade, Outcome, Policy, grade_many
 from evals.grading.extraction import ExtractionPolicy, extract
 from evals.grading.thinking import THOUGHT, split_thought
 from evals.samples.code import grade_code
-from evals.samples.own_grader import OWN, Verdict, own_grader, sources_of
 from evals.samples.types import Sample
 
 _log = logging.getLogger(__name__)
+
+Verdict = Callable[[str, str | float | None, str], bool]
 
 # Another grader of maths, with which ours is compared: `quatro eval grade --grader math-verify`.
 MATH_VERIFY = "math-verify"
 # It has limits of time, of 5 s each; longer answers would often meet them.
 _MOST_CHARS = 1000
+OWN = "own"  # the stage of a grade by a function of the user's own
 # Outcomes of samples that count as wrong because the grader gave up on them.
 GAVE_UP: tuple[Outcome, ...] = ("timeout", "error", "infra_error")
 
@@ -280,3 +285,91 @@ def log_failures(grades: Sequence[Grade]) -> None:
             ", ".join(f"{name} {count}" for name, count in failed.items()),
             len(grades),
         )
+
+
+def own_grader(spec: str) -> Verdict:
+    """A function from a response, its reference and words for the sample, which stand in errors, to a verdict.
+
+    The user's function gets the response and the reference as text, None where there is no reference.
+
+    Raises:
+        UsageError: it cannot be imported or is no function; and from the function, if the user's raises, or returns
+            something else than True, False, 1 or 0.
+    """
+    function = import_own(spec, "grader")
+    if not callable(function):
+        raise UsageError(
+            f"grader {spec!r} is of type {type(function).__name__}; expected a function of a response and a reference. "
+            f"Look at {file_of(spec)}"
+        )
+
+    def verdict(completion: str, answer: str | float | None, where: str) -> bool:
+        try:
+            found = function(completion, None if answer is None else str(answer))
+        except (Exception, SystemExit) as error:  # whatever a user's own code does
+            raised = f"raised {type(error).__name__} on {where}: {error!s:.300}"
+            raise UsageError(f"grader {spec!r} {raised}\n  {line_of_own(error, spec)}") from error
+        if not isinstance(found, bool | int | float | np.bool_ | np.number) or found not in (0, 1):
+            raise UsageError(
+                f"grader {spec!r} returned {found!r:.80} for {where}; expected True or False, or 1 or 0. "
+                f"Look at {file_of(spec)}"
+            )
+        return bool(found)
+
+    return verdict
+
+
+def sources_of(specs: Iterable[str]) -> dict[str, str]:
+    """The SHA-256 of the file of each own grader whose file is found."""
+    return {spec: digest for spec in sorted(set(specs)) if (digest := source_digest(spec)) is not None}
+
+
+def changed_since(sources: object) -> str:
+    """The own grader whose file is another one than when ``sources`` (`sources_of`) was made; empty if there is none.
+
+    A file that is not here has not changed: whoever only reads grades need not have it.
+    """
+    known = sources if isinstance(sources, dict) else {}
+    return next((spec for spec, digest in known.items() if source_digest(spec) not in (None, digest)), "")
+
+
+class Agreement(NamedTuple):
+    """One score beside our grades: counts of samples by who calls them correct."""
+
+    score: str
+    both: int
+    neither: int
+    only_ours: int
+    only_theirs: int
+
+    @property
+    def share(self) -> float:
+        """Of the samples that have the score, those on which both agree."""
+        agreed = self.both + self.neither
+        return agreed / (agreed + self.only_ours + self.only_theirs)
+
+
+def stored_scores(row: Sample) -> Iterator[tuple[str, bool]]:
+    """(name, whether it calls the sample correct): `correct` of the row, and its `source_scores` that are 0 or 1."""
+    if row.correct is not None:
+        yield "correct", row.correct
+    scores = row.extra.get("source_scores")
+    if isinstance(scores, Mapping):
+        for name, value in scores.items():
+            if type(value) in (bool, int, float) and value in (0, 1):
+                yield str(name), bool(value)
+
+
+def is_disputed(row: Sample, correct: bool) -> bool:
+    """Whether a score that the row holds says otherwise."""
+    return any(found != correct for _, found in stored_scores(row))
+
+
+def agreements(rows: Sequence[Sample], corrects: Sequence[bool]) -> list[Agreement]:
+    """One for each score that rows hold, in the order in which they occur."""
+    counts: dict[str, list[int]] = {}
+    for row, correct in zip(rows, corrects, strict=True):
+        for name, found in stored_scores(row):
+            count = counts.setdefault(name, [0, 0, 0, 0])
+            count[(0 if found else 2) if correct else (3 if found else 1)] += 1
+    return [Agreement(name, *count) for name, count in counts.items()]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from evals.results.comparison import Comparison, DifferenceRow
 from evals.results.entries import Entry, setting_of
-from evals.results.labels import labels_of
+from evals.results.reading import labels_of
 from evals.tables.parts import (
     Cell,
     Column,

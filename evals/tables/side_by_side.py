@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from evals.errors import UsageError
 from evals.files.strict_json import shown
+from evals.metrics.comparing import namesakes
 from evals.metrics.counted import Counted
-from evals.metrics.pairing import namesakes
 from evals.metrics.passk_ucc import passk_result, ucc_result
 from evals.results.document import About, Result, Row, SamplingInfo
 from evals.samples.about import agreed_grader

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from evals.errors import UsageError
 from evals.files.own_code import is_own
 from evals.files.strict_json import shown
-from evals.samples.own_grader import own_grader
+from evals.samples.graders import own_grader
 from quatro.rewards.base import Grade, Reward, Scored, VerifiedReward
 from quatro.rewards.settings import RewardConfig, known_reward, reward_class
 from quatro.types import Prompt

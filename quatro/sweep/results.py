@@ -24,7 +24,7 @@ from evals.intervals import mean_over_seeds_and_problems
 from evals.metrics.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_of
 from evals.results.document import Result, Row, read_result
 from evals.results.entries import ENTROPY
-from evals.results.labels import labels_of
+from evals.results.reading import labels_of
 from quatro.config import Config
 from quatro.runs.identity import read_config
 from quatro.runs.metrics import is_imported, read_metrics

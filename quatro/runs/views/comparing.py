@@ -13,7 +13,7 @@ from evals.files.metric_rows import Rows, is_finite, last_values, with_base
 from evals.metrics.comparing import compare_passk
 from evals.metrics.counted import Counted, count_samples
 from evals.results.comparison import Comparison
-from evals.results.labels import labels_of
+from evals.results.reading import labels_of
 from evals.samples.about import agreed_grader
 from evals.samples.graded import Asked
 from evals.training_metrics import EVALUATED, evaluation_metrics

@@ -17,7 +17,7 @@ from evals.errors import DataError, UsageError
 from evals.report.model import BASE_CELL, Report, ReportRun, ReportSamples
 from evals.report.samples import BenchmarkView, result_rows, view_samples
 from evals.results.document import Row, SamplingInfo, read_result
-from evals.results.labels import labels_of
+from evals.results.reading import labels_of
 from evals.samples.about import about_samples
 from evals.samples.graded import read_graded
 from evals.samples.reading import sample_files

@@ -186,8 +186,7 @@ def _explain(
     json: bool,
 ) -> None:
     from evals.files.strict_json import shown
-    from evals.samples.agreement import is_disputed, stored_scores
-    from evals.samples.graders import grade_rows
+    from evals.samples.graders import grade_rows, is_disputed, stored_scores
     from evals.samples.reading import read_samples, sample_files
 
     # One file at a time, as they are graded: several may hold the same problems.
@@ -255,7 +254,7 @@ def _end_of(text: str, room: int) -> str:
 
 def _entry(row: Sample, found: Grade) -> dict[str, Any]:
     from evals.grading import readings
-    from evals.samples.agreement import stored_scores
+    from evals.samples.graders import stored_scores
 
     is_maths = found.stage not in ("countdown", "sandbox", "reasoning-gym", "own") and row.answer is not None
     reference = "" if row.answer is None else str(row.answer)

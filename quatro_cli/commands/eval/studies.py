@@ -113,7 +113,7 @@ def side_by_side(
       quatro eval side-by-side gspo-T1.jsonl gspo-T1.5.jsonl quatro-T1.jsonl
       quatro eval side-by-side cold.jsonl hot.jsonl --label cold --label hot --ci -o hot.json
     """
-    from evals.results.labels import labels_of
+    from evals.results.reading import labels_of
     from evals.tables.side_by_side import Side, temperature_result
 
     how = shared.clustering(similarity, threshold, linkage, tokens)

@@ -83,7 +83,7 @@ def show_sensitivity(rows: Sequence[Row]) -> None:
 
 def show_comparison(comparison: Comparison) -> None:
     """A line for each difference, with its interval and p-value."""
-    from evals.results.labels import labels_of
+    from evals.results.reading import labels_of
     from evals.tables.titles import title_of
 
     sides = [comparison.a, comparison.b]

@@ -265,7 +265,7 @@ def heatmap(
       quatro plot heatmap gspo.jsonl ours.jsonl --id 60 --similarity rouge-l -o heatmap.pdf
     """
     from evals.figures.heatmap import heatmap_figure
-    from evals.results.labels import labels_of
+    from evals.results.reading import labels_of
     from evals.studies.heatmap import heatmap_of
 
     require(files)

@@ -7,7 +7,7 @@ import pytest
 
 from evals.errors import DataError, UsageError
 from evals.results.document import SamplingInfo
-from evals.results.labels import labels_of
+from evals.results.reading import labels_of
 from evals.samples.types import Sample, Samples
 from evals.similarity.catalogue import SIMILARITIES
 from evals.similarity.measures import distinct, similarity_of_distinct
