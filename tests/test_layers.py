@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import json
 import re
 import subprocess
 import sys
@@ -293,18 +294,19 @@ def test_the_checker_sees_an_import_wherever_it_stands(tmp_path):
     assert roots(imports(file, in_functions=False)) == {"typing", "torch", "rich"}
 
 
-def loaded_by(*arguments: str) -> set[str]:
-    """Top-level modules in sys.modules after `quatro ARGUMENTS` ran to its end."""
+def loaded_by(*arguments: str, whole: bool = False) -> set[str]:
+    """Top-level modules in sys.modules after `quatro ARGUMENTS` ran to its end; or ``whole`` names of all modules."""
     code = (
         "import sys\nsys.argv = ['quatro', *sys.argv[1:]]\nfrom quatro_cli.app import main\n"
         "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
-        "print('\\nMODULES', *sorted({name.split('.')[0] for name in sys.modules}))"
+        "print('\\nMODULES', *sorted(sys.modules))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
-    return set(done.stdout.rsplit("MODULES ", 1)[1].split())
+    names = done.stdout.rsplit("MODULES ", 1)[1].split()
+    return set(names) if whole else {name.split(".")[0] for name in names}
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("--version",)])
@@ -324,6 +326,14 @@ def test_a_dry_run_of_a_sweep_loads_no_torch(tmp_path):
     loaded = loaded_by("sweep", "quickstart", "-g", "method.delta=0.1,0.01", "--dry-run", "-o", str(tmp_path / "sweep"))
     assert "pydantic" in loaded
     assert loaded.isdisjoint({"torch", "transformers"})
+
+
+def test_measuring_mathematics_loads_neither_the_sandbox_nor_tasks_that_are_made(tmp_path):
+    row = {"benchmark": "b", "id": "1", "sample_index": 0, "completion": "\\boxed{1}", "answer": "1"}
+    (tmp_path / "s.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    loaded = loaded_by("eval", "ucc", str(tmp_path / "s.jsonl"), "--k", "1", whole=True)
+    assert "evals.grading" in loaded
+    assert loaded.isdisjoint({"evals.sandbox", "evals.code.grading", "evals.benchmarks.gym.items", "quatro.tasks"})
 
 
 @pytest.mark.slow
