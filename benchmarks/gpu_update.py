@@ -19,8 +19,8 @@ from record import Records
 from evals.errors import MissingError
 from quatro import ops
 from quatro.config import Config, load_config
-from quatro.launch.assemble import make_policy
 from quatro.loop.objective import make_objective
+from quatro.policy.kinds import make_policy
 from quatro.policy.rows import Rows, collate
 from quatro.processes.world import World
 from quatro.types import Rollout

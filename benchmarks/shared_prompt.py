@@ -31,8 +31,8 @@ from earlier import told
 from gpu_update import configuration, make_rows
 from transformers import AttentionInterface
 
-from quatro.launch.assemble import make_policy
 from quatro.loop.objective import make_objective
+from quatro.policy.kinds import make_policy
 from quatro.processes.world import World
 
 gpu_case.SHAPES["small"] = {

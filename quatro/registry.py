@@ -2,7 +2,7 @@
 
 To add one, write its file and a line here; the class is imported when its name is looked up. A reward needs `check`
 and `open`, and says which options and limits it takes (`quatro/rewards/base.py`; `countdown.py` is a short example).
-Methods have a table of their own, `quatro/methods/__init__.py`. An engine that lies outside is named `module:Class`.
+Methods have a table of their own, `quatro/methods/__init__.py`. A user's own engine or policy is named `module:Class`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,10 @@ ENGINES = LazyTable(
     own="quatro.rollout.kinds:own_engine",
 )
 # Each is a `PolicyKind` of quatro/policy/kinds.py.
-POLICIES = LazyTable({"local": "quatro.policy.kinds:Local", "deepspeed": "quatro.policy.kinds:DeepSpeed"})
+POLICIES = LazyTable(
+    {"local": "quatro.policy.kinds:Local", "deepspeed": "quatro.policy.kinds:DeepSpeed"},
+    own="quatro.policy.kinds:own_policy",
+)
 # Each is a `Reward` of quatro/rewards/base.py.
 REWARDS = LazyTable(
     {

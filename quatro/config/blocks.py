@@ -264,7 +264,9 @@ class PolicyConfig(Block):
     """How the model is held and updated."""
 
     kind: Annotated[str, *_one_of(POLICIES)] = Field(
-        "local", description="local: each process holds the whole model; deepspeed: ZeRO shards under torchrun"
+        "local",
+        description="local: each process holds the whole model; deepspeed: ZeRO shards under torchrun; module:Class is "
+        "a policy of your own, whose weights may be anywhere (docs/extending.md)",
     )
     zero_stage: int = Field(
         1,

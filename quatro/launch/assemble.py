@@ -8,16 +8,14 @@ from typing import Any
 
 import torch
 
-from evals.errors import UsageError
 from quatro.config import Config
 from quatro.launch.begin import Prepared
 from quatro.launch.health import prompt_warnings
 from quatro.loop.position import Parts
-from quatro.policy import embedded, lora
+from quatro.policy import embedded
 from quatro.policy.base import Policy
-from quatro.policy.facts import context_limit
 from quatro.policy.kinds import PolicyKind
-from quatro.policy.loading import load_model, load_tokenizer
+from quatro.policy.loading import load_tokenizer
 from quatro.policy.model_files import base_of, model_digest
 from quatro.processes.stop import StopCheck, StopRequest
 from quatro.processes.world import World
@@ -47,15 +45,11 @@ def assemble(
     # A model that was still to be made has its tokenizer beside it by now.
     tokenizer = prepared.tokenizer if prepared.is_there else load_tokenizer(folder)
     prompts, evaluation_prompts = prepared.prompts, prepared.evaluation_prompts
-    # Trained weights stay in float32: an update of 1e-6 is lost in bfloat16's 8 bits. `dtype` is the format of the
-    # computation; frozen weights under an adapter are cast to it before they come to the device.
-    model = load_model(folder, torch.float32, "cpu" if config.policy.lora is not None else prepared.device)
-    policy = make_policy(config, model, world, weights, device=prepared.device)
+    kind: type[PolicyKind] = POLICIES[config.policy.kind]
+    policy = kind.open(config, world, device=prepared.device, weights=weights)
     fingerprints = {"reference model": model_digest(folder), "prompts": digest_prompts(prompts.prompts)}
     if config.kl.reference is not None:
-        reference = embedded.resolve_model(config.kl.reference)
-        _take_weights(policy.reference, reference)
-        fingerprints["model of kl.reference"] = model_digest(reference)
+        fingerprints["model of kl.reference"] = model_digest(embedded.resolve_model(config.kl.reference))
     policy.check_head(prompts.prompts)
     for warning in (*prompts.warnings, *prompt_warnings(config, len(prompts.prompts))):
         logger.warning(warning)
@@ -81,53 +75,13 @@ def assemble(
     )
 
 
-def _take_weights(reference: Any, name: str) -> None:
-    """Put the weights of the model ``name`` in place of those that ``reference`` copied from the trained model."""
-    wanted, found = reference.state_dict(), load_model(name, torch.float32, "cpu").state_dict()
-    shapes, others = ({key: tuple(value.shape) for key, value in one.items()} for one in (wanted, found))
-    if differing := sorted(key for key in shapes.keys() | others.keys() if shapes.get(key) != others.get(key)):
-        key = differing[0]
-        raise UsageError(
-            f"kl.reference: {name} is of another architecture than the model: {key} is {others.get(key, 'absent')}, "
-            f"expected {shapes.get(key, 'no such weight')}"
-        )
-    reference.load_state_dict(found)
-
-
-def make_policy(
-    config: Config, model: Any, world: World, weights: Path | None, *, device: torch.device | None = None
-) -> Policy:
-    """The policy of ``config.policy.kind`` on ``device`` (default: the device of ``model``).
-
-    If ``weights`` are given, they replace those of ``model`` once the reference is made.
-    """
-    kind: type[PolicyKind] = POLICIES[config.policy.kind]
-    adapter = config.policy.lora
-    if adapter is not None:
-        # A policy in shards brings all weights to the format of the computation by itself.
-        is_cast = not kind.is_sharded and config.dtype == "bfloat16"
-        lora.attach(model, adapter, seed=config.seed, frozen_dtype=torch.bfloat16 if is_cast else None)
-    model = model if device is None else model.to(device)
-
-    def load() -> None:
-        if weights is None:
-            return
-        if adapter is not None:
-            lora.load(model, weights)
-        else:
-            model.load_state_dict(load_model(str(weights), torch.float32, model.device).state_dict())
-
-    is_sampled = ENGINES[config.rollout.engine].shares_weights
-    return kind.open(model, config, world, load=load, is_sampled=is_sampled)
-
-
 def make_training_engine(config: Config, policy: Policy, tokenizer: Any) -> Engine:
     """The rollout engine of ``config.rollout.engine``, which samples from ``policy``.
 
     An engine with weights of its own (vLLM) first loads those of the configured model, or of an adapter's base; each
     `Engine.sync` then replaces them by the policy's.
     """
-    rollout, context = config.rollout, context_limit(policy.model)
+    rollout, context = config.rollout, policy.context
     longest = config.data.max_prompt_tokens + rollout.max_new_tokens
     recipe = Recipe(
         engine=rollout.engine,

@@ -87,10 +87,11 @@ def prepare(config: Config, launch: Launch | None = None) -> Prepared:
         raise config.method.refuse()
     check_ranks(config, launch.size)
     _check_watched(config)
-    POLICIES[config.policy.kind].check()
+    policy = POLICIES[config.policy.kind]
+    policy.check()
     for name in (config.model, config.kl.reference):
         if name is not None:
-            require_model(name)
+            require_model(name, weights=policy.loads_model)
     if config.policy.lora is not None or base_of(config.model) != config.model:
         require("peft", "policy.lora")
     temperatures = {"rollout.temperature": config.rollout.temperature, "eval.temperature": config.eval.temperature}

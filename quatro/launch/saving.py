@@ -190,8 +190,9 @@ def _record_environment(run: RunDir, parts: Parts, prompts: PromptSet) -> None:
     model = {"model_digest": parts.fingerprints["reference model"]}
     counts = {"prompts": len(prompts.prompts), "prompts_left_out": prompts.num_skipped}
     own = recorded(type(config.method).__module__)
-    if is_own(config.rollout.engine):
-        own |= recorded(config.rollout.engine.partition(":")[0])
+    for name in (config.rollout.engine, config.policy.kind):
+        if is_own(name):
+            own |= recorded(name.partition(":")[0])
     for key, (before, after) in run.add_to_environment({**device, **model, **counts, **own, **reward}).items():
         if key.startswith(OWN_CODE):
             said = (

@@ -88,7 +88,8 @@ class KlBudget:
             self.state.is_reached = True
         else:
             self.state.kl_before = kl
-            self._remember()
+            self.state.before = []  # given back before the next copy is made
+            self.state.before = self.policy.snapshot()
         return self.state.is_reached
 
     def _take_back(self, rows: Rows, kl: float) -> None:
@@ -100,14 +101,14 @@ class KlBudget:
         share = 1.0
         for _ in range(MAX_TRIES):
             wanted = _crossing(kl_at, AIM * self.radius)
-            self._scale_move(wanted / share)
+            self.policy.scale_move(self.state.before, wanted / share)
             share = wanted
             kl_at[share] = self._measure(rows)
             if ENOUGH * self.radius <= kl_at[share] <= self.radius:
                 break
         else:
             fitting = max(tried for tried, kl in kl_at.items() if kl <= self.radius)
-            self._scale_move(fitting / share)
+            self.policy.scale_move(self.state.before, fitting / share)
             share = fitting
         self.state.kept_share = share
 
@@ -117,17 +118,6 @@ class KlBudget:
         l_B = sequence_log_ratio(self.policy.score(rows).logp_BT, batch.old_logp_BT, batch.mask_BT)
         value_B = kl_new_old(l_B)
         return self.policy.world.reduce({"kl": Metric("mean", value_B.sum(), float(value_B.numel()))})["kl"]
-
-    @torch.no_grad()
-    def _remember(self) -> None:
-        for before, weight in zip(self.state.before, self.policy.trained, strict=True):
-            before.copy_(weight)
-
-    @torch.no_grad()
-    def _scale_move(self, factor: float) -> None:
-        """weights <- before + factor (weights - before); factor 0 gives exactly the weights before."""
-        for before, weight in zip(self.state.before, self.policy.trained, strict=True):
-            weight.copy_(torch.lerp(before, weight, factor) if factor else before)
 
 
 def _crossing(kl_at: Mapping[float, float], kl: float) -> float:

@@ -8,7 +8,7 @@ from torch import Tensor
 from quatro import ops
 from quatro.config import Config
 from quatro.methods.base import Method
-from quatro.policy.local import Objective
+from quatro.policy.base import Objective
 from quatro.types import Batch, Loss
 
 

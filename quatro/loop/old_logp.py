@@ -66,7 +66,7 @@ def _recomputed(rows: Rows, config: Config, policy: Policy) -> Tensor:
     """
     logp_BT = torch.full_like(rows.batch.old_logp_BT, torch.nan)
     first, *others = rows.minibatches(config.minibatch_prompts)
-    micro = next(rows.select(first).microbatches(policy.microbatch.tokens))
+    micro = next(policy.microbatches(rows.select(first)))
     for index in (first[micro], *others):
         scored_BT = policy.score(rows.select(index)).logp_BT
         logp_BT[index, : scored_BT.shape[1]] = scored_BT

@@ -1,41 +1,30 @@
-"""What every policy computes: log-probabilities of responses, and the gradient of one optimiser step.
+"""What the training loop asks of a policy, wherever its weights are: in this process, in shards, on another machine.
 
-A subclass (`local.py`, `deepspeed.py`) holds weights and optimiser. It says how gradients are zeroed, how a loss is
-passed back and how a step is taken.
+`torch_policy.py` is the policy whose model is here. A policy of the user's own, `policy.kind: module:Class`, derives
+from `Policy`; `examples/own_policy.py` keeps its weights in another process.
 """
 
-# Axes: B rows (rollouts), T response tokens, C response tokens of all rows, V vocabulary.
+# Axes: B rows (rollouts), T response tokens.
 from __future__ import annotations
 
 import resource
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from evals.errors import DivergedError
+from evals.errors import UsageError
 from quatro import ops
-from quatro.config import Config
-from quatro.policy import lora
-from quatro.policy.facts import enable_checkpointing, has_plain_head
-from quatro.policy.head import response_logp
-from quatro.policy.microbatch import MicrobatchSize
-from quatro.policy.rows import Rows, collate
+from quatro.policy.rows import Rows
 from quatro.processes.world import World, merge
-from quatro.types import Batch, Loss, Metric, Prompt, Rollout
+from quatro.types import Batch, Loss, Metric, Prompt
 
 Objective = Callable[[Tensor, Batch, Tensor | None], Loss]  # of logp_BT, batch, entropy_BT or None
-T = TypeVar("T")
-
-# Nats a token. In bfloat16 the shape of a matrix product alone moves a log-probability by 0.05 (sd; trl#6789).
-HEAD_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5}
-CHECKED_PROMPTS, CHECKED_TOKENS = 2, 64
 
 
 @dataclass(frozen=True)
@@ -61,54 +50,19 @@ class Update:
     forward: Forward
 
 
-class Step(NamedTuple):
-    """``grad_norm`` before clipping."""
-
-    grad_norm: float
-    is_finite: bool
-    is_applied: bool
-
-
 class Policy(ABC):
-    """``model`` is any Hugging Face causal language model, ``reference`` a frozen copy of it where beta > 0.
+    """The policy that learns.
 
-    With an adapter (`lora.py`) no copy is made: the reference is the model with its adapter switched off.
-    ``sampling_model`` is what an engine without weights of its own draws from.
+    The loop keeps its rows and log-probabilities on ``device``; of several ranks (``world``) all call every method
+    together. ``temperature`` is that of the rollouts.
     """
 
-    reference: Any = None
     is_sharded = False  # whether the ranks hold different parts of weights or optimiser
-
-    def __init__(self, model: Any, config: Config, *, world: World | None = None) -> None:
-        # No dropout: the same weights must give the same log-probabilities.
-        self.model = self.sampling_model = model.eval()
-        self.trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self.lora, self.base_model = config.policy.lora, config.model
-        self.has_reference = config.kl.beta > 0
-        self.world = world or World()
-        self.device = next(model.parameters()).device
-        self.dtype = config.dtype
-        with self.computing():
-            self._has_plain_head = has_plain_head(self.model)
-        self.temperature = config.rollout.temperature
-        self.microbatch = MicrobatchSize(config.sizes.microbatch_tokens)
-        self.max_grad_norm = config.optimizer.max_grad_norm
-        self.needs_entropy_grad = config.entropy_coefficient > 0
-        self._checkpointed = enable_checkpointing(model) if config.policy.gradient_checkpointing else []
-
-    # --- what a subclass says ---------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def _zero_gradients(self) -> None:
-        """No gradient is left, whatever an interrupted pass has added up."""
-
-    @abstractmethod
-    def _backward(self, loss: Tensor) -> None:
-        """Adds the gradient of one micro-batch."""
-
-    @abstractmethod
-    def _step(self, loss_sum: Tensor) -> Step:
-        """Takes the step if loss and gradient are finite and the gradient is not 0; leaves no gradient behind."""
+    world: World
+    device: torch.device
+    temperature: float
+    has_reference: bool  # whether `score` can use the reference of the KL penalty
+    context: int | None  # the most tokens that prompt and response may have together
 
     @property
     @abstractmethod
@@ -116,142 +70,10 @@ class Policy(ABC):
         """Learning rate of the next optimiser step."""
 
     @abstractmethod
-    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Every weight under its Hugging Face name, an adapter merged in, for engines that hold a copy.
-
-        All ranks must call it and take every weight: where the weights are sharded, each is gathered as it is taken.
-        """
-
-    @abstractmethod
-    def snapshot(self) -> list[Tensor]:
-        """A copy of the trained weights."""
-
-    @abstractmethod
-    def save_model(self, folder: Path, tokenizer: Any) -> None:
-        """A plain Hugging Face folder, or that of an adapter; called by all ranks, written by the first."""
-
-    @abstractmethod
-    def optimizer_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """``(tensors, plain values)`` of optimiser and schedule, as this rank holds them."""
-
-    @abstractmethod
-    def load_optimizer_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
-        """Go on from what `optimizer_state` returned."""
-
-    # --- log-probabilities ------------------------------------------------------------------------------------------
-
-    def computing(self) -> AbstractContextManager[Any]:
-        """The context in which this policy computes: autocast to bfloat16 where the configuration asks for it."""
-        return nullcontext() if self.dtype == "float32" else torch.autocast(self.device.type, dtype=torch.bfloat16)
-
-    def forward(
-        self,
-        rows: Rows,
-        *,
-        need_entropy: bool,
-        entropy_grad: bool = False,
-        model: Any = None,
-        head_rows: int | None = None,
-    ) -> Forward:
-        """One forward pass over ``rows``, gradient and all; only response positions reach the vocabulary.
-
-        ``head_rows`` at a time; the default suits the device.
-        """
-        model = self.model if model is None else model
-        self.microbatch.under_way = (rows.ids_BL.shape[0], rows.ids_BL.shape[1])
-        mask_BT = rows.batch.mask_BT
-        row_C, time_C = torch.nonzero(mask_BT, as_tuple=True)
-        position_C = rows.prompt_length_B[row_C] + time_C
-        target_C = rows.ids_BL[row_C, position_C]
-        options: dict[str, Any] = {
-            "temperature": self.temperature,
-            "entropy_grad": entropy_grad,
-            "need_entropy": need_entropy,
-        }
-        with self.computing(), self._recomputing():
-            if self._has_plain_head:
-                hidden = model.base_model(input_ids=rows.ids_BL, use_cache=False).last_hidden_state
-                head, vocabulary = model.get_output_embeddings(), model.get_input_embeddings().num_embeddings
-                logp_C, entropy_C = response_logp(
-                    head, hidden[row_C, position_C - 1], target_C, vocabulary=vocabulary, max_rows=head_rows, **options
-                )
-            else:
-                logits_CV = model(input_ids=rows.ids_BL, use_cache=False).logits[row_C, position_C - 1]
-                logp_C, entropy_C = ops.logp_and_entropy(logits_CV, target_C, **options)
-
-        def scatter(value_C: Tensor) -> Tensor:
-            return torch.zeros(mask_BT.shape, dtype=value_C.dtype, device=value_C.device).index_put(
-                (row_C, time_C), value_C
-            )
-
-        return Forward(scatter(logp_C), None if entropy_C is None else scatter(entropy_C))
-
-    @torch.no_grad()
     def score(self, rows: Rows, *, need_entropy: bool = False, use_reference: bool = False) -> Forward:
         """Log-probabilities without gradient, in the micro-batches in which `update` will see the same rows."""
-        model: Any = self.model
-        turned: AbstractContextManager[None] = nullcontext()
-        if use_reference and self.lora is None:
-            model = self.reference
-        elif use_reference:
-            turned = lora.switched_off(model)
 
-        def attempt() -> Forward:
-            whole = self._empty_forward(rows, need_entropy)
-            for index in self._passes(rows, is_learning=False):
-                _put(whole, index, self.forward(rows.select(index), need_entropy=need_entropy, model=model))
-            return whole
-
-        with turned:
-            return self._attempt(attempt)
-
-    def check_head(self, prompts: Sequence[Prompt]) -> float:
-        """Compares the head in chunks with the model's own logits on real tokens; returns the largest difference.
-
-        The pass is the one that learning makes, gradient and all, so it also shows dropout that stayed on.
-
-        Raises:
-            DivergedError: they differ by more than `HEAD_TOLERANCE` nats, or a log-probability is above 0.
-        """
-        texts = [prompt.token_ids[: CHECKED_TOKENS + 1] for prompt in prompts if len(prompt.token_ids) > 1]
-        if not texts:
-            return 0.0
-        texts = texts[:CHECKED_PROMPTS]
-        rows = collate(
-            [replace(prompts[0], token_ids=ids[:1]) for ids in texts],
-            [[Rollout(ids[1:], "", "length")] for ids in texts],
-            torch.zeros(len(texts)),
-            max_new_tokens=CHECKED_TOKENS,
-            device=self.device,
-        )
-        mask_BT = rows.batch.mask_BT
-        fast = self.forward(rows, need_entropy=True, head_rows=max(1, int(mask_BT.sum()) // 3))
-        with torch.no_grad(), self.computing():
-            logits = self.model(input_ids=rows.ids_BL, use_cache=False).logits
-            plain = ops.logp_and_entropy(
-                logits[:, :-1][mask_BT],
-                rows.ids_BL[:, 1:][mask_BT],
-                temperature=self.temperature,
-                entropy_grad=False,
-                need_entropy=True,
-            )
-        assert fast.entropy_BT is not None
-        assert plain[1] is not None
-        differences = (fast.logp_BT[mask_BT] - plain[0], fast.entropy_BT[mask_BT] - plain[1])
-        largest = max(float(difference.detach().abs().max()) for difference in differences)
-        allowed = HEAD_TOLERANCE[self.dtype]
-        if not largest <= allowed:
-            raise DivergedError(
-                f"log-probabilities and entropies of the first prompts differ by {largest:.3g} nats a token between "
-                f"the fast path and the model's own logits (allowed in {self.dtype}: {allowed:g}): training would "
-                "follow a wrong gradient; try -s dtype=float32, and report the model type "
-                f"{self.model.config.model_type!r}"
-            )
-        _refuse_positive(float(fast.logp_BT.detach()[mask_BT].max()))
-        return largest
-
-    # --- learning ---------------------------------------------------------------------------------------------------
-
+    @abstractmethod
     def update(self, rows: Rows, objective: Objective, *, use_own_logp: bool, need_entropy: bool) -> Update:
         """One optimiser step on all of ``rows``, micro-batch by micro-batch.
 
@@ -264,69 +86,48 @@ class Policy(ABC):
             DivergedError: a log-probability is above 0.
             MissingError: memory ran out in a pass over a single row.
         """
-        weight_sums = self._weight_sums(rows, objective)
 
-        def attempt() -> tuple[Forward, Tensor, dict[str, Metric]]:
-            self._zero_gradients()
-            whole = self._empty_forward(rows, need_entropy)
-            metrics: dict[str, Metric] = {}
-            loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
-            for index in self._passes(rows, is_learning=True):
-                part = rows.select(index)
-                result = self.forward(
-                    part,
-                    need_entropy=need_entropy or self.needs_entropy_grad,
-                    entropy_grad=self.needs_entropy_grad,
-                )
-                _put(whole, index, result)
-                if use_own_logp:
-                    part = part.with_batch(old_logp_BT=result.logp_BT.detach())
-                loss = objective(result.logp_BT, part.batch, result.entropy_BT)
-                total = ops.total_loss(loss.terms, weight_sums)
-                self._backward(total)
-                loss_sum += total.detach().double()
-                metrics = merge(metrics, loss.metrics)
-                metrics = merge(metrics, _term_metrics(loss))
-            return whole, loss_sum, metrics
+    @abstractmethod
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Every weight under its Hugging Face name, an adapter merged in, for engines that hold a copy.
 
-        whole, loss_sum, metrics = self._attempt(attempt)
-        logp_max = whole.logp_BT.masked_fill(~rows.batch.mask_BT, -torch.inf).max()
-        _refuse_positive(float(logp_max))
-        step = self._step(loss_sum)
-        metrics |= {"loss": Metric("sum", loss_sum), "logp_max": Metric("max", logp_max)}
-        return Update(metrics, step.grad_norm, step.is_finite, step.is_applied, whole)
-
-    def _passes(self, rows: Rows, *, is_learning: bool) -> Iterator[Tensor]:
-        """Row indices of each micro-batch. A subclass adds passes where all ranks must make equally many."""
-        yield from rows.microbatches(self.microbatch.tokens)
-
-    @torch.no_grad()
-    def _weight_sums(self, rows: Rows, objective: Objective) -> dict[str, Tensor]:
-        """Weights never depend on the policy, so any log-probabilities serve to ask for them."""
-        zeros_BT = torch.zeros(rows.batch.mask_BT.shape, dtype=torch.float32, device=self.device)
-        terms = objective(zeros_BT, rows.with_batch(old_logp_BT=zeros_BT).batch, zeros_BT).terms
-        return self.world.sums({term.name: term.weight.sum() for term in terms})
-
-    def _empty_forward(self, rows: Rows, need_entropy: bool) -> Forward:
-        logp_BT = torch.zeros(rows.batch.mask_BT.shape, dtype=torch.float32, device=self.device)
-        return Forward(logp_BT, torch.zeros_like(logp_BT) if need_entropy else None)
-
-    @contextmanager
-    def _recomputing(self) -> Iterator[None]:
-        """With gradient checkpointing on: inside, the layers keep their inputs only.
-
-        They look at their own `training`; that of what is inside them stays False, and so dropout off.
+        All ranks must call it and take every weight: where the weights are sharded, each is gathered as it is taken.
         """
-        layers = self._checkpointed if torch.is_grad_enabled() else []
-        for layer in layers:
-            layer.training = True
-        try:
-            yield
-        finally:
-            for layer in layers:
-                layer.training = False
 
-    # --- memory -----------------------------------------------------------------------------------------------------
+    @abstractmethod
+    def save_model(self, folder: Path, tokenizer: Any) -> None:
+        """A plain Hugging Face folder, or that of an adapter; called by all ranks, written by the first."""
+
+    @abstractmethod
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """``(tensors, JSON values)`` beside the weights: what a resume needs of optimiser and schedule."""
+
+    @abstractmethod
+    def load_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
+        """Go on from what `state` returned."""
+
+    def snapshot(self) -> list[Tensor]:
+        """A copy of the trained weights, for `inner_updates: auto`.
+
+        Raises:
+            UsageError: this policy keeps no second set of weights.
+        """
+        raise UsageError(
+            f"{type(self).__name__} keeps no second set of weights, which inner_updates: auto needs; set inner_updates "
+            "to a number, or use policy.kind local"
+        )
+
+    def scale_move(self, before: Sequence[Tensor], factor: float) -> None:
+        """weights <- before + factor (weights - before), ``before`` a `snapshot`; factor 0 gives exactly ``before``."""
+        self.snapshot()
+
+    def check_head(self, prompts: Sequence[Prompt]) -> float:
+        """Compares log-probabilities of ``prompts`` with the model's own logits; the largest difference in nats."""
+        return 0.0
+
+    def microbatches(self, rows: Rows) -> Iterator[Tensor]:
+        """Row indices of each micro-batch of ``rows``."""
+        yield torch.arange(len(rows), device=self.device)
 
     def peak_memory_bytes(self) -> int:
         """Most memory held so far: on the device, or by this process where the device is the CPU."""
@@ -335,44 +136,29 @@ class Policy(ABC):
         # Bytes on macOS, kilobytes elsewhere.
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
-    def _attempt(self, work: Callable[[], T]) -> T:
-        """``work()``, which is done again with smaller micro-batches if memory runs out."""
-        return self.microbatch.attempt(work, self.device)
+    # --- for the `update` of a subclass -----------------------------------------------------------------------------
 
-    # --- saving -----------------------------------------------------------------------------------------------------
+    @torch.no_grad()
+    def weight_sums(self, rows: Rows, objective: Objective) -> dict[str, Tensor]:
+        """The weight of each loss term, summed over ``rows`` of all ranks.
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """``(tensors, JSON values)`` beside the weights. All ranks must call it; their micro-batches may differ."""
-        tensors, optimizer = self.optimizer_state()
-        sizes = self.world.gather_objects(self.microbatch.state(), "the sizes of micro-batches")
-        return tensors, {"optimizer": optimizer, "microbatch_tokens": sizes}
-
-    def load_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
-        """Go on from what `state` returned; with another number of ranks, micro-batches are as configured."""
-        self.load_optimizer_state(tensors, plain["optimizer"])
-        sizes = plain["microbatch_tokens"]
-        if len(sizes) == self.world.size:
-            self.microbatch.load_state(sizes[self.world.rank])
+        Weights never depend on the policy, so any log-probabilities serve to ask for them.
+        """
+        zeros_BT = torch.zeros(rows.batch.mask_BT.shape, dtype=torch.float32, device=self.device)
+        terms = objective(zeros_BT, rows.with_batch(old_logp_BT=zeros_BT).batch, zeros_BT).terms
+        return self.world.sums({term.name: term.weight.sum() for term in terms})
 
 
-def _put(whole: Forward, index: Tensor, part: Forward) -> None:
-    width = part.logp_BT.shape[1]
-    whole.logp_BT[index, :width] = part.logp_BT.detach().float()
-    if whole.entropy_BT is not None and part.entropy_BT is not None:
-        whole.entropy_BT[index, :width] = part.entropy_BT.detach().float()
+def total_loss(
+    objective: Objective, forward: Forward, batch: Batch, weight_sums: Mapping[str, Tensor]
+) -> tuple[Tensor, dict[str, Metric]]:
+    """The loss of one micro-batch, each term divided by its ``weight_sums``, and its metrics.
 
-
-def _refuse_positive(logp_max: float) -> None:
-    if logp_max > HEAD_TOLERANCE["float32"]:
-        raise DivergedError(
-            f"a token has the log-probability {logp_max:.3g}, above 0: the model's head or a kernel on this device "
-            "computes something else; nothing was updated. Try -s dtype=float32 or -s device=cpu"
-        )
-
-
-def _term_metrics(loss: Loss) -> dict[str, Metric]:
-    """Each term's own average, before its coefficient."""
-    return {f"loss/{term.name}": ops.mean_of(term.value, term.weight) for term in loss.terms}
+    Each term's own average, before its coefficient, is the metric ``loss/NAME``.
+    """
+    loss = objective(forward.logp_BT, batch, forward.entropy_BT)
+    terms = {f"loss/{term.name}": ops.mean_of(term.value, term.weight) for term in loss.terms}
+    return ops.total_loss(loss.terms, weight_sums), merge(dict(loss.metrics), terms)
 
 
 def below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

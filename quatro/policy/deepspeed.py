@@ -22,16 +22,17 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from evals.errors import DataError, MissingError, UsageError, is_out_of_memory
+from evals.errors import DataError, MissingError, is_out_of_memory
 from quatro.config import Config, packages
 from quatro.policy import lora
-from quatro.policy.base import Forward, Policy, Step, below
+from quatro.policy.base import Forward, below
 from quatro.policy.device import free_bytes
 from quatro.policy.facts import cast_weights
 from quatro.policy.footprint import footprint
 from quatro.policy.kinds import DeepSpeed, ModelSize
 from quatro.policy.local import all_weights, save_folder
 from quatro.policy.rows import Rows
+from quatro.policy.torch_policy import Step, TorchPolicy
 from quatro.processes.world import World
 
 T = TypeVar("T")
@@ -56,7 +57,7 @@ def require(device: torch.device) -> None:
     os.environ.setdefault("DEEPSPEED_LOG_LEVEL", "error")
 
 
-class DeepSpeedPolicy(Policy):
+class DeepSpeedPolicy(TorchPolicy):
     """``reference`` is the frozen model of the KL term, held whole by every rank.
 
     Under ZeRO-3, if an engine draws from it (``is_sampled``), every rank also holds ``sampling_model``, a whole copy in
@@ -112,7 +113,7 @@ class DeepSpeedPolicy(Policy):
         model: Any = None,
         head_rows: int | None = None,
     ) -> Forward:
-        """As `Policy.forward`; DeepSpeed sees the policy's own model as one module, from ids to log-probabilities."""
+        """As `TorchPolicy.forward`; DeepSpeed sees the trained model as one module, from ids to log-probabilities."""
         options: dict[str, Any] = {"need_entropy": need_entropy, "entropy_grad": entropy_grad, "head_rows": head_rows}
         if model is not None and model is not self.model:
             return super().forward(rows, model=model, **options)
@@ -212,10 +213,6 @@ class DeepSpeedPolicy(Policy):
         with self._whole(list(self.model.parameters()) if self.lora is None else self.trained):
             if self.world.is_first:
                 save_folder(self.model, folder, tokenizer, adapter_of=self.base_model if self.lora else None)
-
-    def snapshot(self) -> list[Tensor]:
-        """Raises UsageError: the configuration refuses what would need one."""
-        raise UsageError("policy.kind deepspeed keeps no second set of weights; use policy.kind local")
 
     @property
     def _masters(self) -> list[Tensor]:

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import copy
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import getattr_static
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from evals.errors import UsageError
+from evals.files.own_code import file_of, import_own
 from quatro.config import packages
 from quatro.config.model import Config
+from quatro.policy import embedded
 from quatro.policy.footprint import FLOAT32_BYTES, number_bytes
+from quatro.policy.loading import load_model
+from quatro.registry import ENGINES, POLICIES
 
 if TYPE_CHECKING:
     import torch
 
     from quatro.policy.base import Policy
+    from quatro.policy.torch_policy import TorchPolicy
     from quatro.processes.world import World
 
 
@@ -33,13 +42,15 @@ class ModelSize:
 
 
 class PolicyKind(Protocol):
-    """An entry of `POLICIES`. Its module imports no torch at the top.
+    """An entry of `POLICIES`, or a user's own: how a policy is checked and made. Ours import no torch at the top.
 
     ``is_sharded``: the ranks hold parts of weights or optimiser, and no second set of weights beside them.
+    ``loads_model``: this process reads the weights of `model`; otherwise tokenizer and config.json are enough there.
     """
 
     is_sharded: ClassVar[bool] = False
-    masters: ClassVar[str] = "{weights} kept in float32"  # for a dry run
+    loads_model: ClassVar[bool] = False
+    masters: ClassVar[str] = "weights kept by the policy itself"  # for a dry run
 
     @staticmethod
     def check() -> None:
@@ -49,23 +60,53 @@ class PolicyKind(Protocol):
     def check_device(device: torch.device) -> None:
         """Raises MissingError where the policy cannot compute on ``device``."""
 
-    @staticmethod
-    def open(model: Any, config: Config, world: World, *, load: Callable[[], None], is_sampled: bool) -> Policy:
-        """The policy of ``model``. ``load`` brings in a checkpoint's weights, once the reference is made.
+    @classmethod
+    def open(cls, config: Config, world: World, *, device: torch.device, weights: Path | None) -> Policy:
+        """The policy of ``config``, whose loop computes on ``device``.
 
-        ``is_sampled``: an engine draws from the policy's `sampling_model`.
+        ``weights`` is the model folder of a checkpoint, written by `Policy.save_model`: they replace those of `model`,
+        but not those of the reference.
         """
 
     @staticmethod
     def memory(config: Config, size: ModelSize) -> dict[str, int]:
         """Bytes on each rank of everything as large as the model."""
+        return dict.fromkeys(("weights", "gradients", "optimizer", "reference", "casts", "snapshots"), 0)
 
 
-class Local(PolicyKind):
+class TorchKind(PolicyKind):
+    """A policy whose model is in this process."""
+
+    loads_model = True
+    masters = "{weights} kept in float32"
+
+    @classmethod
+    def open(cls, config: Config, world: World, *, device: torch.device, weights: Path | None) -> TorchPolicy:
+        import torch
+
+        # Trained weights stay in float32: an update of 1e-6 is lost in bfloat16's 8 bits. `dtype` is the format of the
+        # computation; frozen weights under an adapter are cast to it before they come to the device.
+        place = "cpu" if config.policy.lora is not None else device
+        model = load_model(embedded.resolve_model(config.model), torch.float32, place)
+        policy = make_policy(config, model, world, weights, device=device)
+        if config.kl.reference is not None:
+            _take_weights(policy.reference, embedded.resolve_model(config.kl.reference))
+        return policy
+
+    @staticmethod
+    @abstractmethod
+    def hold(model: Any, config: Config, world: World, *, load: Callable[[], None], is_sampled: bool) -> TorchPolicy:
+        """The policy of ``model``. ``load`` brings in a checkpoint's weights, once the reference is made.
+
+        ``is_sampled``: an engine draws from the policy's `sampling_model`.
+        """
+
+
+class Local(TorchKind):
     """`policy.kind: local`: the whole model on each device."""
 
     @staticmethod
-    def open(model: Any, config: Config, world: World, *, load: Callable[[], None], is_sampled: bool) -> Policy:
+    def hold(model: Any, config: Config, world: World, *, load: Callable[[], None], is_sampled: bool) -> TorchPolicy:
         from quatro.policy.local import LocalPolicy
 
         policy = LocalPolicy(model, config, world=world)
@@ -87,7 +128,7 @@ class Local(PolicyKind):
         }
 
 
-class DeepSpeed(PolicyKind):
+class DeepSpeed(TorchKind):
     """`policy.kind: deepspeed`: optimiser, gradients or weights in shards on several ranks (ZeRO)."""
 
     is_sharded = True
@@ -104,7 +145,7 @@ class DeepSpeed(PolicyKind):
         require(device)
 
     @staticmethod
-    def open(model: Any, config: Config, world: World, *, load: Callable[[], None], is_sampled: bool) -> Policy:
+    def hold(model: Any, config: Config, world: World, *, load: Callable[[], None], is_sampled: bool) -> TorchPolicy:
         from quatro.policy.deepspeed import DeepSpeedPolicy, require
 
         require(model.device)
@@ -131,3 +172,68 @@ class DeepSpeed(PolicyKind):
 def _has_copy(config: Config) -> bool:
     """Whether the reference is a second model: with an adapter it is the first one without it."""
     return config.kl.beta > 0 and config.policy.lora is None
+
+
+def own_policy(spec: str) -> type[PolicyKind]:
+    """The class that ``spec`` names, `module:Class`.
+
+    Raises:
+        UsageError: it cannot be imported, or is no policy; names the file to look at.
+    """
+    kind: Any = import_own(spec, "policy")
+    if PolicyKind not in getattr(kind, "__mro__", ()) or getattr_static(kind, "open") is vars(PolicyKind)["open"]:
+        raise UsageError(
+            f"policy.kind {spec!r} is {kind!r:.80}; expected a class with `open` that is derived from "
+            f"quatro.policy.kinds.PolicyKind. Look at {file_of(spec)}"
+        )
+    return kind  # type: ignore[no-any-return]
+
+
+def make_policy(
+    config: Config, model: Any, world: World, weights: Path | None, *, device: torch.device | None = None
+) -> TorchPolicy:
+    """The policy of ``config.policy.kind`` that holds ``model``, on ``device`` (default: where ``model`` is).
+
+    If ``weights`` are given, they replace those of ``model`` once the reference is made.
+    """
+    import torch
+
+    from quatro.policy import lora
+
+    kind: type[TorchKind] = POLICIES[config.policy.kind]
+    adapter = config.policy.lora
+    if adapter is not None:
+        # A policy in shards brings all weights to the format of the computation by itself.
+        is_cast = not kind.is_sharded and config.dtype == "bfloat16"
+        lora.attach(model, adapter, seed=config.seed, frozen_dtype=torch.bfloat16 if is_cast else None)
+    model = model if device is None else model.to(device)
+
+    def load() -> None:
+        if weights is None:
+            return
+        if adapter is not None:
+            lora.load(model, weights)
+        else:
+            model.load_state_dict(load_model(str(weights), torch.float32, model.device).state_dict())
+
+    is_sampled = ENGINES[config.rollout.engine].shares_weights
+    return kind.hold(model, config, world, load=load, is_sampled=is_sampled)
+
+
+def _take_weights(reference: Any, name: str) -> None:
+    """Put the weights of the model ``name`` in place of those that ``reference`` copied from the trained model.
+
+    Raises:
+        UsageError: it is of another architecture.
+    """
+    import torch
+
+    wanted, found = reference.state_dict(), load_model(name, torch.float32, "cpu").state_dict()
+    shapes, others = ({key: tuple(value.shape) for key, value in one.items()} for one in (wanted, found))
+    if differing := sorted(key for key in shapes.keys() | others.keys() if shapes.get(key) != others.get(key)):
+        key = differing[0]
+        raise UsageError(
+            f"kl.reference: {name} is of another architecture than the model: {key} is {others.get(key, 'absent')}, "
+            f"expected {shapes.get(key, 'no such weight')}"
+        )
+    reference.load_state_dict(found)

@@ -95,7 +95,7 @@ def load_shape(name: str) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM
 
     config = load_model_config(name)
-    base = place_of(name, WEIGHT_FILES, what="weights")
+    base = place_of(name, ("config.json",), what="model")
     with torch.device("meta"):
         shape: PreTrainedModel = _load(
             base, "model", lambda: AutoModelForCausalLM.from_config(config, trust_remote_code=False)

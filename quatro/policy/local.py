@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,12 @@ from evals.files.whole import naming
 from quatro.config import Config
 from quatro.config.blocks import LoraConfig
 from quatro.policy import lora
-from quatro.policy.base import Forward, Objective, Policy, Step, Update
 from quatro.policy.facts import cast_products
+from quatro.policy.torch_policy import Step, TorchPolicy
 from quatro.processes.world import World
 
-__all__ = ["Forward", "LocalPolicy", "Objective", "Update"]
 
-
-class LocalPolicy(Policy):
+class LocalPolicy(TorchPolicy):
     """Trained weights and AdamW in float32 on one device; several ranks hold a copy each and add up their gradients.
 
     ``reference`` is float32, but for the weights of its matrix products, which have the format of the computation.
@@ -45,7 +43,6 @@ class LocalPolicy(Policy):
 
     @property
     def lr(self) -> float:
-        """Learning rate of the next optimiser step."""
         return float(self.schedule.get_last_lr()[0])
 
     # --- one optimiser step -----------------------------------------------------------------------------------------
@@ -91,8 +88,12 @@ class LocalPolicy(Policy):
 
     @torch.no_grad()
     def snapshot(self) -> list[Tensor]:
-        """A copy of the weights that are trained, as they are."""
         return [parameter.detach().clone() for parameter in self.trained]
+
+    @torch.no_grad()
+    def scale_move(self, before: Sequence[Tensor], factor: float) -> None:
+        for start, weight in zip(before, self.trained, strict=True):
+            weight.copy_(torch.lerp(start, weight, factor) if factor else start)
 
     def save_model(self, folder: Path, tokenizer: Any) -> None:
         if self.world.is_first:

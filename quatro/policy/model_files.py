@@ -29,10 +29,11 @@ _TEXTS = (".json", ".jinja", ".txt", ".model")
 _FOLDERS = ("", "additional_chat_templates")
 
 
-def require_model(name: str) -> None:
+def require_model(name: str, *, weights: bool = True) -> None:
     """Check that what `load_tokenizer`, `load_model_config` and `load_model` need is here or can be fetched.
 
-    It loads nothing, not even torch. An embedded model is made when it is first loaded.
+    Without ``weights``, what `load_model` needs besides may be absent. It loads nothing, not even torch. An embedded
+    model is made when it is first loaded.
 
     Raises:
         What those functions raise, as far as names, folders and the Hub's cache tell.
@@ -43,6 +44,8 @@ def require_model(name: str) -> None:
     place_of(name, ("config.json",), what="model")
     if changed_by(name) is not None:
         require_peft(name)
+    if not weights:
+        return
     place = Path(place_of(name, WEIGHT_FILES, what="weights"))
     if place.is_dir():
         refuse_incomplete(place)

@@ -11,7 +11,7 @@ from evals.errors import UsageError
 from evals.files.own_code import file_of, import_own
 from evals.samples.reading import read_samples
 from quatro.config import packages
-from quatro.policy.facts import context_limit, stop_ids
+from quatro.policy.facts import stop_ids
 from quatro.policy.loading import load_model, load_shape
 from quatro.rollout.engine import Engine, EngineKind, Recipe
 from quatro.rollout.stops import check_temperature
@@ -39,6 +39,14 @@ class Transformers(EngineKind):
             model = load_model(recipe.weights, getattr(torch, recipe.dtype), recipe.device)
             ids = stop_ids(tokenizer, model)
             return TransformersEngine(model, tokenizer, eos_ids=ids, collect_entropy=False, **limits)
+        from quatro.policy.torch_policy import TorchPolicy
+
+        if not isinstance(policy, TorchPolicy):
+            raise UsageError(
+                "rollout.engine: found transformers, which draws from tensors of this process, and the policy "
+                f"{type(policy).__name__} has none here; expected vllm, which is sent the weights, or an engine of "
+                "your own (module:Class)"
+            )
         sampled = policy.sampling_model
         engine = TransformersEngine if sampled is policy.model else CopyEngine
         ids = stop_ids(tokenizer, policy.model)
@@ -70,19 +78,19 @@ class Vllm(EngineKind):
         """Loaded from `recipe.weights`: the first `sync` brings the policy's own."""
         from quatro.rollout.vllm import Following, VllmEngine
 
-        model, follows = policy.model if policy is not None else load_shape(recipe.weights), Following(logp_every=0)
+        model, follows = getattr(policy, "model", None) or load_shape(recipe.weights), Following(logp_every=0)
         if policy is not None:
-            recipe, follows = _that_follows(recipe, tokenizer, policy)
+            recipe, follows = _that_follows(recipe, tokenizer, policy, model)
         return VllmEngine(recipe, tokenizer, shape=model.config, eos_ids=stop_ids(tokenizer, model), follows=follows)
 
 
-def _that_follows(recipe: Recipe, tokenizer: Any, policy: Policy) -> tuple[Recipe, Following]:
+def _that_follows(recipe: Recipe, tokenizer: Any, policy: Policy, model: Any) -> tuple[Recipe, Following]:
     """What a `VllmEngine` needs to take over the weights of ``policy``, with room for the probe of them."""
     from quatro.rollout.probe import PROMPT_TOKENS, RESPONSE_TOKENS, make_probe, policy_score, probe_vocabulary
     from quatro.rollout.vllm import Following
 
-    context, longest = context_limit(policy.model), max(recipe.max_tokens, PROMPT_TOKENS + RESPONSE_TOKENS)
-    num_embeddings = policy.model.get_input_embeddings().num_embeddings
+    context, longest = policy.context, max(recipe.max_tokens, PROMPT_TOKENS + RESPONSE_TOKENS)
+    num_embeddings = model.get_input_embeddings().num_embeddings
     probe = make_probe(
         policy_score(policy),
         vocabulary=probe_vocabulary(tokenizer, num_embeddings),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import sys
 import textwrap
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from tests.kit import quatro, read_rows, settings
 
@@ -48,12 +50,17 @@ def commands(path: Path) -> list[str]:
     return re.findall(r"^(?:# )?    (quatro .+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
 
 
-CASES = [(path.parent if path.suffix == ".toml" else ROOT, line) for path in EXAMPLES for line in commands(path)]
+CASES = [
+    (path.parent if path.suffix == ".toml" else ROOT, line)
+    for path in EXAMPLES
+    for line in commands(path)
+    if path.stem != "own_policy"  # it has a test of its own, for it starts a process with torch
+]
 
 
 def test_every_example_begins_with_the_commands_that_run_it():
     assert {path.stem for path in EXAMPLES} == {
-        *("own_engine", "own_grader", "own_method", "own_reward", "own_similarity", "quatro-benchmarks")
+        *("own_engine", "own_grader", "own_method", "own_policy", "own_reward", "own_similarity", "quatro-benchmarks")
     }
     assert all(commands(path) for path in EXAMPLES)
     assert all(any(key in line for key in SAYS) for _, line in CASES)
@@ -76,6 +83,30 @@ def test_the_commands_of_an_example_run_as_they_stand(
     printed = metrics.read_text(encoding="utf-8") if metrics.exists() else done.stdout + done.stderr
     (says,) = (text for key, text in SAYS.items() if key in line)
     assert says in printed
+
+
+def test_a_policy_in_another_process_learns_what_a_local_one_learns(tiny_folder, tmp_path, monkeypatch):
+    """There is no model in this process: its folder has no weights."""
+    bare = tmp_path / "bare"
+    shutil.copytree(tiny_folder, bare, ignore=shutil.ignore_patterns("*.safetensors"))
+    monkeypatch.chdir(ROOT)
+    (tmp_path / "digits.py").write_text("def share(completion):\n    return sum(map(str.isdigit, completion)) / 10\n")
+    monkeypatch.setattr("sys.path", [str(ROOT), str(tmp_path), *sys.path])
+    monkeypatch.setenv("REMOTE_MODEL", str(tiny_folder))
+    [line] = commands(ROOT / "examples/own_policy.py")
+    _, *remote = shlex.split(line)
+    small = settings("steps=2", "prompts_per_step=4", "minibatch_prompts=2", "reward=digits:share")
+    found = {}
+    for name, words, model in (("remote", remote, bare), ("local", ["train", "quickstart"], tiny_folder)):
+        quatro(*words, *small, "-s", f"model={model}", "-o", tmp_path / name)
+        rollouts = [file.read_bytes() for file in sorted((tmp_path / name / "rollouts").iterdir())]
+        found[name] = load_file(tmp_path / name / "checkpoints/step-000002/model/model.safetensors"), rollouts
+    assert found["remote"][1] == found["local"][1]
+    weights, others = found["remote"][0], found["local"][0]
+    assert weights.keys() == others.keys()
+    assert max(float((weights[key] - others[key]).abs().max()) for key in weights) < 1e-5
+    moved = load_file(tiny_folder / "model.safetensors")
+    assert max(float((weights[key] - moved[key]).abs().max()) for key in weights) > 1e-4
 
 
 @pytest.fixture

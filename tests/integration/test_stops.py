@@ -16,7 +16,8 @@ import torch
 from safetensors.torch import load_file
 
 from quatro.config import load_config
-from quatro.policy.local import Forward, LocalPolicy, Update
+from quatro.policy.base import Forward, Update
+from quatro.policy.local import LocalPolicy
 from quatro.processes.stop import StopRequest
 from quatro.rollout.transformers import TransformersEngine
 from quatro.runs.checkpoint import complete_checkpoints

@@ -20,7 +20,8 @@ from evals.errors import DataError, DivergedError
 from quatro.config import load_config
 from quatro.loop.old_logp import old_logp
 from quatro.loop.position import Parts
-from quatro.policy.local import LocalPolicy, Update
+from quatro.policy.base import Update
+from quatro.policy.local import LocalPolicy
 from quatro.processes.stop import StopRequest
 from quatro.rewards.base import VerifiedReward
 from quatro.rollout.transformers import TransformersEngine

@@ -319,7 +319,7 @@ from quatro.policy.rows import collate
 from quatro.config import load_config
 from quatro.launch.memory import Estimate
 from quatro.loop.objective import make_objective
-from quatro.launch.assemble import make_policy
+from quatro.policy.kinds import make_policy
 from quatro.types import Prompt, Rollout
 from quatro.processes.world import World
 

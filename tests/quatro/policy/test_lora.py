@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from quatro.config.blocks import LoraConfig
-from quatro.launch.assemble import make_policy
 from quatro.loop.objective import make_objective
 from quatro.policy import lora
+from quatro.policy.kinds import make_policy
 from quatro.policy.loading import load_model
 from quatro.processes.world import World
 

@@ -13,7 +13,7 @@ import torch
 
 from evals.errors import DivergedError, MissingError, UsageError
 from quatro.loop.objective import make_objective
-from quatro.policy import base, head
+from quatro.policy import base, head, torch_policy
 from quatro.policy.device import free_bytes
 from quatro.policy.footprint import footprint
 from quatro.policy.loading import load_model
@@ -229,13 +229,13 @@ def test_the_start_up_check_measures_rounding_only(tiny_config):
 def test_the_start_up_check_refuses_a_head_that_is_off(tiny_config, monkeypatch):
     """Off by 0.01 nats: nothing that a loss curve would show."""
     policy = build(tiny_config())
-    plain = base.response_logp
+    plain = torch_policy.response_logp
 
     def off(*args: Any, **options: Any) -> Any:
         logp_C, entropy_C = plain(*args, **options)
         return logp_C - 0.01, entropy_C
 
-    monkeypatch.setattr(base, "response_logp", off)
+    monkeypatch.setattr(torch_policy, "response_logp", off)
     with pytest.raises(DivergedError, match=r"differ by 0\.01 nats"):
         policy.check_head(prompts())
 
@@ -248,7 +248,7 @@ def test_a_log_probability_above_0_stops_before_the_step(tiny_config, ragged_row
     def too_large(head: Any, hidden_CD: torch.Tensor, target_C: torch.Tensor, **options: Any) -> Any:
         return hidden_CD.sum(-1) * 0 + 123.0, None
 
-    monkeypatch.setattr(base, "response_logp", too_large)
+    monkeypatch.setattr(torch_policy, "response_logp", too_large)
     with pytest.raises(DivergedError, match="log-probability 123"):
         policy.update(ragged_rows, make_objective(config), use_own_logp=False, need_entropy=False)
     assert torch.equal(weights(policy), before)

@@ -1,0 +1,297 @@
+"""A policy whose model is in this process: log-probabilities of responses, and the gradient of one optimiser step.
+
+A subclass (`local.py`, `deepspeed.py`) holds weights and optimiser. It says how gradients are zeroed, how a loss is
+passed back and how a step is taken.
+"""
+
+# Axes: B rows (rollouts), T response tokens, C response tokens of all rows, V vocabulary.
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from evals.errors import DivergedError
+from quatro import ops
+from quatro.config import Config
+from quatro.policy import lora
+from quatro.policy.base import Forward, Objective, Policy, Update, total_loss
+from quatro.policy.facts import context_limit, enable_checkpointing, has_plain_head
+from quatro.policy.head import response_logp
+from quatro.policy.microbatch import MicrobatchSize
+from quatro.policy.rows import Rows, collate
+from quatro.processes.world import World, merge
+from quatro.types import Metric, Prompt, Rollout
+
+T = TypeVar("T")
+
+# Nats a token. In bfloat16 the shape of a matrix product alone moves a log-probability by 0.05 (sd; trl#6789).
+HEAD_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5}
+CHECKED_PROMPTS, CHECKED_TOKENS = 2, 64
+
+
+class Step(NamedTuple):
+    """``grad_norm`` before clipping."""
+
+    grad_norm: float
+    is_finite: bool
+    is_applied: bool
+
+
+class TorchPolicy(Policy):
+    """``model`` is any Hugging Face causal language model, ``reference`` a frozen copy of it where beta > 0.
+
+    With an adapter (`lora.py`) no copy is made: the reference is the model with its adapter switched off.
+    ``sampling_model`` is what an engine without weights of its own draws from.
+    """
+
+    reference: Any = None
+
+    def __init__(self, model: Any, config: Config, *, world: World | None = None) -> None:
+        # No dropout: the same weights must give the same log-probabilities.
+        self.model = self.sampling_model = model.eval()
+        self.trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.lora, self.base_model = config.policy.lora, config.model
+        self.has_reference = config.kl.beta > 0
+        self.world = world or World()
+        self.device = next(model.parameters()).device
+        self.dtype = config.dtype
+        self.context = context_limit(model)
+        with self.computing():
+            self._has_plain_head = has_plain_head(self.model)
+        self.temperature = config.rollout.temperature
+        self.microbatch = MicrobatchSize(config.sizes.microbatch_tokens)
+        self.max_grad_norm = config.optimizer.max_grad_norm
+        self.needs_entropy_grad = config.entropy_coefficient > 0
+        self._checkpointed = enable_checkpointing(model) if config.policy.gradient_checkpointing else []
+
+    # --- what a subclass says ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _zero_gradients(self) -> None:
+        """No gradient is left, whatever an interrupted pass has added up."""
+
+    @abstractmethod
+    def _backward(self, loss: Tensor) -> None:
+        """Adds the gradient of one micro-batch."""
+
+    @abstractmethod
+    def _step(self, loss_sum: Tensor) -> Step:
+        """Takes the step if loss and gradient are finite and the gradient is not 0; leaves no gradient behind."""
+
+    @abstractmethod
+    def optimizer_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """``(tensors, plain values)`` of optimiser and schedule, as this rank holds them."""
+
+    @abstractmethod
+    def load_optimizer_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
+        """Go on from what `optimizer_state` returned."""
+
+    # --- log-probabilities ------------------------------------------------------------------------------------------
+
+    def computing(self) -> AbstractContextManager[Any]:
+        """The context in which this policy computes: autocast to bfloat16 where the configuration asks for it."""
+        return nullcontext() if self.dtype == "float32" else torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+    def forward(
+        self,
+        rows: Rows,
+        *,
+        need_entropy: bool,
+        entropy_grad: bool = False,
+        model: Any = None,
+        head_rows: int | None = None,
+    ) -> Forward:
+        """One forward pass over ``rows``, gradient and all; only response positions reach the vocabulary.
+
+        ``head_rows`` at a time; the default suits the device.
+        """
+        model = self.model if model is None else model
+        self.microbatch.under_way = (rows.ids_BL.shape[0], rows.ids_BL.shape[1])
+        mask_BT = rows.batch.mask_BT
+        row_C, time_C = torch.nonzero(mask_BT, as_tuple=True)
+        position_C = rows.prompt_length_B[row_C] + time_C
+        target_C = rows.ids_BL[row_C, position_C]
+        options: dict[str, Any] = {
+            "temperature": self.temperature,
+            "entropy_grad": entropy_grad,
+            "need_entropy": need_entropy,
+        }
+        with self.computing(), self._recomputing():
+            if self._has_plain_head:
+                hidden = model.base_model(input_ids=rows.ids_BL, use_cache=False).last_hidden_state
+                head, vocabulary = model.get_output_embeddings(), model.get_input_embeddings().num_embeddings
+                logp_C, entropy_C = response_logp(
+                    head, hidden[row_C, position_C - 1], target_C, vocabulary=vocabulary, max_rows=head_rows, **options
+                )
+            else:
+                logits_CV = model(input_ids=rows.ids_BL, use_cache=False).logits[row_C, position_C - 1]
+                logp_C, entropy_C = ops.logp_and_entropy(logits_CV, target_C, **options)
+
+        def scatter(value_C: Tensor) -> Tensor:
+            return torch.zeros(mask_BT.shape, dtype=value_C.dtype, device=value_C.device).index_put(
+                (row_C, time_C), value_C
+            )
+
+        return Forward(scatter(logp_C), None if entropy_C is None else scatter(entropy_C))
+
+    @torch.no_grad()
+    def score(self, rows: Rows, *, need_entropy: bool = False, use_reference: bool = False) -> Forward:
+        model: Any = self.model
+        turned: AbstractContextManager[None] = nullcontext()
+        if use_reference and self.lora is None:
+            model = self.reference
+        elif use_reference:
+            turned = lora.switched_off(model)
+
+        def attempt() -> Forward:
+            whole = self._empty_forward(rows, need_entropy)
+            for index in self._passes(rows, is_learning=False):
+                _put(whole, index, self.forward(rows.select(index), need_entropy=need_entropy, model=model))
+            return whole
+
+        with turned:
+            return self._attempt(attempt)
+
+    def check_head(self, prompts: Sequence[Prompt]) -> float:
+        """Compares the head in chunks with the model's own logits on real tokens; returns the largest difference.
+
+        The pass is the one that learning makes, gradient and all, so it also shows dropout that stayed on.
+
+        Raises:
+            DivergedError: they differ by more than `HEAD_TOLERANCE` nats, or a log-probability is above 0.
+        """
+        texts = [prompt.token_ids[: CHECKED_TOKENS + 1] for prompt in prompts if len(prompt.token_ids) > 1]
+        if not texts:
+            return 0.0
+        texts = texts[:CHECKED_PROMPTS]
+        rows = collate(
+            [replace(prompts[0], token_ids=ids[:1]) for ids in texts],
+            [[Rollout(ids[1:], "", "length")] for ids in texts],
+            torch.zeros(len(texts)),
+            max_new_tokens=CHECKED_TOKENS,
+            device=self.device,
+        )
+        mask_BT = rows.batch.mask_BT
+        fast = self.forward(rows, need_entropy=True, head_rows=max(1, int(mask_BT.sum()) // 3))
+        with torch.no_grad(), self.computing():
+            logits = self.model(input_ids=rows.ids_BL, use_cache=False).logits
+            plain = ops.logp_and_entropy(
+                logits[:, :-1][mask_BT],
+                rows.ids_BL[:, 1:][mask_BT],
+                temperature=self.temperature,
+                entropy_grad=False,
+                need_entropy=True,
+            )
+        assert fast.entropy_BT is not None
+        assert plain[1] is not None
+        differences = (fast.logp_BT[mask_BT] - plain[0], fast.entropy_BT[mask_BT] - plain[1])
+        largest = max(float(difference.detach().abs().max()) for difference in differences)
+        allowed = HEAD_TOLERANCE[self.dtype]
+        if not largest <= allowed:
+            raise DivergedError(
+                f"log-probabilities and entropies of the first prompts differ by {largest:.3g} nats a token between "
+                f"the fast path and the model's own logits (allowed in {self.dtype}: {allowed:g}): training would "
+                "follow a wrong gradient; try -s dtype=float32, and report the model type "
+                f"{self.model.config.model_type!r}"
+            )
+        _refuse_positive(float(fast.logp_BT.detach()[mask_BT].max()))
+        return largest
+
+    # --- learning ---------------------------------------------------------------------------------------------------
+
+    def update(self, rows: Rows, objective: Objective, *, use_own_logp: bool, need_entropy: bool) -> Update:
+        weight_sums = self.weight_sums(rows, objective)
+
+        def attempt() -> tuple[Forward, Tensor, dict[str, Metric]]:
+            self._zero_gradients()
+            whole = self._empty_forward(rows, need_entropy)
+            metrics: dict[str, Metric] = {}
+            loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
+            for index in self._passes(rows, is_learning=True):
+                part = rows.select(index)
+                result = self.forward(
+                    part,
+                    need_entropy=need_entropy or self.needs_entropy_grad,
+                    entropy_grad=self.needs_entropy_grad,
+                )
+                _put(whole, index, result)
+                if use_own_logp:
+                    part = part.with_batch(old_logp_BT=result.logp_BT.detach())
+                total, found = total_loss(objective, result, part.batch, weight_sums)
+                self._backward(total)
+                loss_sum += total.detach().double()
+                metrics = merge(metrics, found)
+            return whole, loss_sum, metrics
+
+        whole, loss_sum, metrics = self._attempt(attempt)
+        logp_max = whole.logp_BT.masked_fill(~rows.batch.mask_BT, -torch.inf).max()
+        _refuse_positive(float(logp_max))
+        step = self._step(loss_sum)
+        metrics |= {"loss": Metric("sum", loss_sum), "logp_max": Metric("max", logp_max)}
+        return Update(metrics, step.grad_norm, step.is_finite, step.is_applied, whole)
+
+    def microbatches(self, rows: Rows) -> Iterator[Tensor]:
+        yield from rows.microbatches(self.microbatch.tokens)
+
+    def _passes(self, rows: Rows, *, is_learning: bool) -> Iterator[Tensor]:
+        """Row indices of each micro-batch. A subclass adds passes where all ranks must make equally many."""
+        yield from self.microbatches(rows)
+
+    def _empty_forward(self, rows: Rows, need_entropy: bool) -> Forward:
+        logp_BT = torch.zeros(rows.batch.mask_BT.shape, dtype=torch.float32, device=self.device)
+        return Forward(logp_BT, torch.zeros_like(logp_BT) if need_entropy else None)
+
+    @contextmanager
+    def _recomputing(self) -> Iterator[None]:
+        """With gradient checkpointing on: inside, the layers keep their inputs only.
+
+        They look at their own `training`; that of what is inside them stays False, and so dropout off.
+        """
+        layers = self._checkpointed if torch.is_grad_enabled() else []
+        for layer in layers:
+            layer.training = True
+        try:
+            yield
+        finally:
+            for layer in layers:
+                layer.training = False
+
+    def _attempt(self, work: Callable[[], T]) -> T:
+        """``work()``, which is done again with smaller micro-batches if memory runs out."""
+        return self.microbatch.attempt(work, self.device)
+
+    # --- saving -----------------------------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """All ranks must call it; their micro-batches may differ."""
+        tensors, optimizer = self.optimizer_state()
+        sizes = self.world.gather_objects(self.microbatch.state(), "the sizes of micro-batches")
+        return tensors, {"optimizer": optimizer, "microbatch_tokens": sizes}
+
+    def load_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
+        """Go on from what `state` returned; with another number of ranks, micro-batches are as configured."""
+        self.load_optimizer_state(tensors, plain["optimizer"])
+        sizes = plain["microbatch_tokens"]
+        if len(sizes) == self.world.size:
+            self.microbatch.load_state(sizes[self.world.rank])
+
+
+def _put(whole: Forward, index: Tensor, part: Forward) -> None:
+    width = part.logp_BT.shape[1]
+    whole.logp_BT[index, :width] = part.logp_BT.detach().float()
+    if whole.entropy_BT is not None and part.entropy_BT is not None:
+        whole.entropy_BT[index, :width] = part.entropy_BT.detach().float()
+
+
+def _refuse_positive(logp_max: float) -> None:
+    if logp_max > HEAD_TOLERANCE["float32"]:
+        raise DivergedError(
+            f"a token has the log-probability {logp_max:.3g}, above 0: the model's head or a kernel on this device "
+            "computes something else; nothing was updated. Try -s dtype=float32 or -s device=cpu"
+        )
