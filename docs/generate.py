@@ -1,5 +1,6 @@
-"""Writes docs/api.md, cli.md and config.md, and tables of metrics.md, similarity.md and files.md, from the program.
+"""Writes the generated pages of docs/, from the program.
 
+They are api.md, cli.md and config.md, tables of metrics.md, similarity.md and files.md, and images/rooms.svg.
 `python docs/generate.py` writes, with `--check` it only compares.
 """
 
@@ -83,6 +84,14 @@ def files_page() -> str:
     return text
 
 
+def rooms_picture() -> str:
+    """docs/images/rooms.svg, of docs/architecture.md."""
+    sys.path.insert(0, str(DOCS))
+    import rooms
+
+    return rooms.picture()
+
+
 def _with_first_table(page: str, rows: list[str]) -> str:
     """The page as it is, with ``rows`` as those of its first table."""
     return _with_table((DOCS / page).read_text(encoding="utf-8"), rows)
@@ -157,6 +166,7 @@ PAGES = {
     "cli.md": cli_page,
     "config.md": config_page,
     "files.md": files_page,
+    "images/rooms.svg": rooms_picture,
     "metrics.md": metrics_page,
     "similarity.md": similarity_page,
 }
