@@ -13,11 +13,10 @@ from fractions import Fraction
 from functools import lru_cache
 
 from evals.grading.parse import Parser
-from evals.grading.sentences import without_sentence
 from evals.grading.tokens import MAX_CHARS, NotAFormula, Token, Tokens, clean
 from evals.grading.tree import Answer, Node, neg, num
 from evals.grading.units import is_unit, unit_name
-from evals.grading.words import number_in_words
+from evals.grading.words import number_in_words, without_sentence
 
 _PHRASES = {
     **dict.fromkeys(["all real numbers", "all reals", "real numbers", "the real numbers"], "\\mathbb{R}"),
@@ -38,6 +37,7 @@ _ANOTHER_LETTER = re.compile(
 )
 _DATE = re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})|(\d{1,2})[-/.](\d{1,2})[-/.](\d{4})", re.ASCII)
 _CAPITALS = re.compile(r"[A-Z]{2,}")
+_BEHIND_INTERVALS = ("", "cup", "cap", "setminus", ",", ";", ")", "}", "\\}")
 _QUOTED = ("**", "__", '"', "`", "''", "'")
 
 
@@ -47,17 +47,17 @@ def read(text: str) -> tuple[Answer, ...]:
     if len(text) > MAX_CHARS:
         return (Answer(Node("words", (squeezed(text[: 2 * MAX_CHARS]),))),)
     plain = _plain(text)
-    if kind := _of_a_kind(plain):
-        return kind
+    if (kind := _of_a_kind(plain)) is not None:
+        return (Answer(kind),)
     if (letter := _LETTER.fullmatch(plain)) and not plain.startswith("\\mathbf"):
         return (Answer(sym_of_letter(next(filter(None, letter.groups())))),)
     if names := _listed_words(plain):
         return (Answer(Node("list", names)),)
-    said = _said(plain)
-    found = _formulas(_PHRASES.get(said, plain))
+    said = " ".join(_unset(plain).casefold().split()).strip(" .")
+    found, _ = _formulas(_PHRASES.get(said, plain))
     if not found and (value := number_in_words(said)) is not None:
         found = [Answer(num(value))]
-    return tuple(found) or (Answer(Node("words", (squeezed(without_sentence(clean(text).strip())).casefold(),))),)
+    return tuple(found) or (_words(without_sentence(clean(text).strip())),)
 
 
 @lru_cache(maxsize=20_000)
@@ -80,11 +80,8 @@ def sym_of_letter(letter: str) -> Node:
 
 def squeezed(text: str) -> str:
     """``text`` without what only sets it; a blank stays between digits."""
-    text = _SET_AS_TEXT.sub(r" \1 ", _unquoted(clean(text).strip())).replace("\\ ", " ").replace("$", " ")
-    text = " ".join(text.split())
-    if text.endswith(".") and not text.endswith(".."):
-        text = text[:-1].rstrip()
-    text = _unquoted(text)
+    text = " ".join(_unset(_unquoted(clean(text).strip())).split())
+    text = _unquoted(text[:-1].rstrip() if text.endswith(".") and not text.endswith("..") else text)
     return "".join(
         sign
         for at, sign in enumerate(text)
@@ -94,13 +91,16 @@ def squeezed(text: str) -> str:
 
 def why_words(text: str) -> str:
     """Why ``text`` is no formula."""
-    try:
-        Parser(_without_french_brackets(_with_sets(_without_rows(Tokens(_plain(text)).found)))).whole()
-    except NotAFormula as reason:
-        return str(reason)
-    except (ValueError, ArithmeticError, IndexError) as error:
-        return type(error).__name__
-    return "its words"
+    return _formulas(_plain(text))[1] or "its words"
+
+
+def _words(text: str) -> Answer:
+    return Answer(Node("words", (squeezed(text).casefold(),)))
+
+
+def _unset(text: str) -> str:
+    """``text`` without what sets words as text, without dollars and backslashes before blanks."""
+    return _SET_AS_TEXT.sub(r" \1 ", text).replace("\\ ", " ").replace("$", " ")
 
 
 def _plain(text: str) -> str:
@@ -135,38 +135,30 @@ def _without_braces(text: str) -> str:
             partner[stack.pop()] = at
     start, end = 0, len(text)
     while partner.get(start) == end - 1 and (text[start] == "{" or partner.get(start + 1) == end - 2):
-        if (
-            text[start] == "{"
-            and any(text[at] == "," for at in range(start + 1, end - 1))
-            and "{" in text[start + 1 : end]
-        ):
+        inner = text[start + 1 : end - 1]
+        if text[start] == "{" and "," in inner and "{" in inner:
             break  # {1,{2}} holds a set
         start, end = start + 1, end - 1
     return text[start:end].strip()
 
 
-def _said(plain: str) -> str:
-    text = _SET_AS_TEXT.sub(r" \1 ", plain).replace("$", " ").replace("\\ ", " ")
-    return " ".join(text.casefold().split()).strip(" .")
-
-
-def _formulas(plain: str) -> list[Answer]:
-    """The trees of a text: with `1,234` as a list, and as a number."""
-    found: list[Answer] = []
+def _formulas(plain: str) -> tuple[list[Answer], str]:
+    """The trees of a text, with `1,234` as a list and as a number; why there is none, if there is none."""
+    found: dict[Answer, None] = {}
+    why = ""
     try:
         tokens = _without_french_brackets(_with_sets(_without_rows(Tokens(plain).found)))
-    except NotAFormula:
-        return []
+    except NotAFormula as reason:
+        return [], str(reason)
     for variant in dict.fromkeys([tuple(_joined(tokens, False)), tuple(_joined(tokens, True))]):
         try:
             parser = Parser(variant)
-            items = parser.whole()
-        except (NotAFormula, ValueError, ArithmeticError, IndexError):
-            continue
-        one = _one(items, parser)
-        if one not in found:
-            found.append(one)
-    return found
+            found[_one(parser.whole(), parser)] = None
+        except NotAFormula as reason:
+            why = why or str(reason)
+        except (ValueError, ArithmeticError, IndexError) as error:
+            why = why or type(error).__name__
+    return list(found), why
 
 
 def _one(items: list[Answer], parser: Parser) -> Answer:
@@ -239,14 +231,12 @@ def _of_braces(node: Node) -> Node:
 # -- kinds of answers that are no arithmetic
 
 
-def _of_a_kind(plain: str) -> tuple[Answer, ...]:
+def _of_a_kind(plain: str) -> Node | None:
     text = _SET_AS_TEXT.sub(r"\1", plain).strip().replace("{:}", ":").replace("--", "-")
     if date := _DATE.fullmatch(text):
         year, month, day = date.groups()[:3] if date[1] else (date[6], *date.groups()[3:5])
-        return (Answer(Node("date", (int(year), int(month), int(day), ""))),)
-    if _CAPITALS.fullmatch(text) and text not in ("AM", "PM"):
-        return (Answer(Node("capitals", (text,))),)
-    return ()
+        return Node("date", (int(year), int(month), int(day), ""))
+    return Node("capitals", (text,)) if _CAPITALS.fullmatch(text) else None
 
 
 def range_or_time(text: str) -> Node | None:
@@ -263,16 +253,13 @@ def range_or_time(text: str) -> Node | None:
         for token in tokens
     )
     unit = " ".join(token.text for token in tokens if token.kind in ("text", "word"))
+    half = unit.casefold().replace(".", "").replace(" ", "")
+    half = half[0] if half in ("am", "pm") else ""
     numbers = [token.text for token in tokens if token.kind == "number"]
     numeric = signs.replace(".", "").replace("--", "-").strip()
     if numeric == "9-9" and (not unit or is_unit(unit)):
         return Node("range", (*map(Fraction, numbers), unit_name(unit)))
     if numeric in ("9:9", "9:9:9") and all(number.isdigit() for number in numbers):
-        half = (
-            unit.casefold().replace(" ", "")[:1]
-            if unit.casefold().replace(".", "").replace(" ", "") in ("am", "pm")
-            else ""
-        )
         if (unit and not half) or int(numbers[0]) > 24 or any(len(part) != 2 or int(part) > 59 for part in numbers[1:]):
             return None
         hours, *rest = map(int, numbers)
@@ -296,7 +283,7 @@ def _listed_words(plain: str) -> tuple[Answer, ...]:
     names = [name.strip() for name in re.split(r",|\band\b", text[1])]
     if len(names) < 2 or not all(names):
         return ()
-    return tuple(Answer(Node("words", (squeezed(name).casefold(),))) for name in names)
+    return tuple(map(_words, names))
 
 
 # -- tokens that are read in two ways
@@ -316,11 +303,8 @@ def _without_rows(tokens: list[Token]) -> list[Token]:
         elif token.text == "\\{" and not has_closing and at + 1 < len(tokens) and tokens[at + 1].kind == "rows":
             continue  # \left\{\begin{aligned}...\right.
         elif depth and token.kind == "row":
-            begins_with_relation = any(next_token.text == "=" for next_token in following) and following[0].text in (
-                "&",
-                "=",
-            )
-            if not begins_with_relation:
+            texts = [one.text for one in following]
+            if not ("=" in texts and texts[0] in ("&", "=")):  # or it is a link of a chain
                 found.append(Token("sign", ",", "wide"))
         elif not (depth and token.kind == "sign" and token.text == "&"):
             found.append(token)
@@ -329,52 +313,34 @@ def _without_rows(tokens: list[Token]) -> list[Token]:
 
 def _with_sets(tokens: list[Token]) -> list[Token]:
     """`{1,{2}}` as the set that it is, where plain braces are all of the answer and hold others."""
-    if (
-        len(tokens) < 3
-        or tokens[0].text != "{"
-        or tokens[-1].text != "}"
-        or any(token.kind == "command" for token in tokens)
-    ):
+    is_set = len(tokens) > 2 and (tokens[0].text, tokens[-1].text) == ("{", "}")
+    if not is_set or any(token.kind == "command" for token in tokens):
         return tokens
     return [token._replace(text=f"\\{token.text}") if token.text in ("{", "}") else token for token in tokens]
 
 
 def _without_french_brackets(tokens: list[Token]) -> list[Token]:
     """`]2,5[` and `<2,5>` as `(2,5)`: a bracket that closes nothing opens, and one that cannot open closes."""
-    if (
-        len(tokens) > 2
-        and (tokens[0].text, tokens[-1].text) == ("<", ">")
-        and any(token.text == "," for token in tokens)
-    ):
+    ends = (tokens[0].text, tokens[-1].text) if len(tokens) > 2 else ()
+    if ends == ("<", ">") and any(token.text == "," for token in tokens):
         return [tokens[0]._replace(text="("), *tokens[1:-1], tokens[-1]._replace(text=")")]
-    if not any(token.text in "[]" for token in tokens if token.kind == "sign"):
-        return tokens
     found = list(tokens)
-    open_brackets: list[int] = []
-    has_comma: list[bool] = []
+    opened: list[tuple[str, bool]] = []  # the brackets that are open, and whether a comma stands behind each
     for at, token in enumerate(tokens):
         if token.kind != "sign":
             continue
-        following = tokens[at + 1] if at + 1 < len(tokens) else Token("end", "")
-        ends = following.kind == "end" or following.text in ("cup", "cap", "setminus", ",", ";", ")", "}", "\\}")
-        if token.text == "]" and not open_brackets:
-            found[at] = token._replace(text="(")
-            open_brackets.append(at)
-            has_comma.append(False)
-        elif token.text == "[" and open_brackets and has_comma[-1] and ends:
+        following = tokens[at + 1].text if at + 1 < len(tokens) else ""
+        if token.text == "[" and opened and opened[-1][1] and following in _BEHIND_INTERVALS:
             found[at] = token._replace(text=")")
-            open_brackets.pop()
-            has_comma.pop()
-        elif token.text in ("[", "("):
-            open_brackets.append(at)
-            has_comma.append(False)
-        elif token.text in ("]", ")") and open_brackets:
-            if token.text == ")" and tokens[open_brackets[-1]].text == "]":
+            opened.pop()
+        elif token.text in ("[", "(") or (token.text == "]" and not opened):
+            found[at] = token._replace(text="(") if token.text == "]" else token
+            opened.append((token.text, False))
+        elif token.text in ("]", ")") and opened:
+            if (opened.pop()[0], token.text) == ("]", ")"):
                 raise NotAFormula("a bracket that opens to the left is closed by a parenthesis")
-            open_brackets.pop()
-            has_comma.pop()
-        elif token.text in ",;" and has_comma:
-            has_comma[-1] = True
+        elif token.text in ",;" and opened:
+            opened[-1] = (opened[-1][0], True)
     return found
 
 

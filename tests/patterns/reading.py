@@ -23,9 +23,9 @@ from evals.files.frames import csv_cell
 from evals.files.strict_json import parse_row
 from evals.grading import same_answer
 from evals.grading.extraction import EXTRACTION_POLICIES, extract
-from evals.grading.sentences import without_sentence
 from evals.grading.thinking import split_thought
 from evals.grading.tokens import clean
+from evals.grading.words import without_sentence
 from evals.similarity.tokens import TOKENISERS
 from evals.text import visible
 
