@@ -163,7 +163,12 @@ def sweep(
         return
     slurm = SlurmOptions(jobs or len(gpu_list) or 1, time, partition)
     kind = cast("SubmissionKind", submit)
-    path, num_commands = write_submission(plan, folder, kind, evaluation=evaluation, slurm=slurm)
+    _say_submission(
+        folder, submit, *write_submission(plan, folder, kind, evaluation=evaluation, slurm=slurm), json=json
+    )
+
+
+def _say_submission(folder: Path, submit: str, path: Path, num_commands: int, *, json: bool) -> None:
     if json:
         output.json({"schema": 1, "folder": str(folder), "file": str(path), "num_commands": num_commands})
     else:
