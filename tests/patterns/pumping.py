@@ -26,7 +26,6 @@ SIZES = (1000, 4000, 20_000)
 # The longest text that the patterns of a file meet.
 LONGEST = {
     "evals/grading/extraction.py": SIZES[-1],
-    "evals/grading/sentences.py": 4000,
     "evals/grading/": 4000,
     "quatro/sweep/plan.py": 1000,  # an option of a command
 }
