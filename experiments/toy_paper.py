@@ -37,6 +37,7 @@ from quatro.rollout.engine import RolloutProgress, Seeds
 from quatro.rollout.prompts import to_prompts
 from quatro.rollout.replay import ReplayEngine
 from quatro.rollout.streams import sample_seed, uniforms
+from quatro.runs.identity import run_digest
 from quatro.sample.benchmark import sample_benchmark
 from quatro.sample.settings import SampleSettings, Source
 from quatro.sweep.file import load_sweep
@@ -153,7 +154,9 @@ def sample(arguments: Sequence[str]) -> None:
     tokenizer = load_tokenizer(resolve_model("embedded:countdown"))
     tokenizer.model_max_length = sys.maxsize  # nothing is run through the model
     sampling = Sampling(max_new_tokens=options.max_tokens, temperature=options.temperature, top_p=options.top_p)
-    source = Source(options.model, fingerprint=f"toy {label}", engine="replay")
+    run = Path(options.model)
+    digest = run_digest(run, load_config(run)) if (run / "config.yaml").is_file() else None
+    source = Source(options.model, fingerprint=f"toy {label}", run_digest=digest, engine="replay")
     settings = SampleSettings(options.n, sampling, seed=0, template="plain", source=source)
     reward = make_reward("math")
     for benchmark in options.b.split(","):
