@@ -151,12 +151,14 @@ def test_a_finished_run_with_a_changed_file_or_setting_is_not_called_done(finish
         ("no/such/folder", "load_tokenizer"),
         ("EMPTY", "load_tokenizer"),
         ("NO_CONFIG", "load_model_config"),
-        ("NO_WEIGHTS", "load_shape"),
+        ("NO_WEIGHTS", "load_model"),
         ("org/model", "load_tokenizer"),
         ("ADAPTER", "load_model_config"),
     ],
 )
 def test_a_model_is_refused_in_the_words_in_which_loading_it_would_be(name, loader, model, tmp_path, monkeypatch):
+    import torch
+
     from evals.errors import QuatroError
     from quatro.policy import loading
 
@@ -173,7 +175,7 @@ def test_a_model_is_refused_in_the_words_in_which_loading_it_would_be(name, load
     if folder.name == "ADAPTER":
         (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "gone/for/good"}', encoding="utf-8")
     with pytest.raises(QuatroError) as later:
-        getattr(loading, loader)(name)
+        getattr(loading, loader)(name, *((torch.float32, "cpu") if loader == "load_model" else ()))
     refused = runner.invoke(app, ["sample", name, "-b", "countdown", "--dry-run"])
     assert refused.exit_code == later.value.exit_code
     assert " ".join(str(later.value).split()) in " ".join(refused.stderr.split())
