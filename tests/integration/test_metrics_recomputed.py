@@ -21,8 +21,8 @@ from scipy.optimize import brentq
 
 from quatro.config import load_config
 from quatro.loop.timing import PHASES
-from quatro.policy.loading import load_model
 from quatro.policy.base import Update
+from quatro.policy.loading import load_model
 from quatro.policy.local import LocalPolicy
 from quatro.rollout.prompts import PromptStream
 from quatro.rollout.transformers import TransformersEngine
