@@ -24,7 +24,7 @@ import torch
 
 from quatro.config import load_config
 from quatro.policy import deepspeed
-from quatro.policy.base import Policy
+from quatro.policy.torch_policy import TorchPolicy
 from quatro.processes.launcher import joined, launched
 from quatro.processes.stop import StopRequest
 from quatro.processes.world import World
@@ -38,8 +38,8 @@ deepspeed.WHOLE_ELEMENTS = 0
 
 UNLIMITED = (1 << 50, 1 << 50)
 CALLS = {
-    "update": (Policy, "update"),
-    "forward": (Policy, "forward"),
+    "update": (TorchPolicy, "update"),
+    "forward": (TorchPolicy, "forward"),
     "generate": (Decoding, "_draw"),
     "whole": (deepspeed.DeepSpeedPolicy, "_whole"),
 }
@@ -66,7 +66,7 @@ class Traffic:
         from deepspeed.comm.torch import TorchBackend
 
         owners: list[tuple[Any, str, Callable[..., Any]]] = [
-            (Policy, "update", self.update),
+            (TorchPolicy, "update", self.update),
             (deepspeed.DeepSpeedPolicy, "_backward", self.backward),
             (deepspeed.DeepSpeedPolicy, "named_weights", self.named_weights),
             (zero.GatheredParameters, "__enter__", self.gather),
