@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from quatro.config import load_config
+from quatro.loop.position import Position
 from quatro.policy.base import Forward, Update
 from quatro.policy.local import LocalPolicy
 from quatro.processes.stop import StopRequest
@@ -246,15 +247,15 @@ def test_a_stop_in_the_evaluation_keeps_what_was_learnt(tmp_path, settings, run_
     from quatro.loop.evaluation import Evaluation
 
     stop, settings = StopRequest(), [*settings, "steps=2", *EVALUATED]
-    maybe = Evaluation.maybe
+    metrics = Evaluation.metrics
 
-    def stop_in_the_second(self: Evaluation, step: int) -> Any:
-        if step == 2:
+    def stop_in_the_second(self: Evaluation, position: Position) -> Any:
+        if position.step == 1:
             stop.request()
-        return maybe(self, step)
+        return metrics(self, position)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Evaluation, "maybe", stop_in_the_second)
+        patch.setattr(Evaluation, "metrics", stop_in_the_second)
         run_training(tmp_path / "cut", settings, stop=stop)
     assert len(rows_of(tmp_path / "cut")) == 1
     with RunDir.open(tmp_path / "cut") as run, pytest.MonkeyPatch.context() as patch:
@@ -276,16 +277,18 @@ def test_the_model_before_training_is_evaluated_once_and_changes_no_other_number
     others = [{name: value for name, value in row.items() if not name.startswith("base/")} for row in whole]
     assert essence(run_training(tmp_path / "without", [*settings, "eval.at_start=false"])) == essence(others)
 
-    def stop_behind(self: Evaluation) -> Any:
-        found = of_base(self)
+    def stop_behind(self: Evaluation, position: Position) -> None:
+        of_base(self, position)
         stop.request()
-        return found
+
+    def is_there(self: Evaluation, position: Position) -> None:
+        assert position.base
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Evaluation, "of_base", stop_behind)
         assert run_training(tmp_path / "behind", settings, stop=stop) == []
     with RunDir.open(tmp_path / "behind") as run, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Evaluation, "of_base", None)
+        patch.setattr(Evaluation, "of_base", is_there)
         train(run.config, run)
     assert essence(rows_of(tmp_path / "behind")) == essence(whole)
 
