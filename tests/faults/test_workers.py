@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -151,8 +152,9 @@ def test_fault_15_a_program_whose_worker_is_killed_is_run_once_more_and_never_wr
             worker.process.kill()
 
     monkeypatch.setattr(worker_pool._Worker, "send", send_and_kill)
+    slow = replace(RIGHT, program="import time\ndef f():\n    time.sleep(1)\n    return 1")  # the kill comes first
     with Sandbox(workers=1) as sandbox:
-        [verdict] = sandbox.run([RIGHT])
+        [verdict] = sandbox.run([slow])
     assert (verdict.status, "status -9" in verdict.detail) == (status, status != "pass")
     assert left == [0]
 
