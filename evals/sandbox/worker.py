@@ -54,7 +54,7 @@ class Worker:
     """One worker: its tier, its folder and the Landlock rules that every program's process takes on."""
 
     def __init__(self, tier: str, work: str, disk_mb: int, readable: list[str]) -> None:
-        self.tier, self.work = tier, work
+        self.tier, self.work, self.pid = tier, work, os.getpid()
         # As it is outside the namespaces, where the folder can be removed.
         self._parent = os.open(os.path.dirname(work), os.O_RDONLY | os.O_DIRECTORY)
         self.ruleset: int | None = None
@@ -74,6 +74,8 @@ class Worker:
     def _keep(self) -> NoReturn:
         """Answers one job, and leaves no process and no file of its program."""
         kernel.die_with_parent()
+        if os.getppid() != self.pid:  # it ended before that, and nobody waits for an answer
+            os._exit(1)
         kernel.adopt_orphans()
         job = read_json(read_frame(_JOBS))
         if self.tier == "full":

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -58,6 +60,12 @@ def test_a_worker_that_is_killed_is_replaced_and_its_job_run_again():
         [verdict] = sandbox.run([job("import time\ndef f():\n    time.sleep(2)\n    return 1")])
         assert verdict.status == "pass"
         assert workers(sandbox) != [before]
+
+
+def test_a_keeper_whose_worker_was_killed_before_the_two_were_tied_reads_no_job():
+    code = "from evals.sandbox.worker import Worker; keeper = object.__new__(Worker); keeper.pid = 0; keeper._keep()"
+    ended = subprocess.run([sys.executable, "-c", code], input=b"a job that would not be read", capture_output=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, b"", b"")
 
 
 def test_a_run_that_is_given_up_leaves_the_sandbox_usable():
