@@ -9,47 +9,23 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
 from quatro_cli import errors
-from quatro_cli.commands import (
-    benchmarks,
-    config,
-    demo,
-    doctor,
-    export,
-    paper,
-    report,
-    rollouts,
-    runs,
-    sample,
-    sweep,
-    table,
-    train,
-    verl_command,
-)
-from quatro_cli.commands.eval.app import app as eval_app
-from quatro_cli.commands.plot.app import app as plot_app
 from quatro_cli.help import App, Group
 from quatro_cli.output import output
 
-# Heading -> name -> command, in the order of `quatro --help`.
-COMMANDS: dict[str, dict[str, Callable[..., Any] | typer.Typer]] = {
-    "Train": {
-        "train": train.train,
-        "sweep": sweep.sweep,
-        "runs": runs.app,
-        "rollouts": rollouts.rollouts,
-        "export": export.export,
-        "verl-command": verl_command.verl_command,
-    },
-    "Measure": {"sample": sample.sample, "eval": eval_app},
-    "Present": {"table": table.table, "plot": plot_app, "report": report.report, "paper": paper.paper},
-    "Reference": {"config": config.app, "benchmarks": benchmarks.app, "doctor": doctor.doctor, "demo": demo.demo},
+# Heading -> commands, in the order of `quatro --help`. Each lies in the module of its name, which is imported when the
+# command is typed.
+COMMANDS = {
+    "Train": ("train", "sweep", "runs", "rollouts", "export", "verl-command"),
+    "Measure": ("sample", "eval"),
+    "Present": ("table", "plot", "report", "paper"),
+    "Reference": ("config", "benchmarks", "doctor", "demo"),
 }
+GROUPS = ("runs", "eval", "plot", "config", "benchmarks")
 
 
 class _LogHandler(logging.Handler):
@@ -66,10 +42,6 @@ class _LogHandler(logging.Handler):
 
 class _Root(Group):
     """Turns every exception of every command into a message and an exit code."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """In the order of the table; Typer puts groups behind the others."""
-        return [name for commands in COMMANDS.values() for name in commands]
 
     def invoke(self, ctx: Any) -> Any:
         problem = errors.foreign_evals()
@@ -90,7 +62,13 @@ class _Root(Group):
             raise typer.Exit(errors.report(error)) from error
 
 
-app = App(name="quatro", cls=_Root, pretty_exceptions_enable=False, context_settings={"max_content_width": 100})
+app = App(
+    name="quatro",
+    cls=_Root,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    context_settings={"max_content_width": 100},
+)
 
 
 def _show_version(wanted: bool) -> None:
@@ -116,9 +94,10 @@ def _root(
     """
 
 
-for heading, commands in COMMANDS.items():
-    for name, command in commands.items():
-        app.add(name, command, rich_help_panel=heading)
+for heading, names in COMMANDS.items():
+    for name in names:
+        module = name.replace("-", "_")
+        app.add(name, f"quatro_cli.commands.{module}:{'app' if name in GROUPS else module}", heading)
 
 
 def _listen_to_logs() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Callable
+from importlib import import_module
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -19,15 +21,39 @@ SIMILARITIES, THRESHOLDS = "{similarities}", "{thresholds}"
 class App(typer.Typer):
     """A group of commands; ``add`` registers one."""
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(no_args_is_help=True, rich_markup_mode=None, **{"cls": Group, **settings})
+    def __init__(self, *, cls: type[Group] | None = None, **settings: Any) -> None:
+        self.table = _Table()
+        own = type("_Group", (cls or Group,), {"table": self.table})
+        settings = {"no_args_is_help": True, "rich_markup_mode": None, "add_completion": False, **settings}
+        super().__init__(cls=own, **settings)
 
-    def add(self, name: str, command: Callable[..., Any] | typer.Typer, **settings: Any) -> None:
-        """Register a function or a group; ``rich_help_panel`` is the heading that it stands under."""
-        if isinstance(command, typer.Typer):
-            self.add_typer(command, name=name, **settings)
-        else:
-            self.command(name, cls=Command, **settings)(command)
+    def add(self, name: str, command: Callable[..., Any] | str, heading: str = "Commands") -> None:
+        """Register a function, or `module:function` or `module:app`, which is imported when the command is typed."""
+        self.table.add(name, command, heading)
+
+
+class _Table(UserDict[str, Any]):
+    """Commands by name; each is made when it is looked up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.headings: dict[str, str] = {}
+
+    def add(self, name: str, command: Callable[..., Any] | str, heading: str) -> None:
+        self[name], self.headings[name] = command, heading
+
+    def __getitem__(self, name: str) -> Any:
+        command = self.data[name]
+        if isinstance(command, str):
+            module, _, attribute = command.partition(":")
+            command = getattr(import_module(module), attribute)
+        if not isinstance(command, typer.Typer):
+            one = typer.Typer(add_completion=False, rich_markup_mode=None)
+            one.command(name, cls=Command)(command)
+            command = one
+        made = typer.main.get_command(command)
+        made.name = name
+        return made
 
 
 class Command(TyperCommand):
@@ -53,6 +79,11 @@ class Command(TyperCommand):
 class Group(TyperGroup):
     """A group of commands, with the help of `Command`."""
 
+    table: _Table
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{**settings, "commands": self.table})
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that is meant; raises UsageError for a removed one."""
         _refuse_removed(ctx, args[0])
@@ -64,13 +95,11 @@ class Group(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Commands in order, under the headings that they were registered with."""
-        shown = {name: self.commands[name] for name in self.list_commands(ctx)}
-        width = max(map(len, shown))
+        width = max(map(len, self.table))
         sections: dict[str, list[tuple[str, str]]] = {}
-        for name, command in shown.items():
-            heading = getattr(command, "rich_help_panel", None) or "Commands"
+        for name, command in self.table.items():
             line = (name.ljust(width), command.get_short_help_str(formatter.width - 6 - width))
-            sections.setdefault(heading, []).append(line)
+            sections.setdefault(self.table.headings[name], []).append(line)
         for heading, lines in sections.items():
             with formatter.section(heading):
                 formatter.write_dl(lines)

@@ -1,4 +1,4 @@
-"""`quatro plot limitation | delta-lambda | entropy | stability`: the paper's figures from run directories."""
+"""`quatro plot training | limitation | delta-lambda | entropy | stability`: figures from run directories."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from quatro_cli.commands.plot.printing import Printing, printed
-from quatro_cli.options import run_paths
+from quatro_cli.options import SweepCell, run_paths, usage_error
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
@@ -17,6 +17,39 @@ Runs = Annotated[
     list[Path],
     run_paths("RUN|SWEEP", "Run directories, or sweeps with all of their runs; seeds are averaged."),
 ]
+
+
+@printed
+def training(
+    runs: Annotated[
+        list[Path],
+        run_paths("RUN|SWEEP", "Run directories, each a curve; or sweeps, with a thin line per seed and their mean."),
+    ],
+    cell: SweepCell = None,
+    *,
+    printing: Printing,
+) -> None:
+    """Draw the curves of training.
+
+    They are reward, entropy, lambda, realised KL against delta, clipped share, length, and evaluation where there is
+    some. If there are more than four curves, each method has its own panel. The figure of a single run or sweep is
+    written to its figures/training.png.
+
+    \b
+    Examples:
+      quatro plot training runs/quickstart-quatro-0
+      quatro plot training sweeps/paper-math --cell main -o training.pdf
+      quatro plot training runs/*-quatro-0 runs/*-gspo-0 -o compare.svg
+    """
+    from evals.figures.training import training_figure
+    from quatro.runs.views.series import read_curves
+
+    if printing.out is None and len(runs) > 1:
+        raise usage_error(f"{len(runs)} runs need a place for their common figure; for example -o training.png")
+    curves, warnings = read_curves(runs, cell=cell)
+    output.warn(*warnings)
+    figure = training_figure(curves, sheet=printing.sheet)
+    printing.save(figure, "training", default=runs[0] / "figures" / "training.png")
 
 
 @printed
