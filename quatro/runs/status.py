@@ -13,7 +13,6 @@ from pathlib import Path
 from types import UnionType
 from typing import Any
 
-import quatro
 from evals.errors import DataError
 from evals.files.strict_json import read_document, refuse, shown
 
@@ -58,17 +57,18 @@ def _informative(path: Path) -> dict[str, Any]:
 
 def collect_environment(argv: Sequence[str]) -> dict[str, Any]:
     """Everything about this process that can change a result, before its parts are built."""
+    installed = packages()
     return {
         "time": now(),
         "argv": list(argv),
         "folder": os.getcwd(),
-        "quatro": quatro.__version__,
+        "quatro": installed.get("quatro"),
         "commit": git_commit(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "host": socket.gethostname(),
         "cpus": os.cpu_count(),
-        "packages": packages(),
+        "packages": installed,
     }
 
 

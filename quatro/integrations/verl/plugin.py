@@ -12,6 +12,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,6 @@ from verl.utils.tracking import Tracking
 from verl.workers.config.actor import PolicyLossConfig
 
 from evals.errors import UsageError
-from quatro import __version__
 from quatro.integrations.verl.methods import METHOD_OF, method_of
 from quatro.loop.trust_region import kl_new_old, sequence_log_ratio
 from quatro.types import Batch, LossTerm
@@ -189,7 +189,7 @@ def _register() -> None:
     Tracking.log = log_with_estimate
     if not ray.is_initialized():  # the driver, not each of its workers; verl tells failures at level DEBUG only
         logger.setLevel(logging.INFO)
-        logger.info("quatro %s: advantage estimators and policy losses %s", __version__, ", ".join(METHOD_OF))
+        logger.info("quatro %s: advantage estimators and policy losses %s", version("quatro"), ", ".join(METHOD_OF))
 
 
 _register()
