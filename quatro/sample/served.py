@@ -7,7 +7,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from evals.benchmarks.problems import Problem
@@ -15,10 +15,10 @@ from evals.benchmarks.prompts import Template, messages, render
 from evals.errors import MissingError, UsageError
 from quatro.config import packages
 from quatro.policy.embedded import resolve_model
-from quatro.policy.facts import EXTRA_STOP_TOKENS, vocabulary_size
-from quatro.policy.loading import load_model_config, load_tokenizer
+from quatro.policy.facts import EXTRA_STOP_TOKENS
+from quatro.policy.loading import load_tokenizer
 from quatro.policy.model_files import require_tokenizer
-from quatro.rollout.endpoint import FORMS, Endpoint, PromptForm, api_key, key_name, without_key
+from quatro.rollout.endpoint import FORMS, Endpoint, PromptForm, api_key, key_name
 from quatro.rollout.prompts import make_prompt, to_prompts
 from quatro.rollout.stops import check_temperature
 from quatro.sample.benchmark import refuse_long_prompts
@@ -27,7 +27,6 @@ from quatro.sample.settings import add_answers
 from quatro.types import Prompt
 
 if TYPE_CHECKING:
-    from quatro.rollout.answers import Served
     from quatro.sample.model import SampledModel
     from quatro.sample.request import BenchmarkPlan, SamplePlan, SampleRequest
 
@@ -70,9 +69,8 @@ def check_served(
 def request_note(plan: SamplePlan, endpoint: Endpoint) -> str:
     """What would be sent for each sample, and where."""
     key = key_name(os.environ)
-    address = without_key(endpoint.base_url, api_key(os.environ))
     return (
-        f"one request a sample, POST {address}/{endpoint.path} for the model "
+        f"one request a sample, POST {endpoint.base_url}/{endpoint.path} for the model "
         f"{endpoint.served_model or plan.model.name}: the prompt as {FORMS[endpoint.form]}, and a seed of its own; "
         f"at most {endpoint.concurrency} at once, {f'with the key in {key}' if key else 'without a key'}"
     )
@@ -106,14 +104,14 @@ def open_server(plan: SamplePlan, endpoint: Endpoint) -> Iterator[Opened]:
     prompts = [list(_prompts(one.problems, one.template, endpoint.form, tokenizer)) for one in plan.benchmarks]
     for rows in prompts:
         refuse_long_prompts(rows, served.max_model_len)
-    sampler = ServerSampler(
-        server, served, tokenizer=tokenizer, stop_ids=_stop_ids(tokenizer), num_ids=_num_ids(plan, tokenizer)
-    )
+    sampler = ServerSampler(server, served, tokenizer=tokenizer, stop_ids=_stop_ids(tokenizer))
+    # For sampling.json; the address is nobody's business, and a key none's at all.
+    facts = {**served.model_dump(), "prompts": endpoint.form, "seed_bits": SEED_BITS}
     try:
         yield Opened(
             sampler=sampler,
             prompts=prompts,
-            source=replace(plan.model.source, engine="server", server=_facts(served, endpoint.form, SEED_BITS)),
+            source=replace(plan.model.source, engine="server", server=facts),
             rows_per_call=lambda sampling: CALL_LENGTH * endpoint.concurrency,
         )
     finally:
@@ -126,11 +124,6 @@ def open_server(plan: SamplePlan, endpoint: Endpoint) -> Iterator[Opened]:
         )
 
 
-def _facts(served: Served, form: PromptForm, seed_bits: int) -> dict[str, Any]:
-    """For sampling.json; the address is nobody's business, and a key none's at all."""
-    return {**asdict(served), "prompts": form, "seed_bits": seed_bits}
-
-
 def _prompts(problems: Sequence[Problem], template: Template, form: PromptForm, tokenizer: Any) -> Iterator[Prompt]:
     if form == "ids":
         yield from to_prompts(problems, template, tokenizer)
@@ -141,15 +134,6 @@ def _prompts(problems: Sequence[Problem], template: Template, form: PromptForm, 
         else:
             text = render(template, problem.problem, None)
         yield make_prompt(problem, text, ())
-
-
-def _num_ids(plan: SamplePlan, tokenizer: Any) -> int:
-    """How many ids the model has: mostly some more than its tokenizer, which may lie here without it."""
-    if tokenizer is None:
-        return 0
-    with contextlib.suppress(MissingError):
-        return max(len(tokenizer), vocabulary_size(load_model_config(resolve_model(plan.model.name))) or 0)
-    return len(tokenizer)
 
 
 def _stop_ids(tokenizer: Any) -> list[int]:
