@@ -1,8 +1,9 @@
 """Engines, policies and rewards by name: what a configuration may say, and the class behind each name.
 
-To add one, write its file and a line here; the class is imported when its name is looked up. A reward needs `check`
-and `open`, and says which options and limits it takes (`quatro/rewards/base.py`; `countdown.py` is a short example).
-Methods have a table of their own, `quatro/methods/__init__.py`. A user's own engine or policy is named `module:Class`.
+To add one, write its file and a line here; the class is imported when its name is looked up. A reward is made from a
+`RewardConfig` and says which options, limits and prompts it takes (`quatro/rewards/base.py`; `countdown.py` is a short
+example). Methods have a table of their own, `quatro/methods/__init__.py`. A user's own engine or policy is named
+`module:Class`, and a function that rewards `module:function`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from evals.files.own_code import is_own
 class LazyTable(Mapping[str, Any]):
     """A mapping from a name to a class, given as ``package.module:Class`` and imported when it is looked up.
 
-    ``own`` is where the function lies that gives the class of a user's own `module:Class`, where such names are taken.
+    ``own`` is where the function lies that gives the class behind a user's own `module:name`, where such are taken.
     """
 
     def __init__(self, locations: dict[str, str], *, own: str = "") -> None:
@@ -74,5 +75,6 @@ REWARDS = LazyTable(
         "format": "quatro.rewards.shape:FormatReward",
         "model": "quatro.policy.reward_model:ModelReward",
         "sum": "quatro.rewards.sum:SumReward",
-    }
+    },
+    own="quatro.rewards.function:own_reward",
 )

@@ -26,7 +26,8 @@ from quatro.config.yaml_reader import parse_value
 from quatro.config.yaml_writer import scalar_text, to_yaml
 from quatro.methods import METHODS
 from quatro.methods.base import AbsentMethod
-from quatro.rewards.settings import DEFAULT_REWARD, RewardConfig, reward_class
+from quatro.registry import REWARDS
+from quatro.rewards.settings import DEFAULT_REWARD, RewardConfig
 from quatro.types import Needs
 
 
@@ -140,7 +141,7 @@ def config_to_yaml(config: Config, *, comments: Mapping[str, str] | None = None)
     A reward that is nothing but a name is written as that name, and any other without keys for which it has no use.
     """
     tree, comments = config.model_dump(mode="python"), dict(comments or {})
-    if config.reward.is_name_only:
+    if not config.reward.changed:
         tree["reward"] = config.reward.name
         comments["reward"] = comments.get("reward.name", "")
     else:
@@ -281,7 +282,7 @@ def _with_options(problem: Mapping[str, Any], raw: Mapping[str, Any]) -> dict[st
     """``problem`` with the model of a reward's options if it is about one of them."""
     if problem["loc"][:2] != ("reward", "options"):
         return dict(problem)
-    return {**problem, "model": reward_class(raw.get("reward", {}).get("name", DEFAULT_REWARD)).Options}
+    return {**problem, "model": REWARDS[raw.get("reward", {}).get("name", DEFAULT_REWARD)].Options}
 
 
 OF_PAPER = "preset paper"

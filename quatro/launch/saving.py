@@ -97,7 +97,6 @@ def stateful_parts(parts: Parts, learner: Learner) -> dict[str, Stateful]:
         "engine": parts.engine,
         "generators": Generators(),
         "learner": learner,
-        "reward": parts.reward,
     }
 
 

@@ -27,13 +27,12 @@ def draw(step: int, parts: Parts) -> tuple[Drawn, Drawn]:
         UsageError: dynamic sampling did not fill the batch within its rounds.
         Stopped: a stop was requested of any rank while responses were drawn.
     """
-    position, engine, reward = parts.stream.position, parts.engine.state(), parts.reward.state()
+    position, engine = parts.stream.position, parts.engine.state()
     try:
         return _draw(step, parts)
     except Stopped:
         parts.stream.position = position
         parts.engine.load_state(*engine)
-        parts.reward.load_state(*reward)
         raise
 
 

@@ -41,15 +41,11 @@ class ModelReward(Reward):
 
     Options: ClassVar[type[Block]] = ModelOptions
 
-    @classmethod
-    def open(cls, config: RewardConfig) -> ModelReward:
-        return cls(config.options)
-
-    def __init__(self, options: Any) -> None:
+    def __init__(self, config: RewardConfig) -> None:
         from quatro.policy.model_files import require_model
 
-        self._options = options
-        require_model(options.path)
+        self._options: Any = config.options
+        require_model(self._options.path)
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
@@ -73,7 +69,7 @@ class ModelReward(Reward):
         rewards = self._rewards([row[-most:] for row in ids])
         grades = (Grade(reward, logged={"cut": float(cut)}) for reward, cut in zip(rewards, is_cut, strict=True))
         scored = Scored(regrouped(grades, completions))
-        require_usable(prompts, completions, scored.reward)
+        require_usable(prompts, completions, scored)
         return scored
 
     @staticmethod

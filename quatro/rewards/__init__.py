@@ -12,8 +12,9 @@ from evals.errors import UsageError
 from evals.files.own_code import is_own
 from evals.files.strict_json import shown
 from evals.samples.graders import own_grader
+from quatro.registry import REWARDS
 from quatro.rewards.base import Grade, Reward, Scored, VerifiedReward
-from quatro.rewards.settings import RewardConfig, known_reward, reward_class
+from quatro.rewards.settings import RewardConfig, known_reward
 from quatro.types import Prompt
 
 __all__ = ["Grade", "Reward", "RewardConfig", "Scored", "check_prompts", "make_grader", "make_reward"]
@@ -26,7 +27,7 @@ def make_reward(reward: RewardConfig | str) -> Reward:
         UsageError: there is no such reward, or the function cannot be imported or does not take the options.
     """
     config = _config(reward)
-    found: Reward = reward_class(config.name).open(config)
+    found: Reward = REWARDS[config.name](config)
     return found
 
 
@@ -51,7 +52,7 @@ def check_prompts(prompts: Sequence[Prompt], reward: RewardConfig | str) -> None
         DataError: names the first prompt that it cannot grade.
     """
     config = _config(reward)
-    reward_class(config.name).check(prompts, config.options)
+    REWARDS[config.name].check(prompts, config.options)
 
 
 def _config(reward: RewardConfig | str) -> RewardConfig:

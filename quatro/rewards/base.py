@@ -56,23 +56,23 @@ class Scored:
 class Reward(ABC):
     """Grades rollouts; `quatro/rewards/countdown.py` is a short example. Its module imports no torch.
 
-    A reward in `REWARDS` (`quatro/registry.py`) has `open`, and `check` unless it takes any prompt. ``Options`` are the
-    keys that `reward.options` may have, and ``LIMITS`` names which of `timeout_s`, `workers` and `on_error` the reward
-    heeds: a configuration that sets another one is refused. By default there are none.
+    A reward in `REWARDS` (`quatro/registry.py`) is made from a `RewardConfig`, and has `check` unless it takes any
+    prompt. ``Options`` are the keys that `reward.options` may have, and ``LIMITS`` names which of `timeout_s`,
+    `workers` and `on_error` the reward heeds: a configuration that sets another one is refused. By default there are
+    none.
     """
 
     Options: ClassVar[type[Block]] = Block
     LIMITS: ClassVar[frozenset[str]] = frozenset()
 
+    def __init__(self, config: RewardConfig) -> None:
+        """Ready to score; ``config.options`` are its `Options`, and limits of None are its own choice."""
+        self.config = config
+
     @staticmethod
     def check(prompts: Sequence[Prompt], options: Any) -> None:
         """Raises DataError for the first prompt that the reward cannot grade with ``options``, its `Options`."""
         return None
-
-    @classmethod
-    def open(cls, config: RewardConfig) -> Reward:
-        """The reward, ready to score; ``config.options`` are its `Options`, and limits of None are its own choice."""
-        raise NotImplementedError
 
     @abstractmethod
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
@@ -91,13 +91,6 @@ class Reward(ABC):
     def device_bytes(self, device: str) -> int:
         """Memory that it holds on the kind of device, `cpu` or `cuda`, on which the policy is trained."""
         return 0
-
-    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What a checkpoint keeps of it: no tensors, and JSON values."""
-        return {}, {}
-
-    def load_state(self, tensors: dict[str, Any], plain: dict[str, Any]) -> None:
-        return None
 
     def close(self) -> None:
         """Ends child processes; scoring again starts them anew."""
@@ -131,17 +124,12 @@ def verdict(is_correct: bool | None) -> Grade:
     return Grade(float(bool(is_correct)), is_correct)
 
 
-def too_many_failed(num_failed: int, num_rollouts: int) -> bool:
-    """Whether so many rollouts of an iteration have no grade that the run would learn nothing: then it is to end."""
-    return num_failed >= max(16, 0.5 * num_rollouts)
-
-
 def refuse_failures(details: Sequence[str], num_rollouts: int, what: str) -> None:
-    """Raises QuatroError if ``what`` failed on too many rollouts; ``details`` say why, one for each of them."""
-    if too_many_failed(len(details), num_rollouts):
+    """Raises QuatroError if ``what`` failed on too many rollouts to learn from; ``details`` say why, one for each."""
+    if len(details) >= max(16, 0.5 * num_rollouts):
         raise QuatroError(
-            f"{what} failed on {len(details)} of {num_rollouts} rollouts ({details[0]}); has the machine run out of "
-            "memory? `quatro doctor` tests the sandbox"
+            f"{what} failed on {len(details)} of {num_rollouts} rollouts; where half of an iteration's rollouts fail, "
+            f"the run ends, whatever `reward.on_error` says. The first of them:\n{details[0]}"
         )
 
 
@@ -154,23 +142,17 @@ def failure(kind: str, detail: str) -> str:
 MAX_REWARD = 1e18
 
 
-def require_usable(
-    prompts: Sequence[Prompt],
-    completions: Groups,
-    reward: Sequence[Sequence[float]],
-    giver: str = "the reward",
-    place: str = "",
-) -> None:
+def require_usable(prompts: Sequence[Prompt], completions: Groups, scored: Scored, giver: str = "the reward") -> None:
     """Refuses rewards that are NaN, infinite or beyond ``MAX_REWARD``.
 
     Raises:
-        DivergedError: names ``giver``, the first such prompt, the response and the ``place`` of the code.
+        DivergedError: names ``giver``, the first such prompt and the response.
     """
-    for prompt, rollouts, values in zip(prompts, completions, reward, strict=True):
+    for prompt, rollouts, values in zip(prompts, completions, scored.reward, strict=True):
         for index, value in enumerate(values):
             if not abs(value) <= MAX_REWARD:
                 raise DivergedError(
                     f"{giver} gave {value} to rollout {index} of {prompt.benchmark} {prompt.id!r}; expected a finite "
-                    f"number between {-MAX_REWARD:g} and {MAX_REWARD:g}{place}\n"
+                    f"number between {-MAX_REWARD:g} and {MAX_REWARD:g}\n"
                     f"  the response: {shown(rollouts[index].text)}"
                 )

@@ -31,11 +31,10 @@ _METRIC_NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 class Wanted(NamedTuple):
     """What a function asks for: its parameters by name, without those that the options fill.
 
-    ``names`` is None for a function that tells no parameters (one written in C): it gets (prompt, completion, answer).
     A function that ``is_batched`` is called once for a prompt, with a list for each parameter.
     """
 
-    names: tuple[str, ...] | None
+    names: tuple[str, ...]
     is_batched: bool
 
 
@@ -44,19 +43,17 @@ def wanted(function: Callable[..., Any], options: Mapping[str, Any]) -> Wanted:
 
     Raises:
         TypeError: it cannot be called with the options, or asks for something that there is not.
+        ValueError: it tells no parameters, as some that are written in C.
     """
     if taken := [name for name in options if name in PLURALS or name in _SINGULARS]:
         raise TypeError(f"reward.options has {', '.join(taken)}, which every rollout has of its own: rename it")
-    try:
-        signature = inspect.signature(function)
-    except ValueError:  # written in C; the first call will tell
-        return Wanted(None, is_batched=False)
-    by_name = [
-        parameter
+    signature = inspect.signature(function)
+    names = tuple(
+        parameter.name
         for parameter in signature.parameters.values()
         if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-    ]
-    names = tuple(one.name for one in by_name if one.name in PLURALS or one.name in _SINGULARS)
+        and (parameter.name in PLURALS or parameter.name in _SINGULARS)
+    )
     try:
         signature.bind(**dict.fromkeys(names), **options)
     except TypeError as error:
@@ -68,7 +65,7 @@ def wanted(function: Callable[..., Any], options: Mapping[str, Any]) -> Wanted:
     return Wanted(names, is_batched=BATCHED in names)
 
 
-def arguments(prompt: Prompt, rollouts: Sequence[Rollout], names: Sequence[str] | None) -> list[Any]:
+def arguments(prompt: Prompt, rollouts: Sequence[Rollout], names: Sequence[str]) -> list[Any]:
     """For each rollout the values of ``names``, in their order."""
     own = {
         "prompt": prompt.text,
@@ -77,9 +74,7 @@ def arguments(prompt: Prompt, rollouts: Sequence[Rollout], names: Sequence[str] 
         "id": prompt.id,
         "row": {"id": prompt.id, "problem": prompt.problem, "answer": prompt.answer, **prompt.extra},
     }
-    chosen = [_SINGULARS.get(name, name) for name in names or ()]
-    if names is None:
-        chosen = ["prompt", "completion", "answer"]
+    chosen = [_SINGULARS.get(name, name) for name in names]
     rows = []
     for rollout in rollouts:
         values = {
@@ -100,8 +95,6 @@ def call(function: Callable[..., Any], wants: Wanted, rows: Sequence[Sequence[An
         TypeError, ValueError: it returned something else.
         Whatever the function raises.
     """
-    if wants.names is None:
-        return [returned(function(*rows[0]))]
     if not wants.is_batched:
         return [returned(function(**dict(zip(wants.names, rows[0], strict=True))))]
     columns = [list(column) for column in zip(*rows, strict=True)]

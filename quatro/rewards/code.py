@@ -47,14 +47,13 @@ class CodeReward(Reward):
             except (AttributeError, ValueError) as error:
                 raise DataError(f"{at}: its tests cannot be read: {error}") from error
 
-    @classmethod
-    def open(cls, config: RewardConfig) -> CodeReward:
-        return cls(config.options, timeout_s=config.timeout_s or TIMEOUT_S, workers=config.workers or 0)
-
-    def __init__(self, options: Any, *, timeout_s: float, workers: int) -> None:
-        self._is_fraction = options.score == "fraction"
+    def __init__(self, config: RewardConfig) -> None:
+        self._is_fraction = config.options.score == "fraction"
         self._grader = CodeGrader(
-            workers=workers, timeout_s=timeout_s, memory_mb=options.memory_mb, every_test=self._is_fraction
+            workers=config.workers or 0,
+            timeout_s=config.timeout_s or TIMEOUT_S,
+            memory_mb=config.options.memory_mb,
+            every_test=self._is_fraction,
         )
 
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:

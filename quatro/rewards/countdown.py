@@ -21,9 +21,8 @@ class CountdownReward(VerifiedReward):
         for prompt in prompts:
             parse_prompt(prompt.answer or prompt.problem)
 
-    @classmethod
-    def open(cls, config: RewardConfig) -> CountdownReward:
-        return cls(_is_correct)
+    def __init__(self, config: RewardConfig) -> None:
+        super().__init__(_is_correct)
 
 
 class DistanceReward(CountdownReward):

@@ -37,12 +37,8 @@ class GymReward(Reward):
         for prompt in prompts:
             entry(_reference(prompt))
 
-    @classmethod
-    def open(cls, config: RewardConfig) -> GymReward:
-        return cls(is_partial=config.options.partial)
-
-    def __init__(self, *, is_partial: bool = True) -> None:
-        self._is_partial = is_partial
+    def __init__(self, config: RewardConfig) -> None:
+        self._is_partial = config.options.partial
         self._grader = GymGrader()
 
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:

@@ -8,7 +8,6 @@ from typing import Any
 from evals.errors import DataError
 from evals.grading import grade_many
 from quatro.rewards.base import Groups, Reward, Scored, pairs, regrouped, verdict
-from quatro.rewards.settings import RewardConfig
 from quatro.types import Prompt
 
 
@@ -24,10 +23,6 @@ class MathReward(Reward):
                     f"prompt {prompt.id!r} of {prompt.benchmark} has no reference answer, and the reward is math; "
                     "give it an `answer`, leave it out, or choose another reward"
                 )
-
-    @classmethod
-    def open(cls, config: RewardConfig) -> MathReward:
-        return cls()
 
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
         self.check(prompts)

@@ -12,6 +12,7 @@ from quatro.types import Block
 
 DEFAULT_REWARD = "math"
 OnError = Literal["fail", "zero", "drop"]
+_LIMITS = ("timeout_s", "workers", "on_error")
 
 
 def known_reward(name: Any) -> str:
@@ -20,10 +21,8 @@ def known_reward(name: Any) -> str:
     Raises:
         ValueError: it says what was expected.
     """
-    if isinstance(name, str):
-        module, _, function = name.partition(":")
-        if name in REWARDS or (module and module == module.strip() and function.isidentifier()):
-            return name
+    if isinstance(name, str) and REWARDS.takes(name):
+        return name
     raise ValueError(f"expected {', '.join(REWARDS)} or module:function")
 
 
@@ -36,15 +35,6 @@ def reward_block(value: Any) -> Any:
     if isinstance(value, list):
         return {"name": "sum", "options": {"rewards": value}}
     return value if isinstance(value, Mapping | RewardConfig) else {"name": known_reward(value)}
-
-
-def reward_class(name: str) -> Any:
-    """The class behind a name that is known, a `RegisteredReward` of base.py."""
-    if name in REWARDS:
-        return REWARDS[name]
-    from quatro.rewards.function import FunctionReward
-
-    return FunctionReward
 
 
 class RewardConfig(Block):
@@ -86,14 +76,14 @@ class RewardConfig(Block):
     @classmethod
     def _of_this_reward(cls, value: Any, info: ValidationInfo) -> Any:
         name = info.data.get("name")  # not there if it is wrong
-        return value if name is None else reward_class(name).Options.model_validate(value)
+        return value if name is None else REWARDS[name].Options.model_validate(value)
 
-    @field_validator("timeout_s", "workers", "on_error")
+    @field_validator(*_LIMITS)
     @classmethod
     def _heeded(cls, value: Any, info: ValidationInfo) -> Any:
         name, key = info.data.get("name"), str(info.field_name)
         default = cls.model_fields[key].default
-        if name is not None and value != default and key not in reward_class(name).LIMITS:
+        if name is not None and value != default and key not in REWARDS[name].LIMITS:
             instead = "put it into the block of a reward of the list" if name == "sum" else "leave it out"
             raise ValueError(f"expected {default or 'null'}: reward {name} does not read {key}; {instead}")
         return value
@@ -106,15 +96,11 @@ class RewardConfig(Block):
     @property
     def unheeded(self) -> frozenset[str]:
         """The keys for which it has no use."""
-        limits: frozenset[str] = reward_class(self.name).LIMITS
-        return frozenset({"timeout_s", "workers", "on_error"}) - limits
+        limits: frozenset[str] = REWARDS[self.name].LIMITS
+        return frozenset(_LIMITS) - limits
 
     @property
-    def is_name_only(self) -> bool:
-        """Whether every other key has its default."""
-        limits = {
-            key: field.default for key, field in type(self).model_fields.items() if key not in ("name", "options")
-        }
-        return not self.options.model_dump(exclude_defaults=True) and all(
-            getattr(self, key) == default for key, default in limits.items()
-        )
+    def changed(self) -> dict[str, Any]:
+        """The keys beside the name that have not their default."""
+        found = self.model_dump(exclude_defaults=True, exclude={"name"})
+        return {key: value for key, value in found.items() if value != {}}

@@ -34,18 +34,12 @@ class LengthReward(Reward):
 
     Options: ClassVar[type[Block]] = LengthOptions
 
-    @classmethod
-    def open(cls, config: RewardConfig) -> LengthReward:
-        return cls(config.options.short, config.options.long)
-
-    def __init__(self, short: int, long: int) -> None:
-        self._short, self._long = short, long
-
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
-        def reward(length: int) -> float:
-            return min(1.0, max(0.0, (self._long - length) / (self._long - self._short)))
+        return Scored([[self._grade(len(rollout.token_ids)) for rollout in group] for group in completions])
 
-        return Scored([[Grade(reward(len(rollout.token_ids))) for rollout in group] for group in completions])
+    def _grade(self, num_tokens: int) -> Grade:
+        short, long = self.config.options.short, self.config.options.long
+        return Grade(min(1.0, max(0.0, (long - num_tokens) / (long - short))))
 
 
 def _pattern(value: str) -> str:
@@ -79,6 +73,5 @@ class FormatReward(FunctionReward):
 
     Options: ClassVar[type[Block]] = FormatOptions
 
-    @classmethod
-    def open(cls, config: RewardConfig) -> FormatReward:
-        return cls(config, f"{__name__}:{matches.__name__}")
+    def __init__(self, config: RewardConfig) -> None:
+        super().__init__(config, f"{__name__}:{matches.__name__}")

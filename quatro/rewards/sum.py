@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_serializer
 
+from quatro.registry import REWARDS
 from quatro.rewards.base import Grade, Groups, Reward, Scored, require_usable
-from quatro.rewards.settings import RewardConfig, reward_block, reward_class
+from quatro.rewards.settings import RewardConfig, reward_block
 from quatro.types import Block, Prompt
 
 
@@ -59,8 +60,7 @@ class SumOptions(Block):
     @field_serializer("rewards")
     def _short(self, parts: tuple[PartConfig, ...]) -> list[dict[str, Any]]:
         """Each with its name and what is not a default, as one would write it."""
-        dumps = [{"name": part.name, **part.model_dump(exclude_defaults=True, exclude={"name"})} for part in parts]
-        return [{key: value for key, value in dump.items() if value != {}} for dump in dumps]
+        return [{"name": part.name, **part.changed} for part in parts]
 
 
 class SumReward(Reward):
@@ -75,18 +75,14 @@ class SumReward(Reward):
     def check(prompts: Sequence[Prompt], options: Any) -> None:
         """Raises DataError for the first prompt that one of the rewards cannot grade."""
         for part in options.rewards:
-            reward_class(part.name).check(prompts, part.options)
+            REWARDS[part.name].check(prompts, part.options)
 
-    @classmethod
-    def open(cls, config: RewardConfig) -> SumReward:
-        return cls(config.options.rewards)
-
-    def __init__(self, parts: Sequence[PartConfig]) -> None:
-        self._parts = parts
+    def __init__(self, config: RewardConfig) -> None:
+        self._parts: Sequence[PartConfig] = config.options.rewards
         self._rewards: list[Reward] = []
         with contextlib.ExitStack() as opened:
-            for part in parts:
-                self._rewards.append(reward_class(part.name).open(part))
+            for part in self._parts:
+                self._rewards.append(REWARDS[part.name](part))
                 opened.callback(self._rewards[-1].close)
             opened.pop_all()
 
@@ -97,7 +93,7 @@ class SumReward(Reward):
             for groups in zip(*(one.grades for one in scored), strict=True)
         ]
         found = Scored(grades, sum(one.num_errors for one in scored), sum(one.num_timeouts for one in scored))
-        require_usable(prompts, completions, found.reward)
+        require_usable(prompts, completions, found)
         return found
 
     def _sum(self, grades: Sequence[Grade]) -> Grade:
@@ -122,13 +118,6 @@ class SumReward(Reward):
 
     def device_bytes(self, device: str) -> int:
         return sum(reward.device_bytes(device) for reward in self._rewards)
-
-    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return {}, {"parts": [reward.state()[1] for reward in self._rewards]}
-
-    def load_state(self, tensors: dict[str, Any], plain: dict[str, Any]) -> None:
-        for reward, part in zip(self._rewards, plain.get("parts", ()), strict=False):
-            reward.load_state({}, part)
 
     def close(self) -> None:
         for reward in self._rewards:

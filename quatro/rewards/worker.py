@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,39 +17,15 @@ from evals import worker_pool
 from evals.files.own_code import imported_anew, place_of, recorded
 from evals.worker_pool import Message
 from quatro.rewards import calls
-from quatro.rewards.calls import Wanted, call, wanted
+from quatro.rewards.calls import call, wanted
 
 MAX_DESCRIPTION_CHARS = 8000
 
 
-def load_function(spec: str, options: Mapping[str, Any]) -> tuple[Callable[..., Any], Wanted]:
-    """The function named `module:function` with ``options`` filled in, and what it asks for.
-
-    The current directory is on the path.
-
-    Raises:
-        TypeError: it is no function, or cannot be called with these options.
-    """
-    sys.path.insert(0, os.getcwd())
-    module_name, _, function_name = spec.partition(":")
-    function: Callable[..., Any] = getattr(imported_anew(module_name), function_name)
-    if not callable(function):
-        raise TypeError(f"{spec} is a {type(function).__name__}, not a function")
-    return partial(function, **options), wanted(function, options)
-
-
-def answer_request(function: Callable[..., Any], wants: Wanted, rows: list[list[Any]]) -> Message:
-    """The rewards that ``function`` returns or the error that it raises, as a message to the trainer."""
-    try:
-        return {"rewards": call(function, wants, rows)}
-    except Exception as error:
-        return {"error": describe(error, function), "line": first_line(error)}
-
-
-def describe(error: BaseException, function: Callable[..., Any] | None = None) -> str:
+def describe(error: BaseException, place: str = "") -> str:
     """The error and the frames of the user's own code, innermost last, without the frames of this package.
 
-    If there are none, as where what the ``function`` returned is wrong, its own place.
+    If there are none, as where what a function returned is wrong, its ``place``.
     """
     ours = (__file__, calls.__file__, worker_pool.__file__, importlib.__file__)
     frames = [
@@ -57,9 +33,8 @@ def describe(error: BaseException, function: Callable[..., Any] | None = None) -
         for frame in traceback.extract_tb(error.__traceback__)
         if frame.filename not in ours and not frame.filename.startswith("<frozen")
     ]
-    place = place_of(getattr(function, "func", None))  # it is a partial
-    if not frames and place:
-        frames = [f"  {place}"]
+    if place:
+        frames = frames or [f"  {place}"]
     text = "".join(traceback.format_exception_only(error)).strip()
     return "\n".join([*frames, text])[-MAX_DESCRIPTION_CHARS:]
 
@@ -81,12 +56,29 @@ def prepare() -> Callable[[list[list[Any]]], Message]:
     """What answers a call, which is a list of rows; the command names the function and its options.
 
     The request without rows asks for what the function asks for, where it is, and for the digest of its file.
+
+    Raises:
+        TypeError: it is no function, or cannot be called with these options.
     """
     threading.Thread(target=exit_with_parent, args=[os.getppid()], daemon=True).start()
-    function, wants = load_function(sys.argv[1], json.loads(sys.argv[2]))
-    place = place_of(getattr(function, "func", None))
-    about = {"wanted": wants, "place": place, "recorded": recorded(sys.argv[1].partition(":")[0])}
-    return lambda rows: answer_request(function, wants, rows) if rows else about
+    spec, options = sys.argv[1], json.loads(sys.argv[2])
+    sys.path.insert(0, os.getcwd())
+    module_name, _, name = spec.partition(":")
+    function = getattr(imported_anew(module_name), name)
+    if not callable(function):
+        raise TypeError(f"{spec} is a {type(function).__name__}, not a function")
+    wants, place = wanted(function, options), place_of(function)
+    about = {"wanted": wants, "place": place, "recorded": recorded(module_name)}
+
+    def answer(rows: list[list[Any]]) -> Message:
+        if not rows:
+            return about
+        try:
+            return {"rewards": call(partial(function, **options), wants, rows)}
+        except Exception as error:
+            return {"error": describe(error, place), "line": first_line(error)}
+
+    return answer
 
 
 if __name__ == "__main__":

@@ -63,10 +63,9 @@ class Flattery(VerifiedReward):
         if options.unanswered == "refuse" and any(prompt.answer == "none" for prompt in prompts):
             raise DataError("no answer")
 
-    @classmethod
-    def open(cls, config: RewardConfig) -> Flattery:
-        cls.opened.append(config)
-        return cls(lambda prompt, rollout: rollout.text == config.options.praise)
+    def __init__(self, config: RewardConfig) -> None:
+        self.opened.append(config)
+        super().__init__(lambda prompt, rollout: rollout.text == config.options.praise)
 
 
 class Watched(Local):

@@ -117,9 +117,6 @@ def _method(config: Config) -> dict[str, Any]:
 
 
 def _data(config: Config, prompts: str) -> dict[str, Any]:
-    reward = {"name": config.reward.name}
-    if not config.reward.is_name_only:
-        reward |= config.reward.model_dump(mode="json", exclude_defaults=True)
     settings = {
         "data.train_files": prompts,
         "data.val_files": prompts,  # verl wants a file, and never reads it: test_freq is -1
@@ -132,7 +129,7 @@ def _data(config: Config, prompts: str) -> dict[str, Any]:
         "data.seed": config.seed,
         "reward.custom_reward_function.path": f"pkg://{_PACKAGE}.reward",
         "reward.custom_reward_function.name": "compute_score",
-        "+reward.custom_reward_function.reward_kwargs.reward": reward,
+        "+reward.custom_reward_function.reward_kwargs.reward": {"name": config.reward.name, **config.reward.changed},
     }
     if not config.data.prompt_template.is_chat:
         settings["actor_rollout_ref.model.custom_chat_template"] = "{{ messages[0].content }}"

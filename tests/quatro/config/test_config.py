@@ -184,7 +184,7 @@ def test_every_shipped_config_loads_and_says_what_it_is(name: str) -> None:
     config = load_config(name)
     written = parse_yaml(config_to_yaml(config), "f").data
     block = config.reward.model_dump(mode="json", exclude=set(config.reward.unheeded))
-    reward = config.reward.name if config.reward.is_name_only else block
+    reward = block if config.reward.changed else config.reward.name
     assert written == json.loads(config.model_dump_json()) | {"reward": reward}
 
 

@@ -135,12 +135,8 @@ def test_failures_are_told_at_once_and_then_at_powers_of_two(
 ) -> None:
     reward = functions("sometimes", on_error="zero")
     with caplog.at_level(logging.WARNING):
-        for number in range(5):
+        for number in range(8):
             score(reward, "a", "raise", id=f"p{number}")
-        resumed = functions("sometimes", on_error="zero")
-        resumed.load_state(*reward.state())
-        for _ in range(3):
-            score(resumed, "raise")
     assert [record.getMessage().split("(failure ")[1][0] for record in caplog.records] == ["1", "2", "4", "8"]
     first = caplog.records[0].getMessage()
     assert "rollout 1 of mine 'p0', which earns 0" in first
