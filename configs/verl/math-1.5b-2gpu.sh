@@ -6,7 +6,7 @@
 # - verl divides means over rows by the configured number of rows, so rows without a token count: empty responses, and those that fill a batch up.
 # - An optimiser step whose gradient is not finite is skipped; ours stops the run.
 # - Nothing audits the KL after the last update: actor/kl/new_old is that of micro-batches before a step.
-python -m quatro.integrations.verl.registered quatro && \
+python -m quatro.integrations.verl.check quatro && \
   python -m verl.trainer.main_ppo \
   algorithm.adv_estimator=quatro \
   algorithm.use_kl_in_reward=false \

@@ -40,6 +40,7 @@ def verl_command(
     """
     from quatro.config import resolve_config
     from quatro.integrations.verl.command import verl_command as make
+    from quatro.integrations.verl.command import write_prompts as make_file
 
     resolved = resolve_config(source, overrides=settings, method=method)
     command = make(resolved.config, name=resolved.stem, prompts=str(prompts), nodes=nodes, gpus_per_node=gpus_per_node)
@@ -48,9 +49,7 @@ def verl_command(
 
         output.info(f"verl {check_overrides(command.overrides)} accepts it")
     if write_prompts:
-        from quatro.integrations.verl.prompts import write_prompts as write
-
-        output.info(f"{write(resolved.config, prompts)} prompts written to {prompts}")
+        output.info(f"{make_file(resolved.config, prompts)} prompts written to {prompts}")
     if json:
         output.json({"schema": 1, "overrides": command.overrides, "differences": list(command.differences)})
     else:

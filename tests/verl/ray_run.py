@@ -13,8 +13,7 @@ import psutil
 import pytest
 
 from quatro.config import Config, load_config
-from quatro.integrations.verl.command import VerlCommand, verl_command
-from quatro.integrations.verl.prompts import write_prompts
+from quatro.integrations.verl.command import VerlCommand, verl_command, write_prompts
 
 TIME_LIMIT_S = 1500
 # What Ray says where its processes do not answer in time; it waits 30 seconds, and nothing can change that.

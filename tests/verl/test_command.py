@@ -42,7 +42,7 @@ def test_verl_accepts_every_method(method):
     ("changed", "message"),
     [
         ("+algorithm.quatro.dleta=0.1", "dleta: Extra inputs"),
-        ("+algorithm.quatro.inner_updates=auto", "inner_updates is not a key of a method"),
+        ("+algorithm.quatro.inner_updates=auto", "algorithm.quatro.inner_updates: Extra"),
         ("algorithm.no_such_key=1", "no_such_key"),
         ("data.train_batch_size=32", "must be >= actor.ppo_mini_batch_size"),
         ("algorithm.adv_estimator=quatre", "quatre"),

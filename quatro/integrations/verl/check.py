@@ -1,13 +1,40 @@
-"""verl's own validation of a command line, before a cluster is asked for."""
+"""Asks verl whether it knows our methods, and whether it takes a command, before a cluster is asked for.
+
+verl loads plug-ins while it is imported and reports one that fails at log level DEBUG only. It goes on until it looks
+for the advantage estimator, by when it has asked for GPUs and loaded the model. So the command that we print begins
+with `python -m quatro.integrations.verl.check quatro`, which ends with an error where verl would not know the method.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-from evals.errors import MissingError, UsageError
-from quatro.integrations.verl.registered import require_registered
+from evals.errors import MissingError, QuatroError, UsageError, how_to_install
+from quatro.integrations.verl.methods import METHOD_OF
+
+PLUGIN = "quatro.integrations.verl.plugin"
+
+
+def require_registered(estimator: str, loss: str) -> None:
+    """Import verl as it is imported in a run, and look for an advantage estimator and a policy loss by their names.
+
+    Raises:
+        MissingError: verl cannot be imported, or it does not know one of ours; the message says why and what to do.
+        UsageError: neither verl nor quatro has such a method.
+    """
+    core = _of_verl("verl.trainer.ppo.core_algos")
+    for ask, name in ((core.get_adv_estimator_fn, estimator), (core.get_policy_loss_fn, loss)):
+        try:
+            ask(name)
+        except (KeyError, ValueError):
+            if name not in METHOD_OF:
+                known = ", ".join(sorted(METHOD_OF))
+                raise UsageError(f"neither verl nor quatro has a method {name}; quatro's are {known}") from None
+            raise MissingError(f"verl does not know the method {name}: {_cause()}") from None
 
 
 def check_overrides(overrides: Sequence[str]) -> str:
@@ -17,15 +44,10 @@ def check_overrides(overrides: Sequence[str]) -> str:
         MissingError: verl is not installed here, or does not know our method.
         UsageError: verl refuses them; the message is verl's.
     """
+    version = str(_of_verl("verl").__version__)
+    from hydra import compose, initialize_config_module
+
     with contextlib.redirect_stdout(sys.stderr):  # verl prints
-        try:
-            import verl
-        except ImportError as error:
-            raise MissingError(
-                f"--check needs verl here, which cannot be imported ({error}); run it in verl's environment, with "
-                "quatro installed there"
-            ) from error
-        from hydra import compose, initialize_config_module
         from verl.trainer.ppo.utils import need_critic, need_reference_policy
         from verl.utils.config import omega_conf_to_dataclass, validate_config
 
@@ -39,5 +61,39 @@ def check_overrides(overrides: Sequence[str]) -> str:
         except MissingError:
             raise
         except Exception as error:  # Hydra's, OmegaConf's and assertions: whatever verl refuses with
-            raise UsageError(f"verl {verl.__version__} refuses it: {type(error).__name__}: {error}") from error
-    return str(verl.__version__)
+            raise UsageError(f"verl {version} refuses it: {type(error).__name__}: {error}") from error
+    return version
+
+
+def _of_verl(module: str) -> Any:
+    with contextlib.redirect_stdout(sys.stderr):  # verl prints
+        try:
+            return importlib.import_module(module)
+        except ImportError as error:
+            raise MissingError(
+                f"verl cannot be imported here ({error}); run this in verl's environment, with quatro installed there"
+            ) from error
+
+
+def _cause() -> str:
+    try:
+        importlib.import_module(PLUGIN)
+    except Exception as error:  # whatever kept it from being loaded
+        return f"the plug-in {PLUGIN} cannot be imported: {type(error).__name__}: {error}"
+    return (
+        f"it has not loaded our plug-in; install quatro in verl's environment ({how_to_install()}), leave "
+        "VERL_USE_EXTERNAL_PLUGINS unset, and take the version of verl that docs/clusters.md names"
+    )
+
+
+def main() -> None:
+    """Exit code 0 if verl knows the method that the command line names, else 2 or 3 with a line that says why."""
+    try:
+        require_registered(sys.argv[1], sys.argv[1])
+    except QuatroError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

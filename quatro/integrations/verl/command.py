@@ -1,18 +1,22 @@
-"""One of our configurations as the command that runs it on verl 0.9.1, and where the two trainers differ."""
+"""A configuration as the command that runs it on verl 0.9.1, with its prompts, and where the two trainers differ."""
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from evals.benchmarks.prompts import messages
 from evals.errors import UsageError
 from quatro.config import Config
 from quatro.integrations.verl.methods import refuse_inexpressible, verl_name_of
 from quatro.registry import ENGINES
+from quatro.rollout.prompts import training_problems
 
 _ACTOR, _ROLLOUT, _REF = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
 _PACKAGE = __package__
@@ -37,13 +41,13 @@ class VerlCommand:
         """A shell script: the differences as comments, and the command."""
         comments = [f"# - {difference}" for difference in self.differences]
         method = shlex.quote(self.settings["algorithm.adv_estimator"])
-        check = f"python -m {_PACKAGE}.registered {method} &&"
+        check = f"python -m {_PACKAGE}.check {method} &&"
         lines = [check, "python -m verl.trainer.main_ppo", *map(shlex.quote, self.overrides)]
         return "\n".join(["# What differs from our own trainer:", *comments, " \\\n  ".join(lines)])
 
 
 def verl_command(config: Config, *, name: str, prompts: str, nodes: int = 1, gpus_per_node: int = 1) -> VerlCommand:
-    """The command that runs ``config`` on verl; ``prompts`` is the file that `write_prompts` makes of its data.
+    """The command that runs ``config`` on verl; ``prompts`` is what `write_prompts` makes of its data.
 
     Raises:
         UsageError: a key of the configuration cannot be expressed in verl, or the batch cannot be divided among GPUs.
@@ -59,6 +63,30 @@ def verl_command(config: Config, *, name: str, prompts: str, nodes: int = 1, gpu
         **_trainer(config, name, nodes, gpus_per_node),
     }
     return VerlCommand(settings, tuple(_differences(config)))
+
+
+def write_prompts(config: Config, path: Path) -> int:
+    """The number of prompts of ``config.data`` that were written as the parquet file that verl reads.
+
+    A row has the chat turns, the reference answer, and what rewards read. verl turns them into the same tokens as our
+    trainer: both ask the model's own chat template. Raises as `training_problems`.
+    """
+    import pandas
+
+    rows = [
+        {
+            "data_source": problem.benchmark,
+            "prompt": messages(config.data.prompt_template, problem.problem),
+            "reward_model": {"style": "rule", "ground_truth": "" if problem.answer is None else str(problem.answer)},
+            "extra_info": {"id": problem.id, "problem": problem.problem, "extra": json.dumps(dict(problem.extra))},
+        }
+        for problem in training_problems(config.data)
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f"{path.name}.tmp")
+    pandas.DataFrame(rows).to_parquet(unfinished)
+    unfinished.replace(path)
+    return len(rows)
 
 
 def _refuse(config: Config) -> None:

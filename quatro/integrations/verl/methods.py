@@ -14,14 +14,6 @@ from quatro.methods.base import Method
 # verl has methods of its own called grpo, gspo, gpg and cispo: ours have quatro_ before their name.
 METHOD_OF = {"_".join(dict.fromkeys(("quatro", name))): name for name in METHODS}
 
-# Keys of our configuration that somebody may look for beside the method's.
-_ELSEWHERE = {
-    "inner_updates": "verl's is actor_rollout_ref.actor.ppo_epochs, a whole number; auto cannot be expressed",
-    "max_inner_updates": "verl has no inner_updates auto",
-    "kl": "verl's keys are actor_rollout_ref.actor.use_kl_loss, kl_loss_coef and kl_loss_type",
-    "audit": "verl has no forward pass after the last update; actor/kl/new_old is measured on each micro-batch",
-}
-
 
 def method_of(verl_name: str, block: Mapping[str, Any]) -> Method:
     """The method that verl calls ``verl_name``, with the keys of ``algorithm.quatro``.
@@ -32,8 +24,6 @@ def method_of(verl_name: str, block: Mapping[str, Any]) -> Method:
     if verl_name not in METHOD_OF:
         known = ", ".join(METHOD_OF)
         raise UsageError(f"actor_rollout_ref.actor.policy_loss.loss_mode: found {verl_name}, expected one of {known}")
-    for key in block.keys() & _ELSEWHERE.keys():
-        raise UsageError(f"algorithm.quatro.{key} is not a key of a method: {_ELSEWHERE[key]}")
     name = METHOD_OF[verl_name]
     chosen = METHODS[name]
     default = chosen.model_fields["preset"].default if "preset" in chosen.model_fields else ""

@@ -44,11 +44,11 @@ class PolicyLoss(PolicyLossConfig):  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         if self.quatro is None:
-            raise UsageError(f"actor_rollout_ref.actor.policy_loss.quatro: missing; {_HOW_TO_ADD}")
+            raise UsageError(f"actor_rollout_ref.actor.policy_loss.quatro: missing; add {_OUR_BLOCK}")
         method_of(self.loss_mode, _block(self.quatro))
 
 
-_HOW_TO_ADD = "add '+actor_rollout_ref.actor.policy_loss.quatro=${algorithm.quatro}'"
+_OUR_BLOCK = "'+actor_rollout_ref.actor.policy_loss.quatro=${algorithm.quatro}'"
 
 
 def _block(config: Any) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def loss(
         _refuse_correction({"rollout_is": "weights"})
     if not isinstance(config.policy_loss, PolicyLoss):
         target = f"actor_rollout_ref.actor.policy_loss._target_={PolicyLoss.__module__}.PolicyLoss"
-        raise UsageError(f"policy loss {verl_name} has no block of the method: add {target} and {_HOW_TO_ADD}")
+        raise UsageError(f"policy loss {verl_name} has no block of the method: add {target} and {_OUR_BLOCK}")
     method = method_of(verl_name, _block(config.policy_loss.quatro))
     if getattr(method, "aggregate", None) == "seq-mean-token-sum-norm" and config.loss_scale_factor is None:
         raise UsageError(

@@ -42,7 +42,7 @@ def test_the_shipped_scripts_are_what_the_command_prints(name, gpus):
 def test_the_script_is_one_command_of_the_shell():
     text = run("math-1.5b-2gpu", "--gpus-per-node", "2").replace("\\\n", "")
     words = shlex.split(text, comments=True)
-    checked = ["python", "-m", "quatro.integrations.verl.registered", "quatro", "&&"]
+    checked = ["python", "-m", "quatro.integrations.verl.check", "quatro", "&&"]
     assert words[:8] == [*checked, "python", "-m", "verl.trainer.main_ppo"]
     assert words[8:] == json.loads(run("math-1.5b-2gpu", "--gpus-per-node", "2", "--json"))["overrides"]
     assert "+actor_rollout_ref.actor.policy_loss.quatro=${algorithm.quatro}" in words
@@ -148,7 +148,7 @@ def test_values_are_quoted_for_hydra():
 
 def test_check_without_verl_says_where_to_run_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "verl", None)
-    assert "needs verl here" in run("math-1.5b", "--check", code=3)
+    assert "verl cannot be imported here" in run("math-1.5b", "--check", code=3)
 
 
 def test_the_reward_is_the_trainers():
