@@ -39,7 +39,7 @@ def usable_cores() -> int:
 def granted_cores(root: Path, membership: Path) -> float:
     """The cores' worth of time that cgroups grant the process with this `/proc/PID/cgroup`; infinity without a limit.
 
-    In version 2 a group and each that it lies in may have a limit, and the least holds.
+    A group and each that it lies in may have a limit, and the least holds. Version 1 of cgroups is not looked at.
     """
     granted = math.inf
     with contextlib.suppress(OSError, ValueError):  # no such file system, or one that says something else
@@ -48,9 +48,6 @@ def granted_cores(root: Path, membership: Path) -> float:
             limit = root / group.relative_to("/") / "cpu.max"
             quota, period = limit.read_text().split() if limit.is_file() else ("max", "1")
             granted = min(granted, math.inf if quota == "max" else int(quota) / int(period))
-    with contextlib.suppress(OSError, ValueError):  # version 1, as a container sees it
-        quota_us, period_us = (int((root / "cpu" / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
-        granted = min(granted, quota_us / period_us if quota_us > 0 else math.inf)
     return granted
 
 
@@ -128,20 +125,6 @@ class WorkerPool:
         self._num_failed_starts = 0
         self._why_none = ""
         self._lock = threading.Lock()
-
-    def start(self, count: int = 1) -> None:
-        """Waits until as many processes are ready.
-
-        Raises:
-            CannotStartError: they cannot be started.
-        """
-        with self._lock, self._ended_after_errors():
-            while sum(worker.is_ready for worker in self._workers) < count:
-                self._grow(count)
-                if self._why_none:
-                    raise CannotStartError(self._why_none)
-                for worker, message in self._messages():
-                    self._note(worker, message)
 
     def ask(self, requests: Sequence[object]) -> list[Message | Failure]:
         """What `run` gives, as a list. Safe to use from threads.

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from evals.sandbox import kernel
-from evals.sandbox.frames import EndedError
-from evals.sandbox.pipes import ERROR_BYTES
+from evals.sandbox.pipes import ERROR_BYTES, EndedError
 
 
 def fork(run: Callable[..., NoReturn], *arguments: Any) -> int:

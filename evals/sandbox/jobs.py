@@ -159,39 +159,35 @@ class Verdict:
     id: str
     status: Status
     detail: str
-    num_passed: int
-    num_tests: int
-    cpu_s: float
-    wall_s: float
-    memory_mb: float
     tier: str
+    num_passed: int = 0
+    num_tests: int = 0
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    memory_mb: float = 0.0
     version: int = VERSION
     number: float | None = None
-
-    @property
-    def verdict(self) -> Status:
-        """The status."""
-        return self.status
 
 
 def messages(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the keeper is told of a job, and what only the process with the tests is told."""
-    limits = vars(job.limits)
-    is_stdio = isinstance(job.tests, Stdio)
-    entry_point = None if isinstance(job.tests, Stdio) else job.tests.entry_point
-    program = {"program": job.program, "is_stdio": is_stdio, "limits": limits, "tests_s": _tests_s(job)}
-    tests: dict[str, Any] = {"every_test": job.every_test, "output_mb": job.limits.output_mb}
-    match job.tests:
-        case Asserts(code=code, setup=setup):
-            tests |= {"kind": "asserts", "code": list(code), "setup": setup, "entry_point": entry_point}
-        case Calls(inputs=inputs, expected=expected, reference=reference, atol=atol, compare=compare):
-            tests |= {"kind": "calls", "inputs": encode([list(row) for row in inputs]), "entry_point": entry_point}
-            tests |= {"expected": None if expected is None else encode(list(expected)), "reference": reference}
-            tests |= {"atol": atol, "compare": compare}
-        case Number(arguments=arguments):
-            tests |= {"kind": "number", "arguments": encode(list(arguments)), "entry_point": entry_point}
-        case Stdio(cases=cases, atol=atol):
-            tests |= {"kind": "stdio", "cases": [list(case) for case in cases], "atol": atol}
+    program = {
+        "program": job.program,
+        "is_stdio": isinstance(job.tests, Stdio),
+        "limits": vars(job.limits),
+        "tests_s": _tests_s(job),
+    }
+    tests = {
+        "kind": type(job.tests).__name__.lower(),
+        "every_test": job.every_test,
+        "output_mb": job.limits.output_mb,
+        **vars(job.tests),
+    }
+    if "inputs" in tests:
+        tests["inputs"] = [list(row) for row in tests["inputs"]]
+    for name in ("inputs", "expected", "arguments"):
+        if tests.get(name) is not None:
+            tests[name] = encode(list(tests[name]))
     return program, tests
 
 

@@ -20,7 +20,7 @@ from functools import cache, partial
 from itertools import zip_longest
 from typing import Any, cast
 
-from evals.sandbox.frames import EndedError, TooLongError, read_frame, write_frame
+from evals.sandbox.pipes import EndedError, TooLongError, read_frame, write_frame
 from evals.sandbox.values import JSON, CannotCrossError, MalformedError, decode, encode, read_json, write_json
 
 _TEXT = 300

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 
 _MOST_THREADS = 256
-
-
-def megabytes(maxrss: int) -> float:
-    """Megabytes of a `ru_maxrss`, which is in kilobytes on Linux and in bytes on macOS."""
-    return maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 
 
 class Meter:

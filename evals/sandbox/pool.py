@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import subprocess
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from evals.sandbox.frames import frame
-from evals.sandbox.jobs import Job, Verdict, messages
+from evals.sandbox.jobs import Asserts, Job, Limits, Status, Verdict, messages
 from evals.sandbox.landlock import readable_paths
 from evals.sandbox.packages import PACKAGES
-from evals.sandbox.processes import ENVIRONMENT, interpreter, remove_scratch, scratch_folder
-from evals.sandbox.tiers import TIERS, IsolationError, probe
+from evals.sandbox.pipes import frame
+from evals.sandbox.tiers import ENVIRONMENT, TIERS, IsolationError, interpreter, probe
 from evals.sandbox.values import CannotCrossError, write_json
 from evals.worker_pool import CannotStartError, Failure, Message, RefusedError, WorkerPool
 
@@ -35,7 +36,7 @@ class Sandbox:
     ``tier`` is the strongest that this machine allows (`probe`), or the one named. Where there is none,
     `IsolationError` is raised, unless ``allow_unsafe``. ``preload`` names modules that workers import beforehand;
     ``packages`` names installed distributions that programs may import, beside `PACKAGES`. The workers start with the
-    first job, or with `start`, and end with `close`.
+    first job, and end with `close`.
 
     Raises:
         IsolationError: the tier is not available on this machine.
@@ -83,20 +84,10 @@ class Sandbox:
             )
 
     def __enter__(self) -> Sandbox:
-        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def start(self) -> None:
-        """Starts the workers that are missing and waits until they are ready.
-
-        Raises:
-            IsolationError: a worker could not isolate itself.
-        """
-        with _isolated():
-            self._pool.start(self.workers)
 
     def close(self) -> None:
         """Ends the workers and removes their folders."""
@@ -106,7 +97,7 @@ class Sandbox:
         """The verdict on each job, in their order; jobs are taken as workers become free.
 
         Raises:
-            IsolationError: as `start`.
+            IsolationError: a worker could not isolate itself.
             RuntimeError: another run of this sandbox is not over.
         """
         if not self._lock.acquire(blocking=False):
@@ -119,9 +110,11 @@ class Sandbox:
                 yield job
 
         try:
-            with _isolated(), contextlib.closing(self._pool.run(requests())) as answers:
+            with contextlib.closing(self._pool.run(requests())) as answers:
                 for answer in answers:
                     yield self._verdict(taken.popleft(), answer)
+        except CannotStartError as error:
+            raise IsolationError(f"a worker of the sandbox could not start: {error}") from error
         finally:
             self._lock.release()
 
@@ -132,22 +125,14 @@ class Sandbox:
         if answer.kind == "not started":
             raise CannotStartError(answer.detail)
         if answer.kind == "refused":
-            return _without_run(job, "refused", answer.detail, self.tier)
-        return _without_run(job, "infra_error", f"its worker {answer.detail}", self.tier)
-
-
-@contextlib.contextmanager
-def _isolated() -> Iterator[None]:
-    try:
-        yield
-    except CannotStartError as error:
-        raise IsolationError(f"a worker of the sandbox could not start: {error}") from error
+            return Verdict(id=job.id, tier=self.tier, status="refused", detail=answer.detail)
+        return Verdict(id=job.id, tier=self.tier, status="infra_error", detail=f"its worker {answer.detail}")
 
 
 @contextlib.contextmanager
 def _launched(settings: dict[str, Any], jobs: int, verdicts: int) -> Iterator[subprocess.Popen[bytes]]:
     """The process of a worker, with a folder that goes when it does."""
-    folder = scratch_folder()
+    folder = tempfile.mkdtemp(prefix="sandbox-")
     command = [*interpreter("worker"), json.dumps({**settings, "work": folder})]
     quiet = subprocess.DEVNULL
     try:
@@ -156,7 +141,7 @@ def _launched(settings: dict[str, Any], jobs: int, verdicts: int) -> Iterator[su
         ) as process:
             yield process
     finally:
-        remove_scratch(folder)
+        shutil.rmtree(folder, ignore_errors=True)  # what a killed worker left there goes, too
 
 
 def _encoded(job: Job) -> bytes:
@@ -170,15 +155,25 @@ def _encoded(job: Job) -> bytes:
         raise RefusedError(f"the tests cannot be sent: {error}") from error
 
 
-def _without_run(job: Job, status: Any, detail: str, tier: str) -> Verdict:
-    return Verdict(
-        id=job.id,
-        status=status,
-        detail=detail,
-        tier=tier,
-        num_passed=0,
-        num_tests=0,
-        cpu_s=0.0,
-        wall_s=0.0,
-        memory_mb=0.0,
-    )
+_ADD = "def add(a, b):\n    {}"
+_TESTS = Asserts(code=["assert add(1, 2) == 3"])
+# What each program of the self-test tries, its body, and the verdict that it must get.
+_PROBES: tuple[tuple[str, str, Status], ...] = (
+    ("a right answer", "return a + b", "pass"),
+    ("a wrong answer", "return a - b", "fail"),
+    ("an exit that says all is well", "import os; os._exit(0)", "crash"),
+    ("an endless loop", "while True: pass", "timeout"),
+    ("a file of another", "open('/etc/passwd').read(); return a + b", "crash"),
+    ("a connection", "import socket; socket.socket(); return a + b", "crash"),
+)
+
+
+def self_test(sandbox: Sandbox) -> list[str]:
+    """What is wrong with the verdicts on six small programs; empty if nothing is."""
+    limits = Limits(timeout_s=0.5, memory_mb=256)
+    jobs = [Job(id=act, program=_ADD.format(body), tests=_TESTS, limits=limits) for act, body, _ in _PROBES]
+    return [
+        f"{verdict.id}: {verdict.status} ({verdict.detail}), expected {wanted}"
+        for verdict, (_, _, wanted) in zip(sandbox.run(jobs), _PROBES, strict=True)
+        if verdict.status != wanted
+    ]

@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from evals.sandbox.frames import read_frame, write_frame
+from evals.sandbox.pipes import read_frame, write_frame
 from evals.sandbox.values import JSON, decode, encode, read_json, write_json
 
 _TEXT = 300

@@ -19,13 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from evals.sandbox import kernel, landlock, seccomp
-from evals.sandbox.processes import ENVIRONMENT, interpreter
 
 TIERS = {
     "full": ("limits", "landlock", "seccomp", "namespaces"),
     "landlock+seccomp": ("limits", "landlock", "seccomp"),
     "none": (),
 }
+# Where this package is imported from.
+_ROOT = str(Path(__file__).parents[2])
+# The same order of sets in every process; no other word of the caller's environment reaches it.
+ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
 _PROBE_S = 60.0
 _MB = 1 << 20
 
@@ -72,6 +75,12 @@ def probe() -> Tier:
                 break
     found = Tier("none", checks)
     return Tier(next(name for name in TIERS if not found.faults(name)), checks)
+
+
+def interpreter(module: str) -> list[str]:
+    """The command that runs `main` of a module of this package, without the caller's paths."""
+    start = f"import sys; sys.path.insert(0, {_ROOT!r}); from evals.sandbox.{module} import main; main()"
+    return [sys.executable, "-s", "-P", "-c", start]
 
 
 def _tried() -> tuple[Check, ...]:

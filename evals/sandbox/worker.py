@@ -27,10 +27,9 @@ from typing import Any, NoReturn
 from evals.sandbox import kernel, landlock, packages, seccomp
 from evals.sandbox.folder import MOST_FILES, empty, is_overfull
 from evals.sandbox.forks import address_space, ending, fork, keep_only, kill_children
-from evals.sandbox.frames import EndedError, pass_on, read_frame, write_all, write_frame
 from evals.sandbox.judge import Channel, Report, judge_calls, judge_output
-from evals.sandbox.meter import IdleClock, Meter, megabytes
-from evals.sandbox.pipes import Drain, Talk
+from evals.sandbox.meter import IdleClock, Meter
+from evals.sandbox.pipes import Drain, EndedError, Talk, pass_on, read_frame, write_all, write_frame
 from evals.sandbox.program import answer_calls, run_script
 from evals.sandbox.values import read_json, write_json
 
@@ -196,7 +195,7 @@ class _Run:
         _, status, usage = os.wait4(pid, 0)
         if self.worker.tier == "none":
             kill_children(spare=tests.pid)
-        cpu_s, memory_mb = usage.ru_utime + usage.ru_stime, megabytes(usage.ru_maxrss)
+        cpu_s, memory_mb = usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
         self.cpu_s, self.memory_mb = self.cpu_s + cpu_s, max(self.memory_mb, memory_mb)
         return status, cpu_s, memory_mb
 
@@ -334,13 +333,11 @@ class _Watch:
         self._until_s = time.monotonic() + _STUCK_S
         self.stopped: tuple[str, str] | None = None
 
-    def wait(self, readers: list[int], writers: list[int] | None = None) -> set[int]:
+    def wait(self, readers: list[int]) -> set[int]:
         """Descriptors that are ready; none after a while, in which `stopped` may have become a status and a detail."""
         poll = select.poll()
         for descriptor in readers:
             poll.register(descriptor, select.POLLIN)
-        for descriptor in writers or []:
-            poll.register(descriptor, select.POLLOUT)
         ready = {descriptor for descriptor, _ in poll.poll(_POLL_S * 1000)}
         for meter, limit_s, what in self._meters:
             if meter.cpu_s() > limit_s:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evals.worker_pool import CannotStartError, Failure, WorkerPool, fresh_interpreter, granted_cores, usable_cores
+from evals.worker_pool import Failure, WorkerPool, fresh_interpreter, granted_cores, usable_cores
 
 BEHAVIOURS = """
 import os, signal, sys, threading, time
@@ -89,8 +89,6 @@ def wait_until_stopped(process_id: int) -> None:
 def test_a_process_that_is_not_ready_in_time_is_killed(make_pool: Callable[..., WorkerPool]) -> None:
     pool = make_pool("import time\ntime.sleep(1000)\n", start_timeout_s=0.3)
     assert pool.ask(["a", "b"]) == [Failure("not started", "was not ready within 0.3 s")] * 2
-    with pytest.raises(CannotStartError, match="was not ready"):
-        pool.start()
 
 
 def test_an_interruption_ends_the_processes(
@@ -120,8 +118,6 @@ def test_an_interruption_ends_the_processes(
         ({"job/cpu.max": "150000 100000"}, 1.5),
         ({"cpu.max": "400000 100000", "job/step/cpu.max": "max 100000", "job/cpu.max": "200000 100000"}, 2.0),
         ({"job/cpu.max": "nonsense"}, math.inf),
-        ({"cpu/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_period_us": "100000"}, 0.5),
-        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, math.inf),
     ],
 )
 def test_the_least_limit_of_the_cgroups_says_how_many_cores_there_are(tmp_path, files, granted):

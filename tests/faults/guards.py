@@ -60,7 +60,7 @@ GUARDS = [
     Guard(13, "errors never end a run", FUNCTION, 'if kind == "error" and self.on_error == "fail":', "if False:"),
     Guard(14, "a hang is an error", POOL, 'Failure("overdue", f"gave no', 'Failure("ended", f"gave no'),
     Guard(15, "one try for a program", "evals/sandbox/pool.py", "_MOST_TRIES = 2", "_MOST_TRIES = 1"),
-    Guard(15, "a lost program is wrong", "evals/sandbox/pool.py", 'return _without_run(job, "infra_error", f"its', 'return _without_run(job, "fail", f"its'),
+    Guard(15, "a lost program is wrong", "evals/sandbox/pool.py", 'status="infra_error", detail=f"its', 'status="fail", detail=f"its'),
     Guard(15, "a lost process is a score", FUNCTION, 'failed = Failed("error", said, failure("error", said))', 'return [{"reward": 0.0}] * count'),
     Guard(16, "the first signal ends it", "quatro/processes/stop.py", "        if self.requested:\n            if cause", "        if True:\n            if cause"),
     Guard(17, "all samples are drawn anew", "quatro/sample/benchmark.py", "(prompt.id, index) not in writer.present", "True"),

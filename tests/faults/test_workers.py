@@ -170,7 +170,7 @@ def test_fault_48_a_sandbox_whose_worker_is_killed_while_it_starts_has_one_more_
 def test_fault_48_a_sandbox_whose_workers_are_killed_whenever_they_start_is_refused(monkeypatch):
     killing_popen(monkeypatch, 1000)
     with pytest.raises(pool.IsolationError, match="ended with status -9"):
-        Sandbox(workers=1).start()
+        list(Sandbox(workers=1).run([RIGHT]))
 
 
 @pytest.mark.parametrize(("kills", "is_found"), [(1, True), (2, False)])

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from evals.sandbox import Asserts, IsolationError, Job, Limits, Sandbox, probe
+from evals.sandbox import Asserts, Calls, IsolationError, Job, Limits, Sandbox, Stdio, probe, self_test
 
 pytestmark = pytest.mark.skipif(probe().name == "none", reason="no isolation here")
 TESTS = Asserts(code=["assert f() == 1"])
@@ -55,6 +55,7 @@ def folder_of(sandbox: Sandbox) -> str:
 
 def test_a_worker_that_is_killed_is_replaced_and_its_job_run_again():
     with Sandbox(workers=1) as sandbox:
+        list(sandbox.run([job("def f(): return 1")]))
         [before] = workers(sandbox)
         threading.Timer(0.3, os.kill, (before, signal.SIGKILL)).start()
         [verdict] = sandbox.run([job("import time\ndef f():\n    time.sleep(2)\n    return 1")])
@@ -79,8 +80,8 @@ def test_a_run_that_is_given_up_leaves_the_sandbox_usable():
 
 
 def test_a_module_that_cannot_be_preloaded_is_named():
-    with pytest.raises(IsolationError, match="no_such_module"), Sandbox(preload=["no_such_module"]):
-        pass
+    with pytest.raises(IsolationError, match="no_such_module"), Sandbox(preload=["no_such_module"]) as sandbox:
+        list(sandbox.run([job("def f(): return 1")]))
 
 
 def test_the_callers_environment_and_descriptors_do_not_reach_programs(monkeypatch):
@@ -122,6 +123,7 @@ def test_nothing_is_left_behind(tier):
         pytest.skip(f"the tier {tier} is not available here: {probe().faults(tier)}")
     before = len(os.listdir("/proc/self/fd"))
     with Sandbox(tier=tier, workers=1) as sandbox:
+        list(sandbox.run([job(LEAVES)]))
         [pid] = workers(sandbox)
         folder = folder_of(sandbox)
 
@@ -137,7 +139,6 @@ def test_nothing_is_left_behind(tier):
                 time.sleep(0.01)
             return held()
 
-        list(sandbox.run([job(LEAVES)]))
         at_first = settled()
         assert [verdict.status for verdict in sandbox.run([job(LEAVES)] * 20)] == ["pass"] * 20
         assert settled() == at_first
@@ -153,7 +154,7 @@ def test_workers_end_with_a_caller_that_is_killed(tmp_path):
     if pid == 0:
         try:
             sandbox = Sandbox(workers=1)
-            sandbox.start()
+            list(sandbox.run([job("def f(): return 1")]))
             (tmp_path / "folder").write_text(folder_of(sandbox))
             (tmp_path / "pid").write_text(str(workers(sandbox)[0]))
             (tmp_path / "ready").touch()
@@ -174,3 +175,26 @@ def test_workers_end_with_a_caller_that_is_killed(tmp_path):
             return
         time.sleep(0.05)
     pytest.fail("the worker outlives its caller")
+
+
+def test_the_sandbox_tests_itself():
+    with Sandbox(workers=1) as sandbox:
+        assert self_test(sandbox) == []
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Asserts(code=[]), "every program would pass"),
+        (lambda: Asserts(code=[5]), "list of texts"),
+        (lambda: Asserts(code=["f()"], entry_point=5), "the name of a function"),
+        (lambda: Calls(entry_point="f", inputs=[[1]], expected=[]), "1 inputs, but 0 expected"),
+        (lambda: Stdio(cases=[]), "every program would pass"),
+        (lambda: Limits(timeout_s=float("nan")), "timeout_s is a number above 0"),
+        (lambda: Limits(timeout_s="3"), "timeout_s is a number above 0"),
+        (lambda: Limits(memory_mb=0), "memory_mb is a number above 0"),
+    ],
+)
+def test_jobs_that_cannot_be_judged_are_refused(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
