@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
@@ -73,10 +74,10 @@ class SampleWriter:
         return size - len(tail)
 
     def append(self, samples: Iterable[Sample]) -> None:
-        """Appends the rows (usually all of one problem) and waits until the disk has them."""
+        """Appends the rows and waits until the disk has them."""
         rows = list(samples)
         keys = [(sample.id, sample.sample_index) for sample in rows]
-        twice = [key for key in keys if key in self.present or keys.count(key) > 1]
+        twice = [key for key, count in Counter(keys).items() if count > 1 or key in self.present]
         if twice:
             raise ValueError(
                 f"sample {twice[0]} is in {self.path} already; draw only samples that are not in `present`"

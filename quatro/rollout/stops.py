@@ -23,7 +23,6 @@ MORE_PIECES = 4
 # Stands for bytes that make up no character, and so for the part of one.
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
-
 MAX_TEMPERATURE = 2.0  # vLLM refuses more
 MIN_TEMPERATURE = 0.01  # vLLM raises smaller ones, except 0, to this
 
@@ -42,8 +41,8 @@ def response_limits(prompts: Sequence[Prompt], max_new_tokens: int, *, context: 
         if context is not None and length >= context:
             raise DataError(
                 f"prompt {prompt.id!r} of {prompt.benchmark!r} has {length} tokens, which leaves no room for a "
-                f"response in the model's context of {context}; shorten it or set data.too_long=skip "
-                f"with data.max_prompt_tokens below {context}"
+                f"response in the model's context of {context}; shorten it or leave it out (a run does with "
+                f"data.too_long=skip and data.max_prompt_tokens below {context})"
             )
         limits.append(max_new_tokens if context is None else min(max_new_tokens, context - length))
     num_cut = sum(limit < max_new_tokens for limit in limits)

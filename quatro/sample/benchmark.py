@@ -10,7 +10,6 @@ however often sampling was interrupted and however problems were batched, and so
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 import time
@@ -26,9 +25,9 @@ from evals.files.strict_json import shown
 from evals.files.whole import file_stem, write_bytes
 from evals.grading.thinking import THOUGHT
 from evals.samples.code import short_values, write_long_values
-from evals.samples.reading import read_samples
 from evals.samples.types import Sample
 from evals.samples.writing import SampleWriter
+from evals.text import clock_text
 from quatro.rollout.engine import Arrival, RolloutProgress, Sampler, Seeds, StreamingSampler
 from quatro.rollout.streams import sample_seed
 from quatro.sample.settings import SampleSettings, claim_folder, note_drawn
@@ -49,17 +48,13 @@ DrawProgress = Callable[[str, int, int, int], None]
 
 @dataclass(frozen=True)
 class SampleFile:
-    """The samples of a benchmark: how many of them were drawn just now (``num_new``) or there before.
-
-    ``num_graded`` of those had no grade and were graded just now. As a path it is its file.
-    """
+    """The samples of a benchmark: how many of them were drawn just now or there before. As a path it is its file."""
 
     benchmark: str
     path: Path
     num_problems: int
     num_new: int
     num_present: int
-    num_graded: int = 0
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -77,8 +72,8 @@ def sample_benchmark(
 ) -> SampleFile:
     """The file with samples of every prompt (all of one benchmark) in ``folder``; only what is missing is drawn.
 
-    With a ``reward`` each row says whether it is correct, those too that were there; with markers in
-    ``settings.thinking`` it has the thought apart. ``num_rows``: samples that one call of the engine draws.
+    With a ``reward`` each new row says whether it is correct; with markers in ``settings.thinking`` it has the thought
+    apart. ``num_rows``: samples that one call of the engine draws.
 
     Raises:
         UsageError: ``folder`` holds samples that were drawn with other settings.
@@ -87,7 +82,8 @@ def sample_benchmark(
     if not prompts:
         raise DataError("no prompts to sample from")
     n, sampling, benchmark = settings.n, settings.sampling, prompts[0].benchmark
-    said = _said(benchmark, reward)
+    # What every row says: how the answers of one's own benchmark are judged, and where programs were run.
+    said = {**judged_as(benchmark), **(reward.environment() if reward is not None else {})}
     claim_folder(folder, benchmark, settings)
     path = folder / f"{file_stem(benchmark)}.jsonl"
     write_long_values(path, ((prompt.id, prompt.problem, prompt.extra) for prompt in prompts))
@@ -102,14 +98,14 @@ def sample_benchmark(
         num_wanted = len(prompts) * n
         num_present = num_wanted - sum(len(indices) for _, indices in missing)
         num_done, num_tokens = num_present, 0
-        if progress is not None and num_present < num_wanted:
-            progress(benchmark, num_present, num_wanted, 0)
+
+        def report(num_finished: int, num_drawn: int) -> None:
+            if progress is not None:
+                progress(benchmark, num_done + num_finished, num_wanted, num_tokens + num_drawn)
+
+        if num_present < num_wanted:
+            report(0, 0)
         for chunk in _chunks(missing, num_rows or default_rows_per_call(sampling)):
-
-            def report(num_finished: int, num_drawn: int, done: int = num_done, tokens: int = num_tokens) -> None:
-                if progress is not None:
-                    progress(benchmark, done + num_finished, num_wanted, tokens + num_drawn)
-
             asked = [prompt for prompt, _ in chunk]
             seeds = [
                 [sample_seed(settings.seed, benchmark, prompt.id, index) for index in indices]
@@ -117,25 +113,23 @@ def sample_benchmark(
             ]
             with closing(_arrivals(engine, asked, seeds, sampling, report)) as batches:
                 for batch in batches:
-                    apart = [
-                        one._replace(rollout=one.rollout.without_thought(settings.thinking, asked[one.number]))
-                        for one in batch
-                    ]
-                    judged = zip(apart, _verdicts(reward, asked, apart), strict=True)
-                    for number, group in itertools.groupby(judged, lambda pair: pair[0].number):
-                        prompt, indices = chunk[number]
-                        writer.append(
-                            _sample(prompt, indices[one.row], one.rollout, right, said) for one, right in group
-                        )
+                    drawn = [(asked[one.number], chunk[one.number][1][one.row], one) for one in batch]
+                    rollouts = [one.rollout.without_thought(settings.thinking, prompt) for prompt, _, one in drawn]
+                    verdicts: Sequence[Sequence[bool | None]] = [[None]] * len(drawn)
+                    if reward is not None:
+                        verdicts = reward.score([prompt for prompt, *_ in drawn], [[one] for one in rollouts]).correct
+                    writer.append(
+                        _sample(prompt, index, rollout, verdict, said)
+                        for (prompt, index, _), rollout, (verdict,) in zip(drawn, rollouts, verdicts, strict=True)
+                    )
                     num_done += len(batch)
-                    num_tokens += sum(arrival.num_tokens for arrival in batch)
-                    report(0, 0, num_done, num_tokens)
-        num_graded = _grade_present(path, prompts, reward) if reward is not None and num_present else 0
+                    num_tokens += sum(one.num_tokens for one in batch)
+                    report(0, 0)
         # Also where nothing was missing: a call may have ended between its last row and this.
         if num_present or isinstance(engine, StreamingSampler):
             put_in_order(path, [prompt.id for prompt in prompts])
         note_drawn(path, benchmark)
-    return SampleFile(benchmark, path, len(prompts), num_done - num_present, num_present, num_graded)
+    return SampleFile(benchmark, path, len(prompts), num_done - num_present, num_present)
 
 
 def _refuse_another_problem(prompt: Prompt, text: str | None, answer: object, path: Path) -> None:
@@ -146,27 +140,6 @@ def _refuse_another_problem(prompt: Prompt, text: str | None, answer: object, pa
                 f"{path}: the samples of {shown(prompt.id)} have the {what} {shown(there)}, and the problem now has "
                 f"{shown(now)}: the benchmark was edited; sample into another folder with -o, or remove the file"
             )
-
-
-def _grade_present(path: Path, prompts: Sequence[Prompt], reward: Reward) -> int:
-    """Grade the rows that have no grade, as if they had been drawn with one; returns how many there were."""
-    known, said = {prompt.id: prompt for prompt in prompts}, _said(prompts[0].benchmark, reward)
-    rows = read_samples([path]).rows
-    open_rows = [row for row in rows if row.correct is None and row.id in known]
-    if not open_rows:
-        return 0
-    rollouts = [
-        Rollout((), row.completion, row.finish_reason or "stop", thought=str(row.extra.get(THOUGHT, "")))
-        for row in open_rows
-    ]
-    batch = [Arrival(number, 0, rollout, 0) for number, rollout in enumerate(rollouts)]
-    verdicts = _verdicts(reward, [known[row.id] for row in open_rows], batch)
-    graded = {
-        (row.id, row.sample_index): _sample(known[row.id], row.sample_index, one.rollout, right, said)
-        for row, one, right in zip(open_rows, batch, verdicts, strict=True)
-    }
-    write_bytes(path, (graded.get((row.id, row.sample_index), row).to_json_line() for row in rows))
-    return len(graded)
 
 
 def _arrivals(
@@ -186,18 +159,6 @@ def _arrivals(
         for number, (wanted, group) in enumerate(zip(seeds, groups, strict=True))
         for row, (_, rollout) in enumerate(zip(wanted, group, strict=True))
     ]
-
-
-def _verdicts(reward: Reward | None, prompts: Sequence[Prompt], batch: Sequence[Arrival]) -> list[bool | None]:
-    if reward is None:
-        return [None] * len(batch)
-    scored = reward.score([prompts[one.number] for one in batch], [[one.rollout] for one in batch])
-    return [verdict for (verdict,) in scored.correct]
-
-
-def _said(benchmark: str, reward: Reward | None) -> dict[str, Any]:
-    """What every row says: how the answers of one's own benchmark are judged, and where programs were run."""
-    return {**judged_as(benchmark), **(reward.environment() if reward is not None else {})}
 
 
 def _sample(prompt: Prompt, index: int, rollout: Rollout, is_correct: bool | None, said: Mapping[str, Any]) -> Sample:
@@ -238,16 +199,6 @@ def put_in_order(path: Path, ids: Sequence[str]) -> None:
     write_bytes(path, lines())
 
 
-def refuse_long_prompts(prompts: Sequence[Prompt], context: int | None) -> None:
-    """Raises DataError for a prompt that leaves no room for a response: better now than hours into sampling."""
-    for prompt in prompts:
-        if context is not None and len(prompt.token_ids) >= context:
-            raise DataError(
-                f"prompt {prompt.id!r} of {prompt.benchmark} has {len(prompt.token_ids)} tokens, which leaves no room "
-                f"for a response in the model's context of {context}; take it out of the problems"
-            )
-
-
 def default_rows_per_call(sampling: Sampling) -> int:
     """Samples that one call of an engine draws: fewer, the longer they may be."""
     return max(1, min(ROWS_PER_CALL, TOKENS_PER_CALL // sampling.max_new_tokens))
@@ -272,28 +223,23 @@ def _chunks(
 
 
 class Pace:
-    """How fast samples are drawn: tokens per second and what is left, from what this call has done."""
+    """How fast samples are drawn: tokens per second and what is left, from what this call has done.
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    ``num_present`` samples were there before, and count for nothing.
+    """
+
+    def __init__(self, num_present: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._num_present = num_present
         self._clock = clock
         self._began_s = clock()
-        self._first: int | None = None
 
     def note(self, num_done: int, num_wanted: int, num_tokens: int) -> str:
-        """``812 tokens/s, 3 min left``; what was in the file before counts for nothing."""
+        """``812 tokens/s, 3:10 left``."""
         elapsed_s = self._clock() - self._began_s
-        if self._first is None:
-            self._first = num_done
-        num_new = num_done - self._first
+        num_new = num_done - self._num_present
         if elapsed_s <= 0 or not num_tokens:
             return ""
         speed = f"{num_tokens / elapsed_s:,.0f} tokens/s"
         if not num_new or num_done >= num_wanted:
             return speed
-        return f"{speed}, {_duration((num_wanted - num_done) * elapsed_s / num_new)} left"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+        return f"{speed}, {clock_text((num_wanted - num_done) * elapsed_s / num_new)} left"

@@ -19,12 +19,11 @@ from quatro.policy.model_files import model_digest
 from quatro.registry import ENGINES
 from quatro.rollout.engine import EngineKind, Recipe
 from quatro.rollout.prompts import to_prompts, unused_chat_template
-from quatro.sample.benchmark import default_rows_per_call, refuse_long_prompts
+from quatro.rollout.stops import response_limits
+from quatro.sample.benchmark import default_rows_per_call
 from quatro.sample.settings import Source
 
 if TYPE_CHECKING:
-    import torch
-
     from quatro.rollout.engine import Engine, Sampler, StreamingSampler
     from quatro.sample.request import SamplePlan
     from quatro.types import Prompt, Sampling
@@ -33,19 +32,13 @@ logger = logging.getLogger(__name__)
 
 
 def engine_name(name: str) -> str:
-    """``name``, checked: it is an engine that draws samples, and its package is installed.
-
-    Raises:
-        UsageError: there is no such engine, or it cannot be imported.
-        MissingError: its package is not installed.
-    """
+    """``name``; raises UsageError if no engine that draws samples is called so."""
     names = [engine for engine in ENGINES if not ENGINES[engine].is_recorded]
     if name not in names and not is_own(name):
         raise UsageError(
             f"unknown engine {name!r}; the engines are {', '.join(names)}, or your own as module:Class, and --base-url "
             "names a server"
         )
-    ENGINES[name].check(temperatures={})
     return name
 
 
@@ -58,12 +51,9 @@ def gpu_list(text: str | None) -> list[str]:
     """
     if text is None:
         return []
-    numbers = text.split(",")
-    if not all(number.strip().isdecimal() for number in numbers):
-        raise UsageError(f"--gpus takes numbers such as 0,1, found {text!r}")
-    chosen = [int(number) for number in numbers]
-    if len(set(chosen)) < len(chosen):
-        raise UsageError(f"--gpus names a GPU twice: {text}")
+    numbers = [number.strip() for number in text.split(",")]
+    if not all(map(str.isdecimal, numbers)) or len(set(numbers)) < len(numbers):
+        raise UsageError(f"--gpus takes different numbers such as 0,1, found {text!r}")
     import torch
 
     count = torch.cuda.device_count()
@@ -71,11 +61,11 @@ def gpu_list(text: str | None) -> list[str]:
         raise MissingError(
             "--gpus needs a CUDA device, and PyTorch sees none here; leave it out, or see `quatro doctor`"
         )
-    if max(chosen) >= count:
+    if max(map(int, numbers)) >= count:
         raise UsageError(f"--gpus {text}: there are {count} GPUs here, numbered from 0")
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = visible.split(",") if visible else [str(number) for number in range(count)]
-    return [names[number].strip() for number in chosen]
+    return [names[int(number)].strip() for number in numbers]
 
 
 @dataclass(frozen=True)
@@ -102,6 +92,8 @@ def open_local(plan: SamplePlan) -> Iterator[Opened]:
     Raises:
         What `open_sampler` raises, and DataError: a prompt leaves no room for a response in the model's context.
     """
+    import torch
+
     from quatro.policy.device import find_device
     from quatro.policy.facts import context_limit, refuse_unknown_ids, vocabulary_size
     from quatro.policy.loading import load_model_config, load_tokenizer
@@ -112,7 +104,7 @@ def open_local(plan: SamplePlan) -> Iterator[Opened]:
     prompts = [list(to_prompts(one.problems, one.template, tokenizer)) for one in plan.benchmarks]
     tell_unused_chat_template(plan, tokenizer)
     for rows in prompts:
-        refuse_long_prompts(rows, context)
+        response_limits(rows, 1, context=context)  # better now than hours into sampling
         refuse_unknown_ids(rows, tokenizer, vocabulary_size(shape))
     longest = max(
         len(prompt.token_ids) + one.settings.sampling.max_new_tokens
@@ -131,17 +123,16 @@ def open_local(plan: SamplePlan) -> Iterator[Opened]:
         plan.model.source,
         fingerprint=model_digest(weights),
         dtype=recipe.dtype,
-        device=_device_name(device),
+        device=f"cuda ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device.type),
         engine=plan.engine,
     )
+
+    def rows_per_call(sampling: Sampling) -> int:
+        rows: int = ENGINES[plan.engine].rows_per_call or default_rows_per_call(sampling)
+        return rows * max(1, len(plan.gpus))
+
     with open_sampler(recipe, plan.gpus) as sampler:
-        yield Opened(sampler, prompts, source, lambda sampling: rows_per_call(recipe, sampling, len(plan.gpus)))
-
-
-def _device_name(device: torch.device) -> str:
-    import torch
-
-    return f"cuda ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device.type)
+        yield Opened(sampler, prompts, source, rows_per_call)
 
 
 @contextlib.contextmanager
@@ -197,10 +188,3 @@ def make_sampling_engine(recipe: Recipe) -> Engine:
 
     kind: type[EngineKind] = ENGINES[recipe.engine]
     return kind.open(recipe, load_tokenizer(recipe.weights))
-
-
-def rows_per_call(recipe: Recipe, sampling: Sampling, num_engines: int) -> int:
-    """Samples that one call draws: what keeps all engines busy."""
-    kind: type[EngineKind] = ENGINES[recipe.engine]
-    rows = kind.rows_per_call or default_rows_per_call(sampling)
-    return rows * max(1, num_engines)

@@ -20,8 +20,7 @@ from quatro.policy.loading import load_tokenizer
 from quatro.policy.model_files import require_tokenizer
 from quatro.rollout.endpoint import FORMS, Endpoint, PromptForm, api_key, key_name
 from quatro.rollout.prompts import make_prompt, to_prompts
-from quatro.rollout.stops import check_temperature
-from quatro.sample.benchmark import refuse_long_prompts
+from quatro.rollout.stops import check_temperature, response_limits
 from quatro.sample.engines import Opened, tell_unused_chat_template
 from quatro.sample.settings import add_answers
 from quatro.types import Prompt
@@ -102,8 +101,9 @@ def open_server(plan: SamplePlan, endpoint: Endpoint) -> Iterator[Opened]:
             server.where,
         )
     prompts = [list(_prompts(one.problems, one.template, endpoint.form, tokenizer)) for one in plan.benchmarks]
-    for rows in prompts:
-        refuse_long_prompts(rows, served.max_model_len)
+    if endpoint.form == "ids":
+        for rows in prompts:
+            response_limits(rows, 1, context=served.max_model_len)
     sampler = ServerSampler(server, served, tokenizer=tokenizer, stop_ids=_stop_ids(tokenizer))
     # For sampling.json; the address is nobody's business, and a key none's at all.
     facts = {**served.model_dump(), "prompts": endpoint.form, "seed_bits": SEED_BITS}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evals.errors import DataError, UsageError
+from evals.errors import UsageError
 from evals.files.belonging import DIGEST, file_sha256, refuse_other_run, refuse_other_tag
 from evals.files.strict_json import read_document, refuse
 from evals.files.whole import file_stem, write_json
@@ -18,7 +18,8 @@ from quatro.types import Sampling
 
 logger = logging.getLogger(__name__)
 
-_OWN = {"n", "max_tokens", "prompt"}  # what each benchmark of a folder has for itself, and `stop`, which is newer
+# What `add_answers` adds to.
+_NO_ANSWERS = {"retries": {}, "system_fingerprints": [], "answers_with_token_ids": 0, "answers_as_text": 0}
 
 
 @dataclass(frozen=True)
@@ -78,25 +79,19 @@ def claim_folder(folder: Path, benchmark: str, settings: SampleSettings) -> None
     shared = {key: getattr(sampling, key) for key in ("temperature", "top_p", "top_k")}
     own = {"n": settings.n, "max_tokens": sampling.max_new_tokens, "prompt": settings.template}
     own["stop"] = list(sampling.stop)
-    newer = {"system": settings.system, "thinking": settings.thinking}  # written only where there is one
-    own |= {key: value for key, value in newer.items() if value is not None}
-    devices, benchmarks = [source.device], {benchmark: own}
-    found = _read_settings(path) if path.exists() else None
-    _refuse_unknown_files(folder, found["benchmarks"] if found is not None else ())
-    if found is not None:
+    optional = {"system": settings.system, "thinking": settings.thinking}  # written only where there is one
+    own |= {key: value for key, value in optional.items() if value is not None}
+    found = _read_settings(path) if path.exists() else {"benchmarks": {}, "devices": []}
+    _refuse_unknown_files(folder, found["benchmarks"])
+    if path.exists():
         there = found["benchmarks"].get(benchmark, own)
         _refuse_other_settings(
             folder,
-            {"engine": "transformers", "checkpoint": source.checkpoint, DIGEST: head[DIGEST]}
-            | {**found, **found["sampling"], **there}
-            | _named(found.get("server")),
-            {**head, **shared, **newer, **{key: value for key, value in own.items() if key != "n"}}
-            | _named(source.server),
+            {**found, **found["sampling"], **there, **_named(found.get("server"))},
+            {**head, **shared, **optional, **own, "n": there["n"], **_named(source.server)},
         )
         refuse_misplaced(folder / f"{file_stem(benchmark)}.jsonl")
         own["n"] = max(settings.n, there["n"])
-        benchmarks = {**found["benchmarks"], benchmark: own}
-        devices = list(dict.fromkeys([*found["devices"], source.device]))
         if source.device not in found["devices"]:
             logger.warning(
                 "%s holds samples drawn on %s, and the rest is drawn on %s: the same seed may give another text",
@@ -105,13 +100,16 @@ def claim_folder(folder: Path, benchmark: str, settings: SampleSettings) -> None
                 source.device,
             )
     folder.mkdir(parents=True, exist_ok=True)
-    entries = benchmarks.values()
-    common = {key: own[key] if all(entry.get(key) == own[key] for entry in entries) else None for key in own}
+    benchmarks = {**found["benchmarks"], benchmark: own}
+    common = {
+        key: own[key] if all(entry.get(key) == own[key] for entry in benchmarks.values()) else None for key in own
+    }
+    server = {} if source.server is None else {"server": {**_NO_ANSWERS, **found.get("server", {}), **source.server}}
     document = {
         "schema": 1,
         **head,
-        "devices": devices,
-        **({} if source.server is None else {"server": {**_came(found), **source.server}}),
+        "devices": list(dict.fromkeys([*found["devices"], source.device])),
+        **server,
         "sampling": {"n": common["n"], **shared, **{key: value for key, value in common.items() if key != "n"}},
         "benchmarks": benchmarks,
     }
@@ -134,36 +132,14 @@ def add_answers(
     """Add what came back from a server in one call to the sampling.json of ``folder``, if it is a server's."""
     path = folder / SAMPLING
     document = read_document(path) if path.exists() else {}
-    if "server" not in document:  # refused before anything was drawn
+    server = document.get("server")
+    if server is None:  # refused before anything was drawn
         return
-    there = document["server"]
-    came = {
-        "retries": dict(sorted((Counter(there["retries"]) + Counter(retries)).items())),
-        "system_fingerprints": sorted({*there["system_fingerprints"], *fingerprints}),
-        "answers_with_token_ids": there["answers_with_token_ids"] + num_with_ids,
-        "answers_as_text": there["answers_as_text"] + num_as_text,
-    }
-    write_json(path, {**document, "server": {**there, **came}})
-    if len(came["system_fingerprints"]) > len(there["system_fingerprints"]) > 0:
-        logger.warning(
-            "%s: the server called itself %s in turn: the same seed may give another text",
-            folder,
-            ", ".join(came["system_fingerprints"][:5]),
-        )
-
-
-# What `add_answers` adds to.
-_NOTHING_CAME: Mapping[str, Any] = {
-    "retries": {},
-    "system_fingerprints": [],
-    "answers_with_token_ids": 0,
-    "answers_as_text": 0,
-}
-
-
-def _came(found: Mapping[str, Any] | None) -> dict[str, Any]:
-    there = found.get("server", {}) if found is not None else {}
-    return {key: there.get(key, nothing) for key, nothing in _NOTHING_CAME.items()}
+    server["retries"] = dict(sorted((Counter(server["retries"]) + Counter(retries)).items()))
+    server["system_fingerprints"] = sorted({*server["system_fingerprints"], *fingerprints})
+    server["answers_with_token_ids"] += num_with_ids
+    server["answers_as_text"] += num_as_text
+    write_json(path, document)
 
 
 def _named(server: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -171,21 +147,11 @@ def _named(server: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _read_settings(path: Path) -> dict[str, Any]:
-    try:
-        found = read_document(path)
-        entries: Any = found.get("benchmarks")
-        is_sound = isinstance(entries, dict) and all(
-            isinstance(entry, dict) and entry.keys() >= _OWN and type(entry["n"]) is int for entry in entries.values()
-        )
-        server: Any = found.get("server", {})
-        is_sound &= isinstance(server, dict) and all(
-            type(server.get(key, nothing)) is type(nothing) for key, nothing in _NOTHING_CAME.items()
-        )
-        if not (is_sound and isinstance(found.get("sampling"), dict) and isinstance(found.get("devices"), list)):
-            refuse(str(path), "it is not in the form that `quatro sample` writes")
-    except DataError as error:
-        raise DataError(f"{error}; choose another --tag") from error
-    return {**found, "benchmarks": {name: {**entry, "stop": entry.get("stop", [])} for name, entry in entries.items()}}
+    found = read_document(path)
+    kinds = {"benchmarks": dict, "sampling": dict, "devices": list}
+    if not all(isinstance(found.get(key), kind) for key, kind in kinds.items()):
+        refuse(str(path), "it is not in the form that `quatro sample` writes; choose another --tag or -o")
+    return found
 
 
 def _refuse_other_settings(folder: Path, there: Mapping[str, Any], asked: Mapping[str, Any]) -> None:

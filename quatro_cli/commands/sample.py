@@ -189,14 +189,13 @@ def _draw(plan: SamplePlan) -> None:
 
     def progress(benchmark: str, num_done: int, num_wanted: int, num_tokens: int) -> None:
         if benchmark not in bars:
-            bars[benchmark] = stack.enter_context(output.progress(benchmark, num_wanted)), Pace()
+            bars[benchmark] = stack.enter_context(output.progress(benchmark, num_wanted)), Pace(num_done)
         bar, pace = bars[benchmark]
         bar.update(num_done, pace.note(num_done, num_wanted, num_tokens))
 
     def finished(file: SampleFile) -> None:
         stack.close()
-        graded = f", {file.num_graded} of them are graded only now" if file.num_graded else ""
-        output.info(f"{file.benchmark}: {file.num_new} samples drawn, {file.num_present} were there{graded}")
+        output.info(f"{file.benchmark}: {file.num_new} samples drawn, {file.num_present} were there")
         output.data(str(file.path))
 
     if plan.endpoint is None or plan.endpoint.form == "ids":

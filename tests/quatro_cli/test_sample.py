@@ -199,11 +199,7 @@ def test_samples_of_another_engine_or_other_settings_are_kept_apart(model, toy, 
     quatro(*drawn, 1)
     says(quatro(*drawn, 1, "--top-p", 0.7, code=2), "1.0", 0.7, key="top_p")
     path = tmp_path / "out/sampling.json"
-    document = read_json(path)
-    assert document.pop("engine") == "transformers"
-    path.write_text(json.dumps(document), encoding="utf-8")  # as written before engines were recorded
-    quatro(*drawn, 2)
-    path.write_text(json.dumps({**document, "engine": "vllm"}), encoding="utf-8")
+    path.write_text(json.dumps({**read_json(path), "engine": "vllm"}), encoding="utf-8")
     says(quatro(*drawn, 3, code=2), "vllm", "transformers", key="engine")
 
 
@@ -285,16 +281,14 @@ def test_a_file_of_countdown_problems_is_drawn_as_it_is_graded(tmp_path, monkeyp
     assert drawn_with("countdown-own.jsonl") == drawn_with("countdown")
 
 
-def test_samples_that_are_there_without_a_grade_are_graded_as_if_they_had_been_drawn_with_one(model, toy, tmp_path):
+def test_a_row_is_graded_as_it_is_drawn(model, toy, tmp_path):
     quatro(*command(model, toy, tmp_path / "later", "-n", 1))
-    graded = quatro(*command(model, toy, tmp_path / "later", "-n", 2, "--grade"))
-    says(graded, "toy: 6 samples drawn, 6 were there, 6 of them are graded only now")
+    quatro(*command(model, toy, tmp_path / "later", "-n", 2, "--grade"))
     quatro(*command(model, toy, tmp_path / "at-once", "-n", 2, "--grade"))
-    later, at_once = ((tmp_path / name / "toy.jsonl").read_bytes() for name in ("later", "at-once"))
-    assert later == at_once
-    assert later.count(b'"correct":') == 12
-    again = quatro(*command(model, toy, tmp_path / "later", "-n", 2, "--grade"))
-    assert "0 samples drawn, 12 were there\n" in again.stderr
+    later, at_once = (read_rows(tmp_path / name / "toy.jsonl") for name in ("later", "at-once"))
+    assert [row["correct"] for row in at_once] == [False] * 12
+    assert [row.get("correct") for row in later] == [None, False] * 6
+    assert [row["completion"] for row in later] == [row["completion"] for row in at_once]
 
 
 def test_the_engine_is_asked_for_what_the_options_say(model, toy, tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 from evals.errors import DataError
 from evals.samples.reading import read_samples
 from quatro.rollout.streams import sample_seed
-from quatro.sample.benchmark import default_rows_per_call, refuse_long_prompts, sample_benchmark
+from quatro.sample.benchmark import default_rows_per_call, sample_benchmark
 from quatro.sample.settings import SampleSettings, Source
 from quatro.types import Prompt, Rollout, Sampling
 from tests.kit import read_json
@@ -177,13 +177,6 @@ def test_a_larger_n_draws_the_difference_and_a_smaller_one_nothing(tmp_path):
     draw(tmp_path, n=1, engine=fewer)
     assert (more.num_drawn, fewer.num_drawn) == (12, 0)
     assert read_json(tmp_path / "sampling.json")["sampling"]["n"] == 5
-
-
-def test_a_prompt_that_fills_the_context_is_refused_before_anything_is_drawn():
-    refuse_long_prompts(PROMPTS, 3)
-    refuse_long_prompts(PROMPTS, None)
-    with pytest.raises(DataError, match=r"'p0' of toy has 2 tokens.*context of 2"):
-        refuse_long_prompts(PROMPTS, 2)
 
 
 def test_a_reward_says_which_samples_are_correct(tmp_path):
