@@ -10,7 +10,7 @@ what they are. The keys mean what they mean in `evals.sandbox.jobs`; those with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evals.sandbox import Asserts, Calls, Stdio
@@ -65,64 +65,31 @@ def sandbox_tests(tests: Tests, entry_point: str | None) -> Asserts | Calls | St
     Raises:
         ValueError: they are not of the form above; the message says what is wrong.
     """
-    make = _KINDS.get(tests.get("kind", ""))
+    kind, fields = tests.get("kind"), {name: value for name, value in tests.items() if name != "kind"}
+    make = _KINDS.get(str(kind))
     if make is None:
-        raise ValueError(f"tests are of the kind {' or '.join(_KINDS)}, found {tests.get('kind')!r}")
+        raise ValueError(f"tests are of the kind {' or '.join(_KINDS)}, found {kind!r}")
     try:
-        return make(tests, entry_point)
-    except KeyError as error:
-        raise ValueError(f"tests of the kind {tests['kind']} lack the key {error}") from error
+        if make is not Stdio:
+            fields["entry_point"] = entry_point
+        if "atol" in fields:
+            fields["atol"] = float(fields["atol"])
+        for name in ("inputs", "expected"):
+            if fields.get(name) is not None:
+                fields[name] = _values(fields[name])
+        return make(**fields)
     except (TypeError, ValueError, MalformedError) as error:
-        raise ValueError(f"tests of the kind {tests['kind']}: {error}") from error
-
-
-def _asserts(tests: Tests, entry_point: str | None) -> Asserts:
-    code = tests["code"]
-    if not isinstance(code, list):
-        raise TypeError("`code` is a list of texts")
-    return Asserts(code=code, entry_point=entry_point, setup=tests.get("setup", ""))
-
-
-def _calls(tests: Tests, entry_point: str | None) -> Calls:
-    if not entry_point:
-        raise TypeError("calls need the `entry_point` of the problem")
-    expected = tests.get("expected")
-    return Calls(
-        entry_point=entry_point,
-        inputs=_values(tests["inputs"]),
-        expected=None if expected is None else _values(expected),
-        reference=tests.get("reference"),
-        atol=float(tests.get("atol", 0.0)),
-        compare=tests.get("compare", "equal"),
-    )
+        raise ValueError(f"tests of the kind {kind}: {error}") from error
 
 
 def _text(values: Sequence[Any]) -> str:
     return write_json(encode(list(values))).decode("ascii")
 
 
-def _values(text: JSON) -> list[Any]:
+def _values(text: JSON) -> Any:
     if not isinstance(text, str):
         raise TypeError("`inputs` and `expected` are texts, each a list as JSON, such as '[[1, 2]]'")
-    found = decode(read_json(text.encode("utf-8")))
-    if not isinstance(found, list):
-        raise TypeError("`inputs` and `expected` are lists")
-    return found
+    return decode(read_json(text.encode("utf-8")))
 
 
-def _stdio(tests: Tests, entry_point: str | None) -> Stdio:
-    cases = tests["cases"]
-    if not isinstance(cases, list) or not all(map(_is_pair_of_texts, cases)):
-        raise TypeError("`cases` is a list of pairs of texts, input and output")
-    return Stdio(cases=[(given, wanted) for given, wanted in cases], atol=float(tests.get("atol", 0.0)))
-
-
-def _is_pair_of_texts(case: JSON) -> bool:
-    return isinstance(case, list) and len(case) == 2 and all(isinstance(text, str) for text in case)
-
-
-_KINDS: dict[str, Callable[[Tests, str | None], Asserts | Calls | Stdio]] = {
-    "asserts": _asserts,
-    "calls": _calls,
-    "stdio": _stdio,
-}
+_KINDS: dict[str, type[Asserts | Calls | Stdio]] = {"asserts": Asserts, "calls": Calls, "stdio": Stdio}

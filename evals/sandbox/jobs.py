@@ -57,7 +57,8 @@ class Asserts:
         _require(self.code, "code")
         if not all(isinstance(text, str) for text in (*self.code, self.setup)):
             raise ValueError("`code` is a list of texts, and `setup` a text")
-        _check_entry_point(self.entry_point)
+        if self.entry_point is not None:
+            _check_entry_point(self.entry_point)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +90,10 @@ class Calls:
         _check_entry_point(self.entry_point)
         if (self.expected is None) == (self.reference is None):
             raise ValueError("Calls takes either `expected` or `reference`")
-        if self.expected is not None and len(self.expected) != len(self.inputs):
-            raise ValueError(f"Calls has {len(self.inputs)} inputs, but {len(self.expected)} expected results")
+        if self.expected is not None:
+            _require(self.expected, "expected")
+            if len(self.expected) != len(self.inputs):
+                raise ValueError(f"Calls has {len(self.inputs)} inputs, but {len(self.expected)} expected results")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +104,7 @@ class Stdio:
     ``atol``.
 
     Raises:
-        ValueError: there is no case.
+        ValueError: there is no case, or one is no pair of texts.
     """
 
     cases: Sequence[tuple[str, str]]
@@ -109,6 +112,9 @@ class Stdio:
 
     def __post_init__(self) -> None:
         _require(self.cases, "cases")
+        pairs = [case for case in self.cases if isinstance(case, (list, tuple)) and len(case) == 2]
+        if len(pairs) < len(self.cases) or not all(isinstance(text, str) for pair in pairs for text in pair):
+            raise ValueError("`cases` is a list of pairs of texts, input and output")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,13 +131,15 @@ class Number:
         _check_entry_point(self.entry_point)
 
 
-def _require(tests: Sequence[object], name: str) -> None:
+def _require(tests: object, name: str) -> None:
+    if not isinstance(tests, (list, tuple)):
+        raise ValueError(f"`{name}` is a list")
     if not tests:
         raise ValueError(f"`{name}` is empty, so that every program would pass")
 
 
 def _check_entry_point(name: object) -> None:
-    if name is not None and not (isinstance(name, str) and name.isidentifier()):
+    if not (isinstance(name, str) and name.isidentifier()):
         raise ValueError(f"`entry_point` is the name of a function, not {name!r}")
 
 
