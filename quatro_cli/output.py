@@ -16,7 +16,7 @@ import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from io import StringIO
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO
 
 if TYPE_CHECKING:
@@ -93,29 +93,17 @@ class Output:
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """A table on stdout; columns of numbers are flushed right, None is shown as a dash."""
-        from rich import box
-        from rich.table import Table
-        from rich.text import Text
-
         on_terminal = self.is_terminal("stdout")
         cells, heads = [[_cell(value) for value in row] for row in rows], [visible(column) for column in columns]
-        # The box draws a column of its own between two others, beside a padding of one.
-        room = self.width("stdout") - 2 * len(heads) if on_terminal else NATURAL_WIDTH
-        widths = _widths(heads, cells, room)
-        title = f"{visible(title)}\n" if title else ""  # not the table's own title, which is cut to the table's width
+        widths = _widths(heads, cells, self.width("stdout") if on_terminal else NATURAL_WIDTH)
+        title = f"{visible(title)}\n" if title else ""
         if widths is None:
             self._write("stdout", title + "\n".join(_record(heads, row) for row in cells))
             return
-        look, space = (box.SIMPLE_HEAD, 1) if on_terminal else (None, 2)
-        table = Table(box=look, padding=(0, space, 0, 0), pad_edge=False)
-        for position, head in enumerate(heads):
-            is_number = all(_is_number(row[position]) for row in cells)
-            justify: Literal["left", "right"] = "right" if is_number else "left"
-            table.add_column(Text(head), justify=justify, overflow="fold", width=widths[position])
-        for row in cells:
-            table.add_row(*map(Text, row))
-        drawn = self._drawn("stdout", table, width=None if on_terminal else NATURAL_WIDTH)
-        self._write("stdout", title + "".join(line.rstrip() + "\n" for line in drawn.split("\n") if line.strip()))
+        are_numbers = [all(_is_number(row[at]) for row in cells) for at in range(len(heads))]
+        rule = [["-" * width for width in widths]] if on_terminal else []
+        lines = [line for row in (heads, *rule, *cells) for line in _row_lines(row, widths, are_numbers)]
+        self._write("stdout", title + "".join(f"{line}\n" for line in lines if line))
 
     def sections(self, sections: Sequence[tuple[str, Sequence[Sequence[object]]]]) -> None:
         """Titles on stdout, each with rows of cells in columns below; the last cell of a row may have several lines."""
@@ -136,10 +124,10 @@ class Output:
 
     def warn(self, *messages: str) -> None:
         for message in messages:
-            self._say("warning: ", "bold yellow", message)
+            self._say("warning: ", "1;33", message)
 
     def error(self, message: str) -> None:
-        self._say("error: ", "bold red", message, is_error=True)
+        self._say("error: ", "1;31", message, is_error=True)
 
     def confirm(self, question: str, *, option: str) -> bool:
         """Whether somebody answers yes; ``option`` is what answers it without asking.
@@ -221,38 +209,28 @@ class Output:
         self._write("stdout", "")
         self._write("stderr", "")
 
-    def _say(self, prefix: str, style: str, message: str, *, is_error: bool = False) -> None:
+    def _say(self, prefix: str, color: str, message: str, *, is_error: bool = False) -> None:
         if self._are_errors_muted if is_error else self._is_muted:
             return
-        text = visible(message, keep="\n\t")
         if prefix and self._has_color("stderr"):
-            from rich.text import Text
-
-            drawn = self._drawn("stderr", Text.assemble((prefix, style), text), width=NATURAL_WIDTH)
-            self._write("stderr", drawn if drawn.endswith("\n") else drawn + "\n")
-        else:
-            self._write("stderr", f"{prefix}{text}\n")
+            prefix = f"\x1b[{color}m{prefix}\x1b[0m"
+        text = visible(message, keep="\n\t")
+        self._write("stderr", f"{prefix}{text}\n")
 
     def _has_color(self, name: StreamName) -> bool:
         return self.is_terminal(name) and not os.environ.get("NO_COLOR")
 
-    def _console(self, name: StreamName, *, file: TextIO | None = None, width: int | None = None) -> Console:
+    def _console(self, name: StreamName) -> Console:
         from rich.console import Console
 
         return Console(
-            file=file or getattr(sys, name),
-            width=width,
+            file=getattr(sys, name),
             force_terminal=self.is_terminal(name),
             color_system="auto" if self._has_color(name) else None,
             highlight=False,
             markup=False,
             emoji=False,
         )
-
-    def _drawn(self, name: StreamName, renderable: RenderableType, *, width: int | None) -> str:
-        buffer = StringIO()
-        self._console(name, file=buffer, width=width).print(renderable)
-        return buffer.getvalue()
 
     def _write(self, name: StreamName, text: str) -> None:
         """Write and flush; a reader that has gone away (`| head`) is no error, and work goes on without it."""
@@ -328,17 +306,29 @@ def _drawn_panel(panel: Panel) -> RenderableType:
     return RichPanel(frame, title=Text(visible(panel.title)), box=box.ROUNDED, title_align="left")
 
 
-def _widths(heads: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int] | None:
-    """The widths of a table's columns, in all at most ``room``; None where words would have to be broken.
+def _row_lines(row: Sequence[str], widths: Sequence[int], are_numbers: Sequence[bool]) -> Iterator[str]:
+    """The lines of a row of a table; a cell that is wider than its column is folded."""
+    folded = [textwrap.wrap(cell, width, break_on_hyphens=False) for cell, width in zip(row, widths, strict=True)]
+    for parts in zip_longest(*folded, fillvalue=""):
+        padded = [
+            part.rjust(width) if is_number else part.ljust(width)
+            for part, width, is_number in zip(parts, widths, are_numbers, strict=True)
+        ]
+        yield "  ".join(padded).rstrip()
+
+
+def _widths(heads: Sequence[str], rows: Sequence[Sequence[str]], columns: int) -> list[int] | None:
+    """The widths of a table's columns, which fit into ``columns`` of a screen; None where words had to be broken.
 
     The widest columns give way first, and the first, which names the rows, last. Numbers, and cells of up to
     `LONG_WORD` letters, stay on one line.
     """
-    columns = [[head, *(row[position] for row in rows)] for position, head in enumerate(heads)]
-    widths = [max(map(len, cells)) for cells in columns]
+    room = columns - 2 * (len(heads) - 1)
+    cells_of = [[head, *(row[at] for row in rows)] for at, head in enumerate(heads)]
+    widths = [max(1, *map(len, cells)) for cells in cells_of]
     if sum(widths) <= room:  # as in every pipe
         return widths
-    least = [max(map(_least_width, cells)) for cells in columns]
+    least = [max(map(_least_width, cells)) for cells in cells_of]
     while sum(widths) > room:
         shrinkable = [at for at in range(len(widths)) if widths[at] > least[at]]
         if not shrinkable:

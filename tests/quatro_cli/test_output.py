@@ -143,7 +143,7 @@ output.table("title", columns[:WIDE], [row[:WIDE]])
 
 
 def test_a_table_that_does_not_fit_folds_names_and_no_number_and_no_short_cell():
-    shown = on_terminal(NARROW.replace("WIDE", "4"), columns=52, NO_COLOR="1")
+    shown = on_terminal(NARROW.replace("WIDE", "4"), columns=50, NO_COLOR="1")
     assert [line.split() for line in shown.splitlines()[3:]] == [
         ["countdown/test/0000", "compared", "0.09375", "32.5", "MiB"],
         ["-and-more", "as", "texts"],
