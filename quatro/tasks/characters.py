@@ -11,13 +11,13 @@ is written briefly. What is judged is the library's own form of that answer, by 
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from evals.benchmarks.gym.items import Item, Part, items, problems_of_items
+from evals.benchmarks.gym.items import Form, Item, Part, items, problems_of_items
 from evals.benchmarks.problems import Problem
 from quatro.tasks.warm_start import SPECIAL_TOKENS, Vocabulary, WarmStart, WarmstartRows
 
@@ -31,22 +31,6 @@ MAX_ANSWER_TOKENS = 12
 _STEPS = {"l": (0, -1), "r": (0, 1), "u": (-1, 0), "d": (1, 0)}
 _MOST_STEPS = 9
 _DIRECTIONS = {"l": "left", "r": "right", "u": "up", "d": "down"}
-
-
-@dataclass(frozen=True)
-class Form:
-    """A task with its settings, and how its questions and answers are written.
-
-    ``prompt`` makes the prompt of an entry, or None of an entry that is not used. ``key`` is what two prompts of one
-    problem share. ``short`` writes a reference answer briefly, and ``long`` takes an answer back to the library's form.
-    """
-
-    task: str
-    settings: Mapping[str, Any]
-    prompt: Callable[[Mapping[str, Any]], str | None]
-    key: Callable[[str], str]
-    short: Callable[[str], str]
-    long: Callable[[str], str]
 
 
 def _letters(entry: Mapping[str, Any]) -> str:
@@ -70,10 +54,6 @@ def _words_of_directions(answer: str) -> str:
     return " ".join(_DIRECTIONS.get(letter, letter) for letter in answer)
 
 
-def _letters_of_directions(answer: str) -> str:
-    return "".join(word[0] for word in answer.split())
-
-
 def _same(text: str) -> str:
     return text
 
@@ -92,7 +72,7 @@ FORMS: dict[str, Form] = {
         {"min_rows": 3, "max_rows": 4, "min_cols": 3, "max_cols": 4, "p_blocked": 0.2},
         _grid,
         key=_same,
-        short=_letters_of_directions,
+        short=lambda answer: "".join(word[0] for word in answer.split()),
         long=_words_of_directions,
     ),
     "spell-backward": Form(
@@ -100,7 +80,7 @@ FORMS: dict[str, Form] = {
         {"min_word_len": 5, "max_word_len": 9},
         _word,
         key=_same,
-        short=lambda answer: answer.lower(),
+        short=str.lower,
         long=_same,
     ),
 }

@@ -66,7 +66,7 @@ HIDDEN_INPUTS: dict[Kind, tuple[Any, ...]] = {
 }
 
 
-class Form(NamedTuple):
+class Code(NamedTuple):
     """Code around an argument ``@``. It binds as tightly as ``level``, its argument must as tightly as ``needs``.
 
     Choices are -1, sums 0, products 1, calls 2 and names 3.
@@ -86,7 +86,7 @@ class Step(NamedTuple):
     words: str
     takes: Kind
     gives: Kind
-    forms: tuple[Form, ...]
+    forms: tuple[Code, ...]
     statement: str = ""
 
 
@@ -108,48 +108,48 @@ class CodeProblem(NamedTuple):
 def _arithmetic() -> Iterator[Step]:
     """Steps with a constant, for a number and for each number of a list."""
     for c in range(1, 10):
-        least = (Form(f"max(@, {c})"), Form(f"max({c}, @)"), Form(f"@ if @ > {c} else {c}", -1, 3))
-        most = (Form(f"min(@, {c})"), Form(f"min({c}, @)"), Form(f"@ if @ < {c} else {c}", -1, 3))
-        yield from _both(f"add {c}", f"add {c} to each", "+=", Form(f"@ + {c}", 0, 0), Form(f"{c} + @", 0, 1))
-        yield from _both(f"subtract {c}", f"subtract {c} from each", "-=", Form(f"@ - {c}", 0, 0))
+        least = (Code(f"max(@, {c})"), Code(f"max({c}, @)"), Code(f"@ if @ > {c} else {c}", -1, 3))
+        most = (Code(f"min(@, {c})"), Code(f"min({c}, @)"), Code(f"@ if @ < {c} else {c}", -1, 3))
+        yield from _both(f"add {c}", f"add {c} to each", "+=", Code(f"@ + {c}", 0, 0), Code(f"{c} + @", 0, 1))
+        yield from _both(f"subtract {c}", f"subtract {c} from each", "-=", Code(f"@ - {c}", 0, 0))
         yield from _both(f"raise to at least {c}", f"raise each to at least {c}", "", *least)
         yield from _both(f"cap at {c}", f"cap each at {c}", "", *most)
         if c > 1:
-            times = (Form(f"@ * {c}", 1, 1), Form(f"{c} * @", 1, 2))
+            times = (Code(f"@ * {c}", 1, 1), Code(f"{c} * @", 1, 2))
             yield from _both(f"multiply by {c}", f"multiply each by {c}", "*=", *times)
-            yield from _both(f"divide by {c}", f"divide each by {c}", "//=", Form(f"@ // {c}", 1, 1))
-            yield from _both(f"reduce modulo {c}", f"reduce each modulo {c}", "%=", Form(f"@ % {c}", 1, 1))
+            yield from _both(f"divide by {c}", f"divide each by {c}", "//=", Code(f"@ // {c}", 1, 1))
+            yield from _both(f"reduce modulo {c}", f"reduce each modulo {c}", "%=", Code(f"@ % {c}", 1, 1))
 
 
-def _both(words: str, words_for_each: str, operator: str, *forms: Form) -> Iterator[Step]:
+def _both(words: str, words_for_each: str, operator: str, *forms: Code) -> Iterator[Step]:
     yield Step(words, "n", "n", forms, f"n {operator} {words.split()[-1]}" if operator else "")
     # A choice for each number of a list would make the longest bodies.
-    each = [Form(f"[{form.text.replace('@', 'x')} for x in @]") for form in forms if form.level >= 0]
+    each = [Code(f"[{form.text.replace('@', 'x')} for x in @]") for form in forms if form.level >= 0]
     yield Step(words_for_each, "xs", "xs", tuple(each))
 
 
 def _steps() -> Iterator[Step]:
     yield from _arithmetic()
-    yield Step("negate", "n", "n", (Form("-@", 1, 2),))
-    yield Step("square", "n", "n", (Form("@ ** 2", 1, 2), Form("@ * @", 1, 3)))
+    yield Step("negate", "n", "n", (Code("-@", 1, 2),))
+    yield Step("square", "n", "n", (Code("@ ** 2", 1, 2), Code("@ * @", 1, 3)))
     for c in range(1, 9):
-        yield Step(f"keep those above {c}", "xs", "xs", (Form(f"[x for x in @ if x > {c}]"),))
-        yield Step(f"keep those below {c}", "xs", "xs", (Form(f"[x for x in @ if x < {c}]"),))
-    yield Step("keep the even numbers", "xs", "xs", (Form("[x for x in @ if x % 2 == 0]"),))
+        yield Step(f"keep those above {c}", "xs", "xs", (Code(f"[x for x in @ if x > {c}]"),))
+        yield Step(f"keep those below {c}", "xs", "xs", (Code(f"[x for x in @ if x < {c}]"),))
+    yield Step("keep the even numbers", "xs", "xs", (Code("[x for x in @ if x % 2 == 0]"),))
     yield Step(
-        "keep the odd numbers", "xs", "xs", (Form("[x for x in @ if x % 2 == 1]"), Form("[x for x in @ if x % 2]"))
+        "keep the odd numbers", "xs", "xs", (Code("[x for x in @ if x % 2 == 1]"), Code("[x for x in @ if x % 2]"))
     )
-    yield Step("sort", "xs", "xs", (Form("sorted(@)"),), "xs.sort()")
-    yield Step("reverse", "xs", "xs", (Form("@[::-1]", 2, 2), Form("list(reversed(@))")), "xs.reverse()")
-    yield Step("drop the first", "xs", "xs", (Form("@[1:]", 2, 2),), "del xs[:1]")
-    yield Step("drop the last", "xs", "xs", (Form("@[:-1]", 2, 2),), "del xs[-1:]")
-    yield Step("keep every second number", "xs", "xs", (Form("@[::2]", 2, 2),))
-    yield Step("take the sum", "xs", "n", (Form("sum(@)"),))
-    yield Step("take the largest", "xs", "n", (Form("max(@)"), Form("sorted(@)[-1]")))
-    yield Step("take the smallest", "xs", "n", (Form("min(@)"), Form("sorted(@)[0]")))
-    yield Step("take the length", "xs", "n", (Form("len(@)"),))
-    yield Step("take the first", "xs", "n", (Form("@[0]", 2, 2),))
-    yield Step("take the last", "xs", "n", (Form("@[-1]", 2, 2),))
+    yield Step("sort", "xs", "xs", (Code("sorted(@)"),), "xs.sort()")
+    yield Step("reverse", "xs", "xs", (Code("@[::-1]", 2, 2), Code("list(reversed(@))")), "xs.reverse()")
+    yield Step("drop the first", "xs", "xs", (Code("@[1:]", 2, 2),), "del xs[:1]")
+    yield Step("drop the last", "xs", "xs", (Code("@[:-1]", 2, 2),), "del xs[-1:]")
+    yield Step("keep every second number", "xs", "xs", (Code("@[::2]", 2, 2),))
+    yield Step("take the sum", "xs", "n", (Code("sum(@)"),))
+    yield Step("take the largest", "xs", "n", (Code("max(@)"), Code("sorted(@)[-1]")))
+    yield Step("take the smallest", "xs", "n", (Code("min(@)"), Code("sorted(@)[0]")))
+    yield Step("take the length", "xs", "n", (Code("len(@)"),))
+    yield Step("take the first", "xs", "n", (Code("@[0]", 2, 2),))
+    yield Step("take the last", "xs", "n", (Code("@[-1]", 2, 2),))
 
 
 STEPS = tuple(_steps())
@@ -183,15 +183,8 @@ def _expressions(steps: Sequence[Step], name: Kind) -> Iterator[str]:
             yield text
 
 
-@cache
 def problems(split: Literal["train", "test"]) -> tuple[CodeProblem, ...]:
-    """The 2,400 training or the 200 held-out problems: always the same, and no two return the same.
-
-    Raises:
-        ValueError: there is no such split.
-    """
-    if split not in ("train", "test"):
-        raise ValueError(f"codegrammar has no split {split!r}; expected 'train' or 'test'")
+    """The 2,400 training or the 200 held-out problems: always the same, and no two return the same."""
     return _all_problems()[split]
 
 

@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,10 +80,9 @@ def parse_prompt(prompt: str) -> tuple[Digits, int]:
         and tokens[-1] in _NUMBER
     )
     if not is_prompt:
-        found = repr(prompt)
         raise DataError(
-            f"not a countdown prompt: {found if len(found) <= 120 else found[:120] + '...'}; expected six digits "
-            "1 to 9, an arrow and a target up to 99, such as '7 2 7 6 2 8 -> 67'"
+            f"not a countdown prompt: {shown(prompt)}; expected six digits 1 to 9, an arrow and a target up to 99, "
+            "such as '7 2 7 6 2 8 -> 67'"
         )
     return tuple(_DIGIT[token] for token in tokens[:NUM_DIGITS]), _NUMBER[tokens[-1]]
 
@@ -94,9 +93,8 @@ def check_answer(answer: object, id: str, benchmark: str) -> None:
         parse_prompt(str(answer))
     except DataError as error:
         raise DataError(
-            f"{shown(id)} of {benchmark} has the answer {shown(answer)}, but the grader countdown (key `grader` of "
-            "the benchmark's table) needs the whole problem as its answer, such as '9 3 8 2 8 5 -> 78' (six digits 1 "
-            "to 9, an arrow and a target up to 99); write it into the answer column, or choose another grader"
+            f"the answer to {shown(id)} of {benchmark} is {error}; the grader countdown (key `grader` of the "
+            "benchmark's table) needs the whole problem in the answer column; write it there, or choose another grader"
         ) from error
 
 
@@ -119,7 +117,7 @@ def distance(prompt: str, completion: str) -> int | None:
     """
     digits, target = parse_prompt(prompt)
     total = _total_of(digits, completion)
-    return None if isinstance(total, tuple) else abs(total - target)
+    return None if isinstance(total, str) else abs(total - target)
 
 
 def fault(prompt: str, completion: str, finish_reason: str | None) -> str:
@@ -128,36 +126,32 @@ def fault(prompt: str, completion: str, finish_reason: str | None) -> str:
     if finish_reason == "length":
         return "cut off by the length limit"
     total = _total_of(digits, completion)
-    if isinstance(total, tuple):
-        words, *values = total
-        return str(words).format(*values)
+    if isinstance(total, str):
+        return total
     return "" if total == target else f"ends at {total}, the target is {target}"
 
 
-def _total_of(digits: Digits, completion: str) -> int | tuple[Any, ...]:
-    """Where the chain of ``completion`` ends, or why it is no chain over ``digits``: words, and what stands in them.
-
-    The words are put together where somebody reads them: training asks this of every response.
-    """
+def _total_of(digits: Digits, completion: str) -> int | str:
+    """Where the chain of ``completion`` ends, or in words why it is no chain over ``digits``."""
     tokens = completion.strip().split(" ", MAX_ANSWER_TOKENS) if isinstance(completion, str) else ()
     if len(tokens) not in _LENGTHS:
-        return "no chain of {} to {} digits, such as 8 +6 =14 *2 =28", MIN_USED, MAX_USED
+        return f"no chain of {MIN_USED} to {MAX_USED} digits, such as 8 +6 =14 *2 =28"
     total = _DIGIT.get(tokens[0])
     if total is None:
-        return ("begins with no digit",)
+        return "begins with no digit"
     used = [total]
     for step_token, total_token in zip(tokens[1::2], tokens[2::2], strict=True):
         step, claimed = _STEP.get(step_token), _TOTAL.get(total_token)
         if step is None or claimed is None:
-            return "step {} is not an operation, a digit and the new total", len(used)
+            return f"step {len(used)} is not an operation, a digit and the new total"
         apply, digit = step
         total = apply(total, digit)
         if total != claimed:
-            return "step {} gives {}, not {}", len(used), total, claimed
+            return f"step {len(used)} gives {total}, not {claimed}"
         used.append(digit)
     for digit in used:
         if used.count(digit) > digits.count(digit):
-            return "uses {} {} times, and has it {} times", digit, used.count(digit), digits.count(digit)
+            return f"uses {digit} {used.count(digit)} times, and has it {digits.count(digit)} times"
     return total
 
 
@@ -211,10 +205,7 @@ def problems(split: Split) -> tuple[CountdownProblem, ...]:
     that they can reach. The final totals of random chains would be easy targets.
     """
     ends = list(itertools.accumulate(NUM_PROBLEMS.values(), initial=0))
-    span = dict(zip(NUM_PROBLEMS, itertools.pairwise(ends), strict=True)).get(split)
-    if span is None:
-        raise ValueError(f"countdown has no split {split!r}; expected 'train' or 'test'")
-    start, end = span
+    start, end = dict(zip(NUM_PROBLEMS, itertools.pairwise(ends), strict=True))[split]
     return tuple(
         CountdownProblem(f"countdown/{split}/{i:04d}", format_prompt(digits, target), digits, target)
         for i, (digits, target) in enumerate(_different(end)[start:])
@@ -261,8 +252,6 @@ def warmstart_rows(
     the total in 0..99. With probability ``random_target_share`` a row's target is replaced by another number 1..99:
     such rows teach the form of an answer, but the answer is wrong (the "harder" base policy uses 0.4).
     """
-    if not 0 <= random_target_share <= 1:
-        raise ValueError(f"random_target_share must lie in [0, 1], not {random_target_share}")
     left_out = [problem for split in held_out for problem in problems(split)]
     left_out_keys = _keys(np.array([p.digits for p in left_out]), np.array([p.target for p in left_out]))
     parts: list[NDArray[np.int64]] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -71,7 +72,7 @@ class Vocabulary:
 
 
 @dataclass(frozen=True)
-class WarmStart:
+class WarmStart(ABC):
     """Architecture and first training of an embedded policy; its hash names the cached folder."""
 
     vocabulary: ClassVar[Vocabulary]
@@ -95,9 +96,9 @@ class WarmStart:
         text = json.dumps([asdict(self), " ".join(self.vocabulary.tokens)], sort_keys=True)
         return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
 
+    @abstractmethod
     def draw(self, num_rows: int) -> WarmstartRows:
         """The rows to learn from, the same in every call."""
-        raise NotImplementedError
 
     def is_enough(self, losses: Sequence[float]) -> bool:
         """Whether training ends before its last step, from the loss of each step so far."""

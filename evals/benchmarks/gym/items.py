@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from evals.benchmarks.catalogue import maker_of
 from evals.benchmarks.gym.library import COLUMN, MOST_ITEMS, PREFIX, Reference, as_key, dataset, digest_of, drawn
@@ -22,7 +23,8 @@ _MOST_IN_VAIN = 2_000
 _ANY_ANSWER = "(any answer that the checker accepts)"
 
 
-class Form(Protocol):
+@dataclass(frozen=True)
+class Form:
     """How the questions and answers of a task with its settings are written for a policy that is too small for them.
 
     ``prompt`` makes the prompt of an entry, or None of an entry that is not used. ``key`` is what two prompts of one

@@ -200,8 +200,6 @@ def test_problem_splits_are_disjoint_solvable_and_as_large_as_said() -> None:
         assert 1 <= problem.target <= 99
         assert count_solutions(problem.digits, problem.target) >= 1
         assert problem.prompt == f"{' '.join(map(str, problem.digits))} -> {problem.target}"
-    with pytest.raises(ValueError, match="split"):
-        problems("validation")  # type: ignore[arg-type]
 
 
 def test_targets_are_uniform_over_what_the_digits_reach() -> None:
@@ -279,8 +277,6 @@ def test_the_harder_base_sees_the_asked_share_of_wrong_targets() -> None:
     rows = warmstart_rows(np.random.default_rng(3), 5000, random_target_share=0.4)
     share_wrong = np.mean([not verify(*split_row(row)) for row in rows.token_ids])
     assert abs(share_wrong - 0.4) < 4 * (0.24 / 5000) ** 0.5 + 0.005  # redrawn chains that end at 0 shift it a little
-    with pytest.raises(ValueError, match="random_target_share"):
-        warmstart_rows(np.random.default_rng(3), 1, random_target_share=1.5)
 
 
 def test_warmstart_rows_follow_the_generator() -> None:
