@@ -243,7 +243,7 @@ def tensors_of(found: Checkpoint, policy: Policy) -> dict[str, Tensor]:
 def refuse_earlier_version(found: Checkpoint) -> None:
     """Raises DataError if `_load` does not read the form of ``found``."""
     parts = found.state.get("parts", {})
-    is_known = {"reward", "learner"} <= parts.keys() and {"base", "ranks"} <= found.state.keys()
+    is_known = "learner" in parts and {"base", "ranks"} <= found.state.keys()
     if not is_known or ("iteration" in parts and "rollouts" not in parts["iteration"]["learnt"]):
         raise DataError(
             f"{found.path.name} was written by an earlier version, which kept its state in another form; begin a new "

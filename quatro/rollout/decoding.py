@@ -1,45 +1,133 @@
-"""The decode loop: rows of a pool are drawn side by side, and those that wait take the places of those that end."""
+"""The decode loop: rows of a pool are drawn side by side, and those that wait take the places of those that end.
+
+`SlotModel` gives the next-token logits of any decoder-only Hugging Face model for many prefixes, each in a slot of the
+KV cache.
+"""
 
 # Axes: R places of rows (rollouts), L rows still drawing, S slots of the KV cache, V vocabulary, T response tokens.
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from evals.errors import UsageError
+from quatro.policy.facts import has_plain_head
+from quatro.rollout.attention import attending_up_to
 from quatro.rollout.engine import RolloutProgress, Seeds, Share
-from quatro.rollout.kv_cache import Ints, branch
+from quatro.rollout.kv_cache import Ints, PreallocatedCache, branch
 from quatro.rollout.pools import Pool, Queue
 from quatro.rollout.sampling import draw_rows
-from quatro.rollout.slot_model import SlotModel
 from quatro.rollout.stops import ResponseTexts
 from quatro.rollout.streams import uniforms
 from quatro.types import FinishReason, Prompt, Rollout, Sampling
 
-
-class Reporter:
-    """Adds up what has been drawn and passes the totals on."""
-
-    def __init__(self, progress: RolloutProgress | None) -> None:
-        self.progress = progress
-        self.num_finished = self.num_tokens = 0
-
-    def __call__(self, num_finished: int, num_tokens: int) -> None:
-        self.num_finished += num_finished
-        self.num_tokens += num_tokens
-        if self.progress is not None:
-            self.progress(self.num_finished, self.num_tokens)
+# Prompts go through the model together if the longest has at most so many times the tokens of the shortest, or if they
+# are padded with at most so many tokens, which cost less than another forward pass.
+MAX_PREFILL_SPREAD = 1.25
+MAX_PREFILL_PADDING = 512
 
 
-@dataclass(frozen=True)
+class SlotModel:
+    """``model`` as it is at the time of a call, on ``device``.
+
+    Raises:
+        UsageError: the model has layers that do not keep keys and values.
+    """
+
+    def __init__(self, model: Any, device: torch.device) -> None:
+        self.model = model
+        self.device = device
+        layer_types = set(getattr(model.config, "layer_types", None) or ())
+        unknown = layer_types - {"full_attention", "sliding_attention", "chunked_attention"}
+        if unknown:
+            raise UsageError(
+                f"model type {model.config.model_type!r} has layers of type {', '.join(sorted(unknown))}, "
+                "for which the transformers engine has no cache; set rollout.engine=vllm"
+            )
+        accepted = inspect.signature(_unwrapped(model).forward).parameters
+        self._takes_positions = "position_ids" in accepted
+        self._keep_last = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
+        # For a tiny model the outer forward is a tenth of a step: call what is inside it.
+        self._has_plain_head = has_plain_head(model)
+
+    def new_cache(self, max_slots: int, max_tokens: int) -> PreallocatedCache:
+        """An empty cache for slots of at most ``max_tokens`` tokens."""
+        return PreallocatedCache(self.model.config.get_text_config().num_hidden_layers, max_slots, max_tokens)
+
+    def prefill(self, prompts: Sequence[Sequence[int]], first_slot: int, cache: PreallocatedCache) -> Tensor:
+        """Next-token logits (S, V) after each prompt; slots ``first_slot``, ``first_slot`` + 1, ... then hold them.
+
+        Prompts of similar length go through the model together, padded on the right, where no token sees the padding.
+        """
+        lengths = np.array([len(ids) for ids in prompts])
+        # Without a plain head only the logits of the last position can be asked for: equal lengths only.
+        spread, padding = (MAX_PREFILL_SPREAD, MAX_PREFILL_PADDING) if self._has_plain_head else (1.0, 0)
+        logits = []
+        first = 0
+        while first < len(prompts):
+            stop = first + 1
+            longest = int(lengths[first])
+            while stop < len(prompts):
+                longer = max(longest, int(lengths[stop]))
+                num_padded = longer * (stop + 1 - first) - int(lengths[first : stop + 1].sum())
+                if num_padded > padding and longer > spread * lengths[first : stop + 1].min():
+                    break
+                longest, stop = longer, stop + 1
+            input_ids = np.zeros((stop - first, longest), dtype=np.int64)
+            for slot, ids in enumerate(prompts[first:stop]):
+                input_ids[slot, : len(ids)] = ids
+            cache.hold(first_slot + first, stop - first, longest)
+            last_S = lengths[first:stop] - 1
+            position = np.arange(longest)[None, :]
+            logits.append(self._forward(input_ids, position, cache, None if (last_S == longest - 1).all() else last_S))
+            first = stop
+        return logits[0] if len(logits) == 1 else torch.cat(logits)
+
+    def append(self, token_L: Ints, column_L: Ints, slot_L: Ints, num_slots: int, cache: PreallocatedCache) -> Tensor:
+        """Next-token logits (S, V) after ``token_L`` of the live rows in columns ``column_L`` of their slots."""
+        input_ids = np.zeros((num_slots, 1), dtype=np.int64)
+        input_ids[slot_L, 0] = token_L
+        column_S = np.full(num_slots, column_L[0])  # a slot without a row may hold anything, where others have room
+        column_S[slot_L] = column_L
+        columns = cache.append(column_S)
+        with attending_up_to(columns):
+            return self._forward(input_ids, column_S[:1, None] if columns is None else column_S[:, None], cache)
+
+    def _forward(
+        self, input_ids: Ints, position: Ints, cache: PreallocatedCache, last_S: NDArray[np.int64] | None = None
+    ) -> Tensor:
+        """Next-token logits (S, V) after feeding ``input_ids`` (S, n), or only its columns up to ``last_S``."""
+        extra: dict[str, Any] = {"past_key_values": cache, "use_cache": True}
+        if self._takes_positions:
+            extra["position_ids"] = torch.from_numpy(position).to(self.device)
+        ids = torch.from_numpy(input_ids).to(self.device)
+        if self._has_plain_head:
+            hidden = self.model.base_model(input_ids=ids, **extra).last_hidden_state
+            hidden = hidden[:, -1] if last_S is None else hidden[torch.arange(len(last_S)), torch.from_numpy(last_S)]
+            logits_SV: Tensor = self.model.get_output_embeddings()(hidden)
+        else:
+            logits_SV = self.model(input_ids=ids, **extra, **self._keep_last).logits[:, -1]
+        return logits_SV
+
+
+def _unwrapped(model: Any) -> Any:
+    """The Hugging Face model inside DeepSpeed's or DDP's engine and peft's adapter model."""
+    model = getattr(model, "module", model)
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+@dataclass
 class Request:
-    """What one call of the engine asks for; ``finish`` takes prompt, number and content of each rollout that is done.
+    """What one call of the engine asks for, and what it has drawn so far.
 
-    ``limits`` are the response tokens that each prompt leaves room for.
+    ``limits`` are the response tokens that each prompt leaves room for. ``results`` has a place for each rollout.
     """
 
     prompts: Sequence[Prompt]
@@ -49,8 +137,10 @@ class Request:
     eos_ids: Sequence[int]
     with_entropy: bool
     texts: ResponseTexts
-    report: Reporter
-    finish: Callable[[int, int, Rollout], None]
+    progress: RolloutProgress | None
+    results: list[list[Rollout | None]]
+    num_finished: int = 0
+    num_tokens: int = 0
 
 
 class Rows:
@@ -99,7 +189,7 @@ class Rows:
             reason: FinishReason = "stop" if is_stopped else "length"
             entropy = None if entropies is None else tuple(entropies[i][:length])
             rollout = Rollout(ids, request.texts.text(said), reason, tuple(logps[i][:length]), entropy)
-            request.finish(prompt, number, rollout)
+            request.results[prompt][number] = rollout
 
 
 @dataclass(frozen=True)
@@ -184,23 +274,26 @@ class Decoding:
 
     def _draw(self, row_L: Ints, slot_L: Ints, logits_SV: Tensor) -> Live:
         """Draws a token for each row from the logits of its slot; the rows that go on."""
-        rows, sampling, texts = self.rows, self.request.sampling, self.request.texts
+        rows, request = self.rows, self.request
         num_drawn_L = rows.length_R[row_L]
         uniform_L = uniforms(rows.seed_R[row_L], num_drawn_L.view(np.uint64))
-        drawn = draw_rows(logits_SV, slot_L, uniform_L, sampling, with_entropy=self.request.with_entropy)
+        drawn = draw_rows(logits_SV, slot_L, uniform_L, request.sampling, with_entropy=request.with_entropy)
         rows.token_RT[row_L, num_drawn_L] = drawn.token_L
         rows.logp_RT[row_L, num_drawn_L] = drawn.logp_L
         if rows.entropy_RT is not None:
             rows.entropy_RT[row_L, num_drawn_L] = drawn.entropy_L
         rows.length_R[row_L] = num_drawn_L + 1
         is_stopped_L = self._is_eos[np.minimum(drawn.token_L, len(self._is_eos) - 1)]
-        if sampling.stop:
+        if request.sampling.stop:
             for i in np.flatnonzero(~is_stopped_L):
-                is_stopped_L[i] = texts.meets_stop(rows.token_RT[row_L[i], : num_drawn_L[i] + 1])
+                is_stopped_L[i] = request.texts.meets_stop(rows.token_RT[row_L[i], : num_drawn_L[i] + 1])
         is_done_L = is_stopped_L | (rows.limit_R[row_L] == num_drawn_L + 1)
         token_L = drawn.token_L
         if is_done_L.any():
-            rows.end(row_L[is_done_L], is_stopped_L[is_done_L], self.request)
+            rows.end(row_L[is_done_L], is_stopped_L[is_done_L], request)
             row_L, slot_L, token_L = row_L[~is_done_L], slot_L[~is_done_L], token_L[~is_done_L]
-        self.request.report(int(is_done_L.sum()), len(is_done_L))
+        request.num_finished += int(is_done_L.sum())
+        request.num_tokens += len(is_done_L)
+        if request.progress is not None:
+            request.progress(request.num_finished, request.num_tokens)
         return Live(row_L, slot_L, token_L)

@@ -9,35 +9,16 @@ import os
 import signal
 import traceback
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 from evals.errors import QuatroError
-from quatro.rollout.engine import RolloutProgress, Sampler, Seeds, Share
+from quatro.rollout.engine import RolloutProgress, Sampler, Seeds
 from quatro.types import Prompt, Rollout, Sampling
 
 STOP_TIMEOUT_S = 10.0
-
-
-def split(counts: Sequence[int], num_parts: int) -> list[list[Share]]:
-    """``counts[i]`` rollouts of prompt i in ``num_parts`` runs of equal length (to one rollout), in order.
-
-    A prompt is cut only at the border of two parts, so that each engine reads most prompts once.
-    """
-    total = sum(counts)
-    borders = [total * part // num_parts for part in range(num_parts + 1)]
-    parts: list[list[Share]] = []
-    for first, last in itertools.pairwise(borders):
-        begin, part = 0, []
-        for prompt, count in enumerate(counts):
-            start, stop = max(first - begin, 0), min(last - begin, count)
-            if start < stop:
-                part.append(Share(prompt, start, stop))
-            begin += count
-        parts.append(part)
-    return parts
 
 
 class ShardedSampler:
@@ -66,37 +47,36 @@ class ShardedSampler:
         self, prompts: Sequence[Prompt], seeds: Seeds, sampling: Sampling, *, progress: RolloutProgress | None = None
     ) -> list[list[Rollout]]:
         """See `engine.Sampler.generate`; whatever a process raises is raised here, and ends them all."""
-        groups: list[list[Rollout | None]] = [[None] * len(group) for group in seeds]
-        parts = split([len(group) for group in seeds], len(self._workers))
-        running: dict[Connection, tuple[_Worker, list[Share]]] = {}
-        counts: dict[Connection, tuple[int, int]] = {}
+        # Rollouts are dealt out like cards, so that all processes have as many, to one.
+        cards = itertools.cycle(range(len(self._workers)))
+        worker_of = [[next(cards) for _ in group] for group in seeds]
+        drawn: dict[int, list[Iterator[Rollout]]] = {}
+        counts: dict[int, tuple[int, int]] = {}
         try:
-            for worker, part in zip(self._workers, parts, strict=True):
-                if part:
-                    worker.send(
-                        [prompts[share.prompt] for share in part],
-                        [list(seeds[share.prompt][share.start : share.stop]) for share in part],
-                        sampling,
-                    )
-                    running[worker.connection] = (worker, part)
+            for worker in self._workers:
+                own = [
+                    [seed for seed, number in zip(group, numbers, strict=True) if number == worker.number]
+                    for group, numbers in zip(seeds, worker_of, strict=True)
+                ]
+                worker.send(prompts, own, sampling)
+            running = {worker.connection: worker for worker in self._workers}
             while running:
                 for connection in wait(list(running)):
                     assert isinstance(connection, Connection)
-                    worker, part = running[connection]
+                    worker = running[connection]
                     kind, value = worker.receive()
-                    if kind == "progress":
-                        counts[connection] = value
-                        if progress is not None:
-                            progress(sum(c[0] for c in counts.values()), sum(c[1] for c in counts.values()))
+                    if kind == "done":
+                        del running[connection]
+                        drawn[worker.number] = [iter(group) for group in value]
                         continue
-                    del running[connection]
-                    for share, rollouts in zip(part, value, strict=True):
-                        groups[share.prompt][share.start : share.stop] = rollouts
+                    counts[worker.number] = value
+                    if progress is not None:
+                        progress(sum(c[0] for c in counts.values()), sum(c[1] for c in counts.values()))
         except BaseException:
             # A process in the middle of a request would answer the next one with this one's rollouts.
             self.close()
             raise
-        return [[rollout for rollout in group if rollout is not None] for group in groups]
+        return [[next(drawn[number][prompt]) for number in numbers] for prompt, numbers in enumerate(worker_of)]
 
     def close(self) -> None:
         """Ends the processes."""

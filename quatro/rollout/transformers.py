@@ -18,10 +18,9 @@ from torch import Tensor
 from evals.errors import UsageError
 from quatro.config.blocks import CPU_SIZES
 from quatro.policy.facts import context_limit
-from quatro.rollout.decoding import Decoding, Reporter, Request
+from quatro.rollout.decoding import Decoding, Request, SlotModel
 from quatro.rollout.engine import Engine, RolloutProgress, Seeds
 from quatro.rollout.pools import plan_pools
-from quatro.rollout.slot_model import SlotModel
 from quatro.rollout.stops import ResponseTexts, response_limits
 from quatro.types import Prompt, Rollout, Sampling
 
@@ -76,11 +75,6 @@ class TransformersEngine(Engine):
             DivergedError: the model's logits are not finite.
         """
         limits = response_limits(prompts, sampling.max_new_tokens, context=context_limit(self.model))
-        results: list[list[Rollout | None]] = [[None] * len(group) for group in seeds]
-
-        def finish(prompt: int, number: int, rollout: Rollout) -> None:
-            results[prompt][number] = rollout
-
         request = Request(
             prompts=prompts,
             seeds=seeds,
@@ -89,8 +83,8 @@ class TransformersEngine(Engine):
             eos_ids=self.eos_ids,
             with_entropy=self.collect_entropy,
             texts=ResponseTexts(self.tokenizer, sampling.stop),
-            report=Reporter(progress),
-            finish=finish,
+            progress=progress,
+            results=[[None] * len(group) for group in seeds],
         )
         pools = plan_pools(
             [len(p.token_ids) for p in prompts],
@@ -102,7 +96,7 @@ class TransformersEngine(Engine):
         with _eval_mode(self.model), _without_graph(self.model), self.compute():
             for pool in pools:
                 Decoding(self._slots, pool, request).run()
-        return [[rollout for rollout in group if rollout is not None] for group in results]
+        return [[rollout for rollout in group if rollout is not None] for group in request.results]
 
 
 class CopyEngine(TransformersEngine):

@@ -10,11 +10,14 @@ import contextlib
 import logging
 import math
 import os
+import random
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,7 +25,6 @@ from evals.errors import DivergedError, MissingError, UsageError
 from quatro.config import packages
 from quatro.rollout.engine import Engine, Recipe, RolloutProgress, Seeds
 from quatro.rollout.probe import Probe
-from quatro.rollout.process_state import keeping_process_group, process_unchanged
 from quatro.rollout.stops import ResponseTexts, check_temperature, response_limits
 from quatro.types import FinishReason, Prompt, Rollout, Sampling
 
@@ -383,3 +385,49 @@ def _repack_head(model: Any) -> None:
     head = getattr(model, "lm_head", None)
     if head is not None and hasattr(head, "cpu_linear"):
         dispatch_cpu_unquantized_gemm(head, remove_weight=False)
+
+
+@contextlib.contextmanager
+def process_unchanged() -> Iterator[None]:
+    """Puts back random generators, threads and environment, except vLLM's own variables.
+
+    Warnings about the insides of other packages stay quiet.
+    """
+    torch_state, python_state, numpy_state = torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
+    cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    set_num_threads, num_threads = torch.set_num_threads, torch.get_num_threads()
+    environment = dict(os.environ)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
+    finally:
+        torch.set_num_threads = set_num_threads
+        if torch.get_num_threads() != num_threads:
+            torch.set_num_threads(num_threads)
+        for name in os.environ.keys() | environment.keys():
+            if not name.startswith("VLLM_") and os.environ.get(name) != environment.get(name):
+                os.environ.pop(name, None)
+                if name in environment:
+                    os.environ[name] = environment[name]
+        torch.set_rng_state(torch_state)
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)  # noqa: NPY002
+        if cuda_states is not None:
+            torch.cuda.set_rng_state_all(cuda_states)
+
+
+@contextlib.contextmanager
+def keeping_process_group() -> Iterator[None]:
+    """Inside, torch.distributed's default group cannot be destroyed, because the ranks still need it."""
+    destroy = torch.distributed.destroy_process_group
+
+    def destroy_others(group: Any = None) -> None:
+        if group is not None:
+            destroy(group)
+
+    torch.distributed.destroy_process_group = destroy_others
+    try:
+        yield
+    finally:
+        torch.distributed.destroy_process_group = destroy

@@ -376,7 +376,7 @@ def test_autocast_is_the_policys_own():
 def test_rows_that_wait_take_the_places_of_those_that_end(monkeypatch):
     """Each prompt is read once, and there are never more rows than allowed, nor many fewer while any wait."""
     model, prompts = make_model(sharpness=1.0), make_prompts([4, 6, 4, 9, 5])  # almost uniform: no prefix is shared
-    monkeypatch.setattr("quatro.rollout.slot_model.MAX_PREFILL_PADDING", 0)
+    monkeypatch.setattr("quatro.rollout.decoding.MAX_PREFILL_PADDING", 0)
     drawer, fed = engine(model, max_batch_rows=16), shapes_fed(model)
     seeds = make_seeds(prompts, 20)
     groups = drawer.generate(prompts, seeds, Sampling(max_new_tokens=20))
@@ -393,8 +393,8 @@ def test_rows_that_wait_take_the_places_of_those_that_end(monkeypatch):
     ("padding", "expected"), [(0, [(2, 4), (1, 5), (1, 6), (1, 11)]), (2, [(3, 5), (1, 6), (1, 11)]), (512, [(5, 11)])]
 )
 def test_prompts_of_similar_length_are_read_together(padding, expected, monkeypatch):
-    monkeypatch.setattr("quatro.rollout.slot_model.MAX_PREFILL_PADDING", padding)
-    monkeypatch.setattr("quatro.rollout.slot_model.MAX_PREFILL_SPREAD", 1.1)
+    monkeypatch.setattr("quatro.rollout.decoding.MAX_PREFILL_PADDING", padding)
+    monkeypatch.setattr("quatro.rollout.decoding.MAX_PREFILL_SPREAD", 1.1)
     model, prompts = make_model(), make_prompts([4, 6, 4, 11, 5])
     drawer, fed = engine(model), shapes_fed(model)
     groups = drawer.generate(prompts, make_seeds(prompts, 2), Sampling(max_new_tokens=2))

@@ -13,7 +13,6 @@ from quatro.launch.begin import prepare
 from quatro.launch.describe import describe
 from quatro.rollout import vllm
 from quatro.rollout.engine import Recipe
-from quatro.rollout.process_state import keeping_process_group, process_unchanged
 
 
 def test_a_run_with_an_engine_that_is_not_installed_is_refused_before_it_starts(tiny_config, monkeypatch):
@@ -50,7 +49,7 @@ def test_a_guest_leaves_the_process_as_it_found_it(monkeypatch):
     before = (torch.get_rng_state(), random.getstate(), torch.get_num_threads(), torch.set_num_threads)
     numpy_next = np.random.RandomState()
     numpy_next.set_state(np.random.get_state())  # noqa: NPY002
-    with process_unchanged():
+    with vllm.process_unchanged():
         torch.manual_seed(1)
         random.seed(1)
         np.random.seed(1)  # noqa: NPY002
@@ -74,7 +73,7 @@ def test_a_guest_leaves_the_process_as_it_found_it(monkeypatch):
 def test_only_the_default_process_group_is_kept(monkeypatch):
     ended = []
     monkeypatch.setattr(torch.distributed, "destroy_process_group", ended.append)
-    with keeping_process_group():
+    with vllm.keeping_process_group():
         torch.distributed.destroy_process_group()
         torch.distributed.destroy_process_group("theirs")
     torch.distributed.destroy_process_group("ours")
