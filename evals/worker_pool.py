@@ -54,19 +54,15 @@ def granted_cores(root: Path, membership: Path) -> float:
 class Failure(NamedTuple):
     """Why a request has no answer. ``detail`` says what the process did, such as "ended with status 1".
 
-    A request is "refused" if it cannot be sent, and "not started" says that no process could be.
+    A request is "refused" if it cannot be sent.
     """
 
-    kind: Literal["ended", "overdue", "not started", "refused"]
+    kind: Literal["ended", "overdue", "refused"]
     detail: str
 
 
 class CannotStartError(Exception):
-    """A worker process said before it was ready that it cannot work here. Another start would fail too."""
-
-
-class RefusedError(Exception):
-    """A request cannot be sent as it is."""
+    """No worker process can work here: one said so before it was ready, or each was killed while it started."""
 
 
 # A process that reads requests from the first descriptor and writes answers to the second; leaving ends what it needs.
@@ -75,19 +71,19 @@ Launch = Callable[[int, int], contextlib.AbstractContextManager["subprocess.Pope
 
 def fresh_interpreter(command: Sequence[str]) -> Launch:
     """Starts `python COMMAND REQUESTS ANSWERS`, which runs `serve`. What it prints goes to stderr."""
-    return partial(_start_interpreter, command)
 
+    def launch(requests: int, answers: int) -> subprocess.Popen[bytes]:
+        path = [os.getcwd() if entry == "" else entry for entry in sys.path]
+        return subprocess.Popen(
+            [sys.executable, "-P", *command, str(requests), str(answers)],
+            stdin=subprocess.DEVNULL,
+            stdout=2,  # stdout is for data, and this is none
+            pass_fds=(requests, answers),
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+            start_new_session=True,  # Ctrl-C is ours to handle, and a kill takes grandchildren along
+        )
 
-def _start_interpreter(command: Sequence[str], requests: int, answers: int) -> subprocess.Popen[bytes]:
-    path = [os.getcwd() if entry == "" else entry for entry in sys.path]
-    return subprocess.Popen(
-        [sys.executable, "-P", *command, str(requests), str(answers)],
-        stdin=subprocess.DEVNULL,
-        stdout=2,  # stdout is for data, and this is none
-        pass_fds=(requests, answers),
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
-        start_new_session=True,  # Ctrl-C is ours to handle, and a kill takes grandchildren along
-    )
+    return launch
 
 
 def json_line(request: object) -> bytes:
@@ -99,10 +95,10 @@ class WorkerPool:
     """Up to ``num_workers`` processes that ``launch`` starts. They start when needed and stay warm.
 
     A process first says that it is ready, and then answers requests, each with a JSON object on a line; ``encode``
-    makes the bytes of a request, or raises `RefusedError`. A process is replaced if it ends, or is killed because it
-    was silent for ``timeout_s`` seconds; its request is sent to ``max_tries`` processes. If one is killed before it is
-    ready, or is not ready after ``start_timeout_s``, another is started, once. A process that is closed has
-    ``grace_s`` seconds to end by itself.
+    makes the bytes of a request, or a `Failure` of one that cannot be sent. A process is replaced if it ends, or is
+    killed because it was silent for ``timeout_s`` seconds; its request is sent to ``max_tries`` processes. If one
+    is killed before it is ready, or is not ready after ``start_timeout_s``, another is started, once. A process
+    that is closed has ``grace_s`` seconds to end by itself.
     """
 
     def __init__(
@@ -114,7 +110,7 @@ class WorkerPool:
         start_timeout_s: float,
         grace_s: float = 0.0,
         max_tries: int = 1,
-        encode: Callable[[Any], bytes] = json_line,
+        encode: Callable[[Any], bytes | Failure] = json_line,
     ) -> None:
         self.num_workers = num_workers
         self.timeout_s = timeout_s
@@ -130,7 +126,7 @@ class WorkerPool:
         """What `run` gives, as a list. Safe to use from threads.
 
         Raises:
-            CannotStartError: a process says that it cannot work on this machine.
+            CannotStartError: no process can work on this machine.
         """
         with self._lock:
             return list(self.run(requests))
@@ -148,19 +144,19 @@ class WorkerPool:
             while True:
                 num_busy = sum(worker.is_busy for worker in self._workers)
                 for index, request in islice(source, self.num_workers - num_busy - len(waiting)):
-                    try:
-                        waiting.append(_Task(index, self._encode(request)))
-                    except RefusedError as error:
-                        found[index] = Failure("refused", str(error))
+                    data = self._encode(request)
+                    if isinstance(data, Failure):
+                        found[index] = data
+                    else:
+                        waiting.append(_Task(index, data))
                 if not (num_busy or waiting or found):
                     return
                 self._grow(num_busy + len(waiting))
                 for worker in self._workers:
                     if waiting and worker.is_ready and not worker.is_busy:
                         worker.send(waiting.popleft(), self.timeout_s)
-                if not self._workers:
-                    found |= {task.number: Failure("not started", self._why_none) for task in waiting}
-                    waiting.clear()
+                if waiting and not self._workers:
+                    raise CannotStartError(self._why_none)
                 for worker, message in self._messages():
                     task = worker.task
                     self._note(worker, message)

@@ -19,7 +19,7 @@ from evals.sandbox.packages import PACKAGES
 from evals.sandbox.pipes import frame
 from evals.sandbox.tiers import ENVIRONMENT, TIERS, IsolationError, interpreter, probe
 from evals.sandbox.values import CannotCrossError, write_json
-from evals.worker_pool import CannotStartError, Failure, Message, RefusedError, WorkerPool
+from evals.worker_pool import CannotStartError, Failure, Message, WorkerPool
 
 _START_S = 60.0
 # A worker ends each job by itself; one that is silent for this long is broken.
@@ -122,8 +122,6 @@ class Sandbox:
         """The verdict that a worker gave, or what its failure says of the job."""
         if not isinstance(answer, Failure):
             return Verdict(id=job.id, tier=self.tier, **answer)
-        if answer.kind == "not started":
-            raise CannotStartError(answer.detail)
         if answer.kind == "refused":
             return Verdict(id=job.id, tier=self.tier, status="refused", detail=answer.detail)
         return Verdict(id=job.id, tier=self.tier, status="infra_error", detail=f"its worker {answer.detail}")
@@ -144,15 +142,15 @@ def _launched(settings: dict[str, Any], jobs: int, verdicts: int) -> Iterator[su
         shutil.rmtree(folder, ignore_errors=True)  # what a killed worker left there goes, too
 
 
-def _encoded(job: Job) -> bytes:
-    """The two messages on a job, each with its length before it."""
+def _encoded(job: Job) -> bytes | Failure:
+    """The two messages on a job, each with its length before it; or why they cannot be sent."""
     size = len(job.program.encode("utf-8", "surrogatepass"))
     if size > _MOST_PROGRAM_BYTES:
-        raise RefusedError(f"the program has {size} bytes; {_MOST_PROGRAM_BYTES} are allowed")
+        return Failure("refused", f"the program has {size} bytes; {_MOST_PROGRAM_BYTES} are allowed")
     try:
         return b"".join(frame(write_json(message)) for message in messages(job))
     except (CannotCrossError, RecursionError) as error:
-        raise RefusedError(f"the tests cannot be sent: {error}") from error
+        return Failure("refused", f"the tests cannot be sent: {error}")
 
 
 _ADD = "def add(a, b):\n    {}"

@@ -7,6 +7,7 @@ expected value, and whatever it answers is a value that the program could have r
 from __future__ import annotations
 
 import atexit
+import operator
 import os
 import sys
 import threading
@@ -20,7 +21,16 @@ from evals.sandbox.values import JSON, decode, encode, read_json, write_json
 
 _TEXT = 300
 _FILE_NAME = "<program>"
-_ACTS: dict[str, Callable[[Any], object]] = {"iter": iter, "next": next, "len": len, "bool": bool}
+_ACTS: dict[str, Callable[..., object]] = {
+    "call": lambda target, arguments, named: target(*arguments, **named),
+    "get": getattr,
+    "set": setattr,
+    "item": operator.getitem,
+    "iter": iter,
+    "next": next,
+    "len": len,
+    "bool": bool,
+}
 
 
 def answer_calls(source: str, calls: int, answers: int) -> NoReturn:
@@ -72,17 +82,7 @@ class _Objects:
             return self._name(request["name"])
         target: Any = self.kept[request["on"]]
         arguments = self.arguments = decode(request["arguments"], self._kept)
-        match request["do"]:
-            case "call":
-                return target(*arguments[0], **arguments[1])
-            case "get":
-                return getattr(target, arguments[0])
-            case "set":
-                setattr(target, *arguments)
-                return None
-            case "item":
-                return target[arguments[0]]
-        return _ACTS[request["do"]](target)
+        return _ACTS[request["do"]](target, *arguments)
 
     def _kept(self, content: JSON) -> object:
         return self.kept[content[0]]

@@ -119,13 +119,9 @@ class FunctionReward(Reward):
 
     def _ask(self, requests: Sequence[object]) -> list[Message | Failure]:
         try:
-            answers = self._pool.ask(requests)
+            return self._pool.ask(requests)
         except CannotStartError as error:
             raise self._cannot_load(str(error)) from error
-        for one in answers:
-            if isinstance(one, Failure) and one.kind == "not started":
-                raise self._cannot_load(f"its process {one.detail}")
-        return answers
 
     def _found(self, answer: Message | Failure, count: int) -> Sequence[Mapping[str, float] | Failed]:
         """For each of ``count`` rollouts the reward and metrics that the function gave, or why there are none."""
