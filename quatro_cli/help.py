@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import UserDict
 from collections.abc import Callable
 from importlib import import_module
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any
 
 import typer
@@ -67,8 +67,6 @@ class Command(TyperCommand):
             parsed: list[str] = super().parse_args(ctx, list(args))
         except Exception as error:
             _refuse_removed(ctx, getattr(error, "option_name", ""))
-            if (quoted := _before_the_shell(args)) and hasattr(error, "message"):
-                error.message += f". The shell split the braces; quote them: {quoted}"
             raise
         return parsed
 
@@ -108,15 +106,6 @@ class Group(TyperGroup):
 def _refuse_removed(ctx: Any, typed: str) -> None:
     if instead := REMOVED.get(f"{ctx.command_path} {typed}"):
         raise usage_error(f"`{ctx.command_path} {typed}` was removed: {instead}")
-
-
-def _before_the_shell(args: list[str]) -> str | None:
-    """`'eval={every: 5, n: 4}'`, which without quotes a shell hands over as `eval=every:5 eval=n:4`; None if not so."""
-    for key, group in groupby(args, lambda arg: arg.partition("=")[0]):
-        parts = [arg.partition("=")[2].partition(":") for arg in group]
-        if len(parts) > 1 and all(name and colon for name, colon, _ in parts):
-            return f"'{key}={{{', '.join(f'{name}: {value.strip()}' for name, _, value in parts)}}}'"
-    return None
 
 
 def _write_options(command: Any, ctx: Any, formatter: Any) -> None:

@@ -99,7 +99,6 @@ def test_commands_stand_under_what_they_are_for():
         (["train", "no-such-config"], 2, "no-such-config"),
         (["train", "quickstart", "-s", "optimizer.lr=fast", "--dry-run"], 2, "optimizer.lr"),
         (["train", "quickstart", "-s", "stepz=3", "--dry-run"], 2, "steps"),
-        (["train", "quickstart", "-s", "eval=every:5", "eval=n:4"], 2, "quote them: 'eval={every: 5, n: 4}'"),
         (["train", "nowhere", "--resume"], 2, "run directory"),
         (["train", "quickstart", "--resume", "-m", "gspo"], 2, "ignored"),
         (["sweep", "quickstart", "-g", "method.delta"], 2, "method.delta=0.1,0.01"),
