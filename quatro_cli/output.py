@@ -14,10 +14,10 @@ import re
 import sys
 import textwrap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -52,16 +52,8 @@ class Panel:
     is_said: bool = False
 
 
-class Bar(Protocol):
-    """A progress bar."""
-
-    def update(self, done: int, note: str = "") -> None: ...
-
-
-class View(Protocol):
-    """What shows a training run while it goes on."""
-
-    def update(self, panel: Panel) -> None: ...
+Bar = Callable[..., None]  # a progress bar: call it with what is done, and perhaps a note
+View = Callable[[Panel], None]  # shows the state of a long command
 
 
 class Output:
@@ -148,7 +140,7 @@ class Output:
     def progress(self, description: str, total: int) -> Iterator[Bar]:
         """A bar on stderr of a terminal; elsewhere a plain line now and then."""
         if not self.is_terminal("stderr"):
-            yield _PlainBar(self, description, total)
+            yield self._plain_bar(description, total)
             return
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -162,30 +154,33 @@ class Output:
         with Progress(*columns, console=self._console("stderr"), transient=True, redirect_stdout=False) as progress:
             task = progress.add_task(visible(description), total=total, note="")
 
-            class _RichBar:
-                def update(self, done: int, note: str = "") -> None:
-                    progress.update(task, completed=done, note=visible(note))
+            yield lambda done, note="": progress.update(task, completed=done, note=visible(note))
 
-            yield _RichBar()
+    def _plain_bar(self, description: str, total: int) -> Bar:
+        said, said_at = -1, time.monotonic()
+
+        def update(done: int, note: str = "") -> None:
+            nonlocal said, said_at
+            now = time.monotonic()
+            if done != said and (done >= total or now - said_at >= PLAIN_INTERVAL_S):
+                said, said_at = done, now
+                self.info(f"{description}: {done}/{total}{'  ' + note if note else ''}")
+
+        return update
 
     @contextlib.contextmanager
     def live(self) -> Iterator[View]:
         """A panel on stderr of a terminal that is redrawn in place; elsewhere its plain line, throttled."""
         if self._is_muted or not self.is_terminal("stderr"):
             plain = _PlainView(self)
-            yield plain
+            yield plain.show
             plain.finish()
             return
         from rich.live import Live
 
         # stdout is not redirected: rich would send our data to stderr.
         with Live(console=self._console("stderr"), refresh_per_second=4, redirect_stdout=False) as live:
-
-            class _RichView:
-                def update(self, panel: Panel) -> None:
-                    live.update(_drawn_panel(panel))
-
-            yield _RichView()
+            yield lambda panel: live.update(_drawn_panel(panel))
 
     # ---- how
 
@@ -349,20 +344,6 @@ def _record(heads: Sequence[str], row: Sequence[str]) -> str:
     return "".join(f"{head:{indent}}{cell}\n" for head, cell in zip(heads, row, strict=True))
 
 
-class _PlainBar:
-    def __init__(self, output: Output, description: str, total: int) -> None:
-        self._output, self._description, self._total = output, description, total
-        self._said_at = time.monotonic()
-        self._said = -1
-
-    def update(self, done: int, note: str = "") -> None:
-        now = time.monotonic()
-        if done == self._said or (done < self._total and now - self._said_at < PLAIN_INTERVAL_S):
-            return
-        self._said, self._said_at = done, now
-        self._output.info(f"{self._description}: {done}/{self._total}{'  ' + note if note else ''}")
-
-
 class _PlainView:
     """Says every line while they come slowly, and when they come fast about twenty and those that `is_said`."""
 
@@ -371,7 +352,7 @@ class _PlainView:
         self._said_at = -math.inf
         self._pending: str | None = None
 
-    def update(self, panel: Panel) -> None:
+    def show(self, panel: Panel) -> None:
         now = time.monotonic()
         is_due = panel.is_said or now - self._said_at >= 10.0 or panel.done % max(1, panel.total // 20) == 0
         if not is_due:

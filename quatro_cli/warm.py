@@ -13,4 +13,4 @@ def ensure_model(name: str) -> str:
         return resolve_model(name)
     output.info(f"{name} is not in the cache: teaching it its task (once, about a minute)")
     with output.progress("warm start", recipe_of(name).steps) as bar:
-        return resolve_model(name, progress=lambda step, steps, loss: bar.update(step, f"loss {loss:.2f}"))
+        return resolve_model(name, progress=lambda step, steps, loss: bar(step, f"loss {loss:.2f}"))

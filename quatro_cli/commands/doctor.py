@@ -95,7 +95,7 @@ def _look_at_run(run: Path, *, json: bool) -> None:
     from quatro.runs.views.doctor import examine
 
     with output.progress(f"reading {run}", 100) as bar:
-        found = examine(run, lambda number, count, name: bar.update(100 * number // count, name))
+        found = examine(run, lambda number, count, name: bar(100 * number // count, name))
     damage = f"{len(found.damaged)} of {len(found.parts)}"
     if json:
         output.json({"schema": 1, "run": str(run), **asdict(found), "is_whole": not found.damaged})

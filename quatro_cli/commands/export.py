@@ -43,7 +43,7 @@ def export(
     with output.progress("export", 100) as bar:
 
         def report(done: int, total: int) -> None:
-            bar.update(100 * done // max(1, total), f"{done / MIB:,.0f} of {total / MIB:,.0f} MiB")
+            bar(100 * done // max(1, total), f"{done / MIB:,.0f} of {total / MIB:,.0f} MiB")
 
         exported = export_model(run, out, step=checkpoint_step(step), dtype=dtype, progress=report)
     output.info(f"step {exported.step}, weights as {exported.dtype}; read {out / 'README.md'} before you publish it")

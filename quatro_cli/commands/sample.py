@@ -191,7 +191,7 @@ def _draw(plan: SamplePlan) -> None:
         if benchmark not in bars:
             bars[benchmark] = stack.enter_context(output.progress(benchmark, num_wanted)), Pace(num_done)
         bar, pace = bars[benchmark]
-        bar.update(num_done, pace.note(num_done, num_wanted, num_tokens))
+        bar(num_done, pace.note(num_done, num_wanted, num_tokens))
 
     def finished(file: SampleFile) -> None:
         stack.close()

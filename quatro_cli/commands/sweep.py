@@ -313,7 +313,7 @@ def _reporters(
 
     screen = stack.enter_context(output.live())
     width = output.width("stderr")
-    return None, lambda states: screen.update(sweep_panel(folder, points, states, evaluation, width=width))
+    return None, lambda states: screen(sweep_panel(folder, points, states, evaluation, width=width))
 
 
 def _show(

@@ -197,7 +197,7 @@ def _train(prepared: Prepared, path: Path, *, resume: bool) -> tuple[int | None,
             with StopRequest(notify=output.warn) as stop, output.live() as screen:
 
                 def show(metrics: Mapping[str, float]) -> None:
-                    screen.update(view.panel(metrics))
+                    screen(view.panel(metrics))
 
                 metrics = train(config, run, observer=show, stop=stop, world=world, prepared=prepared)
             output.info(*run.ending)  # below the panel

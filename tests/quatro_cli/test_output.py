@@ -93,10 +93,10 @@ def test_a_table_in_a_pipe_is_never_cut_and_shows_hostile_cells_as_text(capsys):
 def test_no_escape_sequence_without_a_terminal(capsys):
     output = Output()
     with output.progress("sampling [/x]", 2) as bar:
-        bar.update(1)
-        bar.update(2, HOSTILE)
+        bar(1)
+        bar(2, HOSTILE)
     with output.live() as view:
-        view.update(Panel(HOSTILE, 1, 1, [(HOSTILE, HOSTILE)], f"step {HOSTILE}"))
+        view(Panel(HOSTILE, 1, 1, [(HOSTILE, HOSTILE)], f"step {HOSTILE}"))
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "\x1b" not in captured.err
@@ -106,7 +106,7 @@ def test_no_escape_sequence_without_a_terminal(capsys):
 def test_a_fast_run_is_told_in_about_a_hundred_lines_and_ends_with_the_last(capsys):
     with Output().live() as view:
         for step in range(1, 1004):
-            view.update(Panel("run", step, 1003, [], f"step {step}", is_said=step in (7, 13)))
+            view(Panel("run", step, 1003, [], f"step {step}", is_said=step in (7, 13)))
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) < 150
     assert {"step 7", "step 13"} < set(lines)
@@ -119,9 +119,9 @@ output.table("title", ["benchmark", "pass@k"], [["countdown [/nope] \\x1b[2J", "
 output.warn("careful")
 with output.progress("drawing", 3) as bar:
     for i in range(4):
-        bar.update(i, "note [/nope]")
+        bar(i, "note [/nope]")
 with output.live() as view:
-    view.update(Panel("run [/nope]", 1, 2, [("reward", "0.31 ▁▂▃")], "step 1"))
+    view(Panel("run [/nope]", 1, 2, [("reward", "0.31 ▁▂▃")], "step 1"))
 output.json({"done": True})
 """
 

@@ -127,7 +127,7 @@ def _grade(files: list[Path], out: Path | None, asked: Asked, *, jobs: int | Non
         output.info(f"grading {source}")
         with output.progress(source.name, 100) as bar:
             found = grade_file(
-                source, target, settings, jobs=jobs, on_progress=lambda at, total: bar.update(100 * at // total)
+                source, target, settings, jobs=jobs, on_progress=lambda at, total: bar(100 * at // total)
             )
         hint = missing_box_hint(found.outcomes, settings)
         output.warn(*found.warnings, *([f"{source}: {hint}"] if hint else []))

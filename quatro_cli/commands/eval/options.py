@@ -236,7 +236,7 @@ def progress(description: str) -> Iterator[Callable[[int, int], None]]:
                 stack.close()
                 bar_of.clear()
                 bar_of[total] = stack.enter_context(output.progress(description, total))
-            bar_of[total].update(done)
+            bar_of[total](done)
 
         yield tell
 
