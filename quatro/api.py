@@ -34,7 +34,7 @@ from quatro.config.lasting import may_change
 from quatro.methods import METHODS
 from quatro.runs.metrics import metrics_frame
 from quatro.runs.views.summary import RunSummary, describe_run
-from quatro.sample import draw_samples
+from quatro.sample.drawing import draw_samples
 from quatro.types import Observer
 
 if TYPE_CHECKING:

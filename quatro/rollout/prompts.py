@@ -80,12 +80,10 @@ def tokenize_problems(
         elif config.too_long == "skip":
             num_skipped += 1
         else:
-            is_context = context_limit is not None and limit < config.max_prompt_tokens
-            cause = f"the model's context of {context_limit}" if is_context else f"data.max_prompt_tokens {limit}"
-            advice = "shorten it" if is_context else "raise data.max_prompt_tokens"
             raise DataError(
-                f"prompt {prompt.id!r} of {prompt.benchmark} has {len(prompt.token_ids)} tokens, more than {cause} "
-                f"allows; {advice}, or leave such prompts out with -s data.too_long=skip"
+                f"prompt {prompt.id!r} of {prompt.benchmark} has {len(prompt.token_ids)} tokens, and {limit} fit "
+                f"(data.max_prompt_tokens {config.max_prompt_tokens}; the model's context is {context_limit}); raise "
+                "data.max_prompt_tokens, shorten the prompt, or leave such prompts out with -s data.too_long=skip"
             )
     if not prompts:
         raise DataError(f"{config.prompts} holds no prompt of at most {limit} tokens ({num_skipped} were too long)")
@@ -122,14 +120,11 @@ def to_prompts(problems: Sequence[Problem], template: str | Template, tokenizer:
         try:
             ids = tokenizer(texts, add_special_tokens=found.adds_special_tokens and not has_first)["input_ids"]
         except Exception as error:  # tokenizers raise nothing more special
-            if type(error) is not Exception:
-                raise
             raise DataError(f"the tokenizer of {model} cannot read the prompts: {error}") from error
         for problem, text, token_ids in zip(some, texts, ids, strict=True):
             if not token_ids:
-                shown_text = f"{text[:80]!r}"
                 raise DataError(
-                    f"prompt {problem.id!r} of {problem.benchmark} is empty after tokenisation: {shown_text}"
+                    f"prompt {problem.id!r} of {problem.benchmark} is empty after tokenisation: {shown(text)}"
                 )
             yield make_prompt(problem, text, tuple(token_ids))
 

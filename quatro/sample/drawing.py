@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
@@ -125,12 +126,10 @@ def plan_samples(request: SampleRequest) -> SamplePlan:
     engine = "server" if endpoint is not None else engines.engine_name(request.engine or "transformers")
     n, sampling, notes = request.numbers()
     if request.out is not None and request.tag is not None:
-        raise UsageError(
-            f"--tag {request.tag} names the folder of these samples only if you leave out -o; -o {request.out} already "
-            "names a folder: leave out one of the two"
-        )
+        raise UsageError(f"--tag {request.tag} and -o {request.out} both name the folder; leave out one of the two")
     found = find_model(os.fspath(request.model), request.step)
-    if found.run is not None and found.checkpoint is not None and (note := unfinished_note(found.checkpoint)):
+    checkpoint = found.checkpoint
+    if found.run is not None and checkpoint is not None and (note := unfinished_note(checkpoint)):
         logger.warning(note)
     of_run, of_preset = found.max_tokens, request.preset_max_tokens
     if request.max_tokens is None and of_run and of_preset and of_run != of_preset:
@@ -141,19 +140,20 @@ def plan_samples(request: SampleRequest) -> SamplePlan:
     template = None if request.template is None else template_text(request.template)
     request = replace(request, thinking=thinking or None, template=template)
     plans = [_plan_benchmark(name, request, n, sampling, found) for name in names]
-    twice = [plan.name for plan in plans if [other.name for other in plans].count(plan.name) > 1]
+    twice = [name for name, count in Counter(plan.name for plan in plans).items() if count > 1]
     if twice:
         raise UsageError(f"-b names the benchmark {twice[0]!r} twice; name each once")
     if request.tag is not None and file_stem(request.tag) != request.tag:
         raise UsageError(
             f"--tag {request.tag!r} cannot be a folder's name; use letters, digits, dots and dashes, or -o DIR"
         )
-    default = found.samples_folder / (request.tag or str(Tag.of(sampling, step=found.step, is_inside=found.is_inside)))
+    is_inside = checkpoint is not None and checkpoint.is_inside
+    default = found.samples_folder / (request.tag or str(Tag.of(sampling, step=found.step, is_inside=is_inside)))
     if endpoint is not None:
         check_served(endpoint, request, found, plans)
     else:
         ENGINES[engine].check(temperatures={"temperature": sampling.temperature})
-        check_model(found.name, trained_on=found.checkpoint.trained_on if found.checkpoint else None)
+        check_model(found.name, trained_on=checkpoint.trained_on if checkpoint else None)
     return SamplePlan(
         request=request,
         model=found,

@@ -33,11 +33,6 @@ class SampledModel:
     thinking: str | None = None
 
     @property
-    def is_inside(self) -> bool:
-        """Whether its checkpoint was saved inside the iteration after ``step``."""
-        return self.checkpoint is not None and self.checkpoint.is_inside
-
-    @property
     def samples_folder(self) -> Path:
         """Where its samples go by default, each setting in a folder below: ``RUN/samples`` or ``samples/MODEL``."""
         if self.run is not None:

@@ -13,7 +13,7 @@ from quatro_cli.output import output
 
 if TYPE_CHECKING:
     from evals.results.document import Result, Row
-    from quatro.sample import Measured
+    from quatro.sample.measure import Measured
 
 TOP_PS = (1.0, 0.7)
 LAST = 10  # iterations over which the final entropy is averaged
@@ -63,7 +63,7 @@ def demo(
     if dry_run:
         return
     from quatro.runs.metrics import read_metrics
-    from quatro.sample import measure_samples
+    from quatro.sample.measure import measure_samples
 
     results = {
         (arm.label, top_p): measure_samples(_folder(arm, root, top_p), n=n, label=arm.label)

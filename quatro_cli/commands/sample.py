@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,7 +16,8 @@ from quatro_cli.output import output
 from quatro_cli.warm import ensure_model
 
 if TYPE_CHECKING:
-    from quatro.sample import SampleFile, SamplePlan
+    from quatro.sample.benchmark import SampleFile
+    from quatro.sample.request import SamplePlan
     from quatro.sample.settings import SampleSettings
     from quatro_cli.output import Bar
 
@@ -36,18 +36,13 @@ SampledBenchmarks = Annotated[
     ),
 ]
 NumSamples = Annotated[
-    int | None,
-    typer.Option("-n", "--n", "--num-samples", metavar="N", min=1, help="Samples per problem. Default: 256."),
+    int | None, typer.Option("-n", "--n", metavar="N", min=1, help="Samples per problem. Default: 256.")
 ]
-Limit = Annotated[
-    int | None, typer.Option("--limit", metavar="N", min=1, help="Only the first N problems, for a first look.")
-]
+Limit = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Only the first N problems.")]
 Temperature = Annotated[
-    float | None, typer.Option("--temperature", metavar="T", help="Sampling temperature. Default: 1.")
+    float | None, typer.Option("--temperature", metavar="T", help="Divides the logits. Default: 1.")
 ]
-TopP = Annotated[
-    float | None, typer.Option("--top-p", metavar="P", help="Probability mass to draw from. Default: 1, all.")
-]
+TopP = Annotated[float | None, typer.Option("--top-p", metavar="P", help="Probability mass to draw from. Default: 1.")]
 TopK = Annotated[int | None, typer.Option("--top-k", metavar="K", min=0, help="Keep the K likeliest. Default: 0, all.")]
 MaxTokens = Annotated[
     int | None, typer.Option("--max-tokens", metavar="N", help="Longest response. Default: by run, preset or -b.")
@@ -64,9 +59,7 @@ Template = Annotated[
 System = Annotated[
     str | None, typer.Option("--system", metavar="TEXT", help="System prompt in place of the template's.")
 ]
-Thinking = Annotated[
-    str | None, typer.Option("--thinking", metavar="MARKERS", help="The end of a thought, such as </think>.")
-]
+Thinking = Annotated[str | None, typer.Option("--thinking", metavar="MARKERS", help="End of a thought, as </think>.")]
 Tag = Annotated[str | None, typer.Option("--tag", metavar="TAG", help="The folder's name. Default: from the settings.")]
 SamplesFolder = Annotated[
     Path | None, typer.Option("-o", "--out", metavar="DIR", help="Default: RUN/samples/TAG or samples/MODEL/TAG.")
@@ -77,9 +70,7 @@ Engine = Annotated[
 BaseUrl = Annotated[
     str | None, typer.Option("--base-url", metavar="URL", help="OpenAI-compatible server (docs/servers.md).")
 ]
-ServedModel = Annotated[
-    str | None, typer.Option("--served-model", metavar="NAME", help="What the server calls the model. Default: MODEL.")
-]
+ServedModel = Annotated[str | None, typer.Option("--served-model", metavar="NAME", help="MODEL's name on the server.")]
 Chat = Annotated[bool, typer.Option("--chat", help="Send the server messages, for its chat template.")]
 Text = Annotated[bool, typer.Option("--text", help="Send the server text. Default: token ids.")]
 Concurrency = Annotated[
@@ -129,7 +120,8 @@ def sample(
     """
     from evals.benchmarks.prompts import PLACE
     from evals.text import unescaped
-    from quatro.sample import SampleRequest, plan_samples
+    from quatro.sample.drawing import plan_samples
+    from quatro.sample.request import SampleRequest
 
     request = SampleRequest(
         model,
@@ -167,7 +159,7 @@ def sample(
 
 
 def _describe(plan: SamplePlan) -> None:
-    from quatro.sample import request_note
+    from quatro.sample.served import request_note
 
     for one in plan.benchmarks:
         count, n = len(one.problems), one.settings.n
@@ -182,7 +174,8 @@ def _describe(plan: SamplePlan) -> None:
 def _draw(plan: SamplePlan) -> None:
     """A bar for each benchmark while it is drawn, and its file once that is complete."""
     from evals.files.whole import refuse_unwritable
-    from quatro.sample import Pace, draw_planned
+    from quatro.sample.benchmark import Pace
+    from quatro.sample.drawing import draw_planned
 
     refuse_unwritable(plan.folder)
     bars: dict[str, tuple[Bar, Pace]] = {}
@@ -211,7 +204,7 @@ def _keeping(folder: Path) -> Iterator[None]:
     def leave(number: int, frame: object) -> None:
         raise SystemExit(128 + number)
 
-    previous = signal.signal(signal.SIGTERM, leave) if threading.current_thread() is threading.main_thread() else None
+    previous = signal.signal(signal.SIGTERM, leave)
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
@@ -219,8 +212,7 @@ def _keeping(folder: Path) -> Iterator[None]:
             output.info(f"the samples in {folder} are kept; the same command draws the rest")
         raise
     finally:
-        if previous is not None:
-            signal.signal(signal.SIGTERM, previous)
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _words(settings: SampleSettings) -> str:

@@ -62,7 +62,8 @@ def test_diversity_falls_with_delta_and_gspo_falls_further(tmp_path):
     Over seeds 0-3, UCC@256 and pass@1: delta .001 11.6-12.5 and .209-.220, .01 8.9-9.7 and .253-.262, .1 5.5-6.2 and
     .215-.241, gspo 2.4-2.8 and .140-.166; base 16.3 and .177.
     """
-    from quatro.sample import draw_samples, measure_samples
+    from quatro.sample.drawing import draw_samples
+    from quatro.sample.measure import measure_samples
 
     def measure(name: str, model: str) -> tuple[float, float]:
         folder = tmp_path / "samples" / name

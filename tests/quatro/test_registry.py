@@ -18,7 +18,7 @@ from quatro.rewards.base import VerifiedReward
 from quatro.rollout.engine import EngineKind
 from quatro.rollout.replay import ReplayEngine
 from quatro.runs.directory import RunDir
-from quatro.sample import draw_samples
+from quatro.sample.drawing import draw_samples
 from quatro.train import train
 from quatro.types import Block, Prompt, Rollout
 from tests.kit import read_rows, says, write_rows

@@ -12,7 +12,7 @@ import pytest
 
 from evals.errors import UsageError
 from evals.samples.places import problems_file
-from quatro.sample import SampleRequest
+from quatro.sample.request import SampleRequest
 from tests.kit import quatro, read_json, read_rows, says, settings, write_rows
 
 TINY = ("prompts_per_step=2", "minibatch_prompts=2", "rollouts_per_prompt=2", "steps=1")
@@ -324,7 +324,7 @@ def test_every_option_is_a_field_of_the_request(monkeypatch):
         asked.append(request)
         raise UsageError("enough")
 
-    monkeypatch.setattr("quatro.sample.plan_samples", planned)
+    monkeypatch.setattr("quatro.sample.drawing.plan_samples", planned)
     texts = {"--preset": "paper", "--template": "{problem}", "--system": "s", "--thinking": "t", "--tag": "g"}
     texts |= {"--engine": "e", "--gpus": "0", "--base-url": "u", "--served-model": "v", "-o": "o", "--stop": "x"}
     numbers = {"--step": 9, "-n": 8, "--temperature": 0.5, "--top-p": 0.25, "--top-k": 7, "--max-tokens": 6}

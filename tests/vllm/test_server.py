@@ -20,7 +20,7 @@ pytest.importorskip("vllm")
 
 from evals.errors import MissingError, UsageError  # noqa: E402
 from evals.samples.reading import read_samples  # noqa: E402
-from quatro.sample import draw_samples  # noqa: E402
+from quatro.sample.drawing import draw_samples  # noqa: E402
 
 START_LIMIT_S = 600
 # One process and one thread: a crowded machine has no more to give.

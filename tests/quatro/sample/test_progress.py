@@ -1,6 +1,6 @@
 """How fast samples are drawn, in words."""
 
-from quatro.sample import Pace
+from quatro.sample.benchmark import Pace
 
 
 def test_the_pace_counts_only_what_this_call_drew():

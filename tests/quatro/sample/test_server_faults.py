@@ -12,7 +12,7 @@ from evals.errors import DataError, MissingError, QuatroError, UsageError
 from evals.samples.reading import read_samples
 from quatro.rollout.answers import Unanswered, read_answer
 from quatro.rollout.server import _certificates
-from quatro.sample import draw_samples
+from quatro.sample.drawing import draw_samples
 from tests.kit import read_json, says
 
 N = 5

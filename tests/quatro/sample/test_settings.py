@@ -3,7 +3,7 @@
 import pytest
 
 from evals.errors import DataError, UsageError
-from quatro.sample import SampleRequest
+from quatro.sample.request import SampleRequest
 from quatro.sample.settings import SampleSettings, Source, claim_folder
 from quatro.types import Sampling
 from tests.kit import read_json
