@@ -48,15 +48,10 @@ class ReplayEngine(Engine):
         dealt = dict(self._num_dealt)
         groups = [self._deal(prompt, len(group), dealt) for prompt, group in zip(prompts, seeds, strict=True)]
         self._num_dealt = dealt
-        results: list[list[Rollout]] = []
-        num_finished = num_tokens = 0
-        for samples in groups:
-            rollouts = [self._rollout(sample, sampling.max_new_tokens) for sample in samples]
-            results.append(rollouts)
-            num_finished += len(rollouts)
-            num_tokens += sum(len(rollout.token_ids) for rollout in rollouts)
-            if progress is not None:
-                progress(num_finished, num_tokens)
+        results = [[self._rollout(sample, sampling.max_new_tokens) for sample in samples] for samples in groups]
+        if progress is not None:
+            rollouts = [rollout for group in results for rollout in group]
+            progress(len(rollouts), sum(len(rollout.token_ids) for rollout in rollouts))
         return results
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:

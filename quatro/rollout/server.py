@@ -255,14 +255,13 @@ class ServerSampler:
             drawing.add_done_callback(lambda _: arrivals.put(None))
             is_over = False
             while not is_over:
-                batch = [arrivals.get()]
-                while not arrivals.empty():
-                    batch.append(arrivals.get())
-                is_over = batch[-1] is None
-                if came := [arrival for arrival in batch if arrival is not None]:
-                    for arrival in came:
-                        texts[arrival.number].add(arrival.rollout.text)
-                    yield sorted(came, key=lambda arrival: (arrival.number, arrival.row))
+                batch = [arrivals.get() for _ in range(max(1, arrivals.qsize()))]
+                came = [arrival for arrival in batch if arrival is not None]
+                is_over = len(came) < len(batch)
+                for arrival in came:
+                    texts[arrival.number].add(arrival.rollout.text)
+                if came:
+                    yield came
             drawing.result()
         repeated = [len(found) for found, row_seeds in zip(texts, seeds, strict=True) if len(row_seeds) > 1]
         if 2 * (num_equal := repeated.count(1)) > len(repeated) and not self._are_equal_told:
@@ -281,7 +280,7 @@ class ServerSampler:
 
             async def work() -> None:
                 for one in wanted:  # shared: each takes the next one
-                    arrive(self._arrival(one, await self._ask(client, one, sampling), sampling))
+                    arrive(await self._arrival(client, one, sampling))
 
             try:
                 async with asyncio.TaskGroup() as group:
@@ -290,7 +289,7 @@ class ServerSampler:
             except BaseExceptionGroup as errors:
                 raise errors.exceptions[0] from None
 
-    async def _ask(self, client: httpx.AsyncClient, wanted: _Wanted, sampling: Sampling) -> Answer:
+    async def _arrival(self, client: httpx.AsyncClient, wanted: _Wanted, sampling: Sampling) -> Arrival:
         form, prompt = self._server.endpoint.form, wanted.prompt
 
         def read(body: bytearray) -> Answer:
@@ -311,7 +310,16 @@ class ServerSampler:
             body=self._body(wanted, sampling),
             about=f" for {prompt.id!a} of {prompt.benchmark}",
         )
-        return await self._server.ask(client, request, read)
+        answer = await self._server.ask(client, request, read)
+        if answer.system_fingerprint is not None and len(self.fingerprints) < MOST_FINGERPRINTS:
+            self.fingerprints.add(answer.system_fingerprint[:MOST_SHOWN])
+        if answer.token_ids is None:
+            self.num_as_text += 1
+        else:
+            self.num_with_ids += 1
+        text = before_stop(answer.text, sampling.stop)
+        rollout = Rollout(answer.token_ids or (), text, answer.finish_reason if text == answer.text else "stop")
+        return Arrival(wanted.number, wanted.row, rollout, answer.num_tokens or 0)
 
     def _body(self, wanted: _Wanted, sampling: Sampling) -> dict[str, Any]:
         """What is sent for one response."""
@@ -349,17 +357,6 @@ class ServerSampler:
                 "tokenizer of MODEL that of the model there? If not, name the right one, or send --chat or --text"
             )
         return str(text)
-
-    def _arrival(self, wanted: _Wanted, answer: Answer, sampling: Sampling) -> Arrival:
-        if answer.system_fingerprint is not None and len(self.fingerprints) < MOST_FINGERPRINTS:
-            self.fingerprints.add(answer.system_fingerprint[:MOST_SHOWN])
-        if answer.token_ids is None:
-            self.num_as_text += 1
-        else:
-            self.num_with_ids += 1
-        text = before_stop(answer.text, sampling.stop)
-        rollout = Rollout(answer.token_ids or (), text, answer.finish_reason if text == answer.text else "stop")
-        return Arrival(wanted.number, wanted.row, rollout, answer.num_tokens or 0)
 
 
 def _letters(text: str) -> str:

@@ -42,7 +42,6 @@ class TransformersEngine(Engine):
         tokenizer: Any,
         *,
         eos_ids: Sequence[int],
-        device: torch.device | str | None = None,
         max_batch_tokens: int = CPU_SIZES.cache_tokens,
         max_batch_rows: int = CPU_SIZES.rows_at_once,
         collect_entropy: bool = True,
@@ -50,7 +49,7 @@ class TransformersEngine(Engine):
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
-        self.device = torch.device(device) if device is not None else next(model.parameters()).device
+        self.device = next(model.parameters()).device
         self.eos_ids = tuple(eos_ids)
         self.max_batch_tokens = max_batch_tokens
         self.max_batch_rows = max_batch_rows

@@ -80,7 +80,6 @@ class VllmEngine(Engine):
         shape: Any,
         eos_ids: Sequence[int],
         follows: Following,
-        kv_cache_bytes: int | None = None,
     ) -> None:
         if not eos_ids:
             raise UsageError("the engine has no stop token: every response would run to max_new_tokens; pass eos_ids")
@@ -110,7 +109,7 @@ class VllmEngine(Engine):
             "seed": 0,
         }
         if self._is_cpu:
-            cache_bytes = kv_cache_bytes or cpu_cache_bytes(shape, recipe.max_tokens, recipe.dtype)
+            cache_bytes = cpu_cache_bytes(shape, recipe.max_tokens, recipe.dtype)
             settings |= {"enforce_eager": True, "kv_cache_memory_bytes": cache_bytes}
             # A prompt read in parts takes back the noise of the parts, which a CPU's generator cannot do.
             step_tokens = max(CPU_STEP_TOKENS, recipe.max_tokens)

@@ -147,16 +147,12 @@ def open_sampler(recipe: Recipe, gpus: Sequence[str]) -> Iterator[Sampler]:
         if gpus:
             from quatro.rollout.sharded import ShardedSampler
 
-            environments = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus]
-            sampler: ShardedSampler | Engine = ShardedSampler(
-                functools.partial(make_sampling_engine, whole), environments
-            )
+            make = functools.partial(make_sampling_engine, whole)
+            sampler: ShardedSampler | Engine = ShardedSampler(make, [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus])
         else:
             sampler = make_sampling_engine(whole)
-        try:
+        with contextlib.closing(sampler):
             yield sampler
-        finally:
-            sampler.close()
 
 
 @contextlib.contextmanager

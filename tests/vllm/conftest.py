@@ -72,7 +72,7 @@ def open_engine() -> Iterator[Callable[..., Any]]:
         follows = Following(**{name: settings.pop(name) for name in vars(Following()) if name in settings})
         dtype, longest = settings.pop("dtype", "float32"), settings.pop("max_model_len", CONTEXT)
         recipe = Recipe("vllm", str(folder), dtype, "cpu", longest)
-        settings = {"eos_ids": (0, 1, 2), "kv_cache_bytes": 64 << 20, **settings}
+        settings = {"eos_ids": (0, 1, 2), **settings}
         shape = load_model_config(str(folder))
         engine = VllmEngine(recipe, NumberTokenizer(), shape=shape, follows=follows, **settings)
         opened.append(engine)
