@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from evals.sandbox.values import encode
 
-# Part of every verdict. Raise it when a change can turn one verdict into another.
+# Part of every result (`evals.code.grading.isolation`). Raise it when a change can turn one verdict into another.
 VERSION = 2
 
 _OWN_WORK_S = 10.0
@@ -170,10 +170,7 @@ class Verdict:
     tier: str
     num_passed: int = 0
     num_tests: int = 0
-    cpu_s: float = 0.0
     wall_s: float = 0.0
-    memory_mb: float = 0.0
-    version: int = VERSION
     number: float | None = None
 
 

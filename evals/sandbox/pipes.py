@@ -91,7 +91,7 @@ class Drain:
     """Reads and forgets what a program prints."""
 
     def __init__(self, descriptor: int, most_bytes: int) -> None:
-        self._descriptor: int | None = descriptor
+        self.readers = [descriptor]  # none once the program has closed its end
         self._left = most_bytes
 
     @property
@@ -99,23 +99,18 @@ class Drain:
         """Whether there was more than allowed."""
         return self._left < 0
 
-    def readers(self) -> list[int]:
-        """The descriptor, until the program has closed its end."""
-        return [] if self._descriptor is None else [self._descriptor]
-
     def read(self, ready: set[int]) -> None:
         """Reads what is there."""
-        if self._descriptor is not None and self._descriptor in ready:
-            num_bytes = len(os.read(self._descriptor, 1 << 16))
+        for descriptor in ready.intersection(self.readers):
+            num_bytes = len(os.read(descriptor, 1 << 16))
             self._left -= num_bytes
             if not num_bytes:
                 self.close()
 
     def close(self) -> None:
         """Closes the descriptor."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        while self.readers:
+            os.close(self.readers.pop())
 
 
 class Talk:

@@ -26,7 +26,6 @@ _START_S = 60.0
 _SILENT_S = 2 * 3600.0
 _END_S = 10.0  # for a worker that has no job
 _MOST_PROGRAM_BYTES = 1 << 20
-_DISK_MB = 256
 _MOST_TRIES = 2
 
 
@@ -56,10 +55,8 @@ class Sandbox:
         if workers < 1:
             raise ValueError(f"workers must be at least 1, not {workers}")
         self.tier = tier or probe().name
-        self.workers = workers
         settings = {
             "tier": self.tier,
-            "disk_mb": _DISK_MB,
             "preload": list(preload),
             "readable": readable_paths((*PACKAGES, *packages)),
         }

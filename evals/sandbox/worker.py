@@ -37,6 +37,7 @@ _JOBS, _VERDICTS = 0, 1
 _MB = 1 << 20
 _STACK_BYTES = 64 * _MB
 _NUM_DESCRIPTORS = 128
+_DISK_MB = 256  # of the working folder, where it is in memory
 _TESTS_MEMORY_MB = 512
 _POLL_S, _LOOK_EVERY_S = 0.02, 0.05
 # The time on a clock on the wall decides only here, where CPU time and idle time cannot be to blame.
@@ -52,13 +53,13 @@ struct sys tempfile textwrap threading time traceback types typing unicodedata
 class Worker:
     """One worker: its tier, its folder and the Landlock rules that every program's process takes on."""
 
-    def __init__(self, tier: str, work: str, disk_mb: int, readable: list[str]) -> None:
+    def __init__(self, tier: str, work: str, readable: list[str]) -> None:
         self.tier, self.work, self.pid = tier, work, os.getpid()
         # As it is outside the namespaces, where the folder can be removed.
         self._parent = os.open(os.path.dirname(work), os.O_RDONLY | os.O_DIRECTORY)
         self.ruleset: int | None = None
         if tier == "full":
-            kernel.enter_namespaces(work, work_bytes=disk_mb * _MB, work_files=MOST_FILES)
+            kernel.enter_namespaces(work, work_bytes=_DISK_MB * _MB, work_files=MOST_FILES)
         if tier != "none":
             self.ruleset = landlock.make_ruleset(work, readable)
             kernel.bound_capabilities()
@@ -136,15 +137,12 @@ class _Run:
         self.limits = job["limits"]
         self.cpu_limit_s = self.limits["timeout_s"]
         self.idle_limit_s = 3 * self.cpu_limit_s + 2
-        self.started_s = time.monotonic()
-        self.cpu_s = 0.0
-        self.memory_mb = 0.0
 
     def result(self) -> Report:
-        """The report, with what the program used."""
+        """The report, with the time that it took."""
+        started_s = time.monotonic()
         report = self._output() if self.job["is_stdio"] else self._calls()
-        wall_s = time.monotonic() - self.started_s
-        return report | {"cpu_s": self.cpu_s, "wall_s": wall_s, "memory_mb": self.memory_mb}
+        return report | {"wall_s": time.monotonic() - started_s}
 
     def _confine(self, *, is_program: bool) -> None:
         memory_mb = self.limits["memory_mb"]
@@ -166,7 +164,7 @@ class _Run:
         with contextlib.suppress(EndedError):
             tests.send_tests()
             while report is None and watch.stopped is None and not drain.is_flood:
-                ready = watch.wait([tests.reports, *drain.readers()])
+                ready = watch.wait([tests.reports, *drain.readers])
                 if tests.reports in ready:
                     report = read_json(read_frame(tests.reports))["report"]
                 drain.read(ready)
@@ -195,9 +193,7 @@ class _Run:
         _, status, usage = os.wait4(pid, 0)
         if self.worker.tier == "none":
             kill_children(spare=tests.pid)
-        cpu_s, memory_mb = usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
-        self.cpu_s, self.memory_mb = self.cpu_s + cpu_s, max(self.memory_mb, memory_mb)
-        return status, cpu_s, memory_mb
+        return status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
     def _judge_usage(self, cpu_s: float) -> tuple[str, str] | None:
         """Status and detail if the CPU time decides, whatever the program answered."""
@@ -371,7 +367,7 @@ def main() -> None:
             importlib.import_module(name)
         os.environ.clear()
         packages.import_only(settings["readable"])
-        worker = Worker(settings["tier"], settings["work"], settings["disk_mb"], settings["readable"])
+        worker = Worker(settings["tier"], settings["work"], settings["readable"])
         gc.collect()
         gc.freeze()
     except BaseException as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from evals.sandbox import VERSION, Asserts, Calls, Job, Limits, Sandbox
+from evals.sandbox import Asserts, Calls, Job, Limits, Sandbox
 
 DATA = Path(os.environ.get("QUATRO_DATA", "-"))
 CHECK = "def check(candidate):\n    assert candidate(2) == 4\n    assert candidate(3) == 9\n"
@@ -32,7 +32,7 @@ SQUARE = "def square(n):\n    return n * n\n"
 )
 def test_fault_51_verdicts_of_function_tests(judge, sandbox, program, status, detail):
     verdict = judge(program, Asserts(code=[CHECK], entry_point="square"), timeout_s=0.2)
-    assert (verdict.status, verdict.tier, verdict.version) == (status, sandbox.tier, VERSION)
+    assert (verdict.status, verdict.tier) == (status, sandbox.tier)
     assert detail in verdict.detail
     assert (verdict.num_passed, verdict.num_tests) in [(int(status == "pass"), 1), (0, 0)]
 
