@@ -58,7 +58,7 @@ _At = tuple[str, Mapping[str, Any]]  # where a record stands, and its metrics wi
 
 
 class Imported(NamedTuple):
-    """``renamed``: the trainer's names and ours. ``kept`` keep their own names. ``left_out`` are not always numbers.
+    """``renamed``: the trainer's names and ours. ``kept`` keep their own names.
 
     ``num_dropped`` rows were recorded again later, by a run that was continued from an earlier step.
     """
@@ -66,8 +66,7 @@ class Imported(NamedTuple):
     num_steps: int
     renamed: dict[str, str]
     kept: list[str]
-    left_out: list[str]
-    num_dropped: int = 0
+    num_dropped: int
 
 
 def import_metrics(file: Path, out: Path, *, tool: str) -> Imported:
@@ -75,7 +74,7 @@ def import_metrics(file: Path, out: Path, *, tool: str) -> Imported:
 
     ``tool`` is trl, whose file is a trainer_state.json or its log history as JSON lines, or verl, whose file logger
     writes JSON lines. Records of one step are one row; a step that is smaller than the one before it belongs to a run
-    that was continued, and what was recorded from there on before is dropped.
+    that was continued, and what was recorded from there on before is dropped. What is no number is passed over.
 
     Raises:
         UsageError: the tool is unknown, or ``out`` is occupied.
@@ -87,17 +86,15 @@ def import_metrics(file: Path, out: Path, *, tool: str) -> Imported:
     names = NAMES[tool]
     rows: dict[int, dict[str, Any]] = {}
     num_dropped = 0
-    seen: dict[str, bool] = {}  # a metric's name there -> whether all of its values are numbers or null
+    seen: dict[str, None] = {}  # names of metrics there, in their order
     for step, metrics in _steps(_records(file, tool)):
         if rows and step < max(rows):
             num_dropped += sum(earlier >= step for earlier in rows)
             rows = {earlier: row for earlier, row in rows.items() if earlier < step}
         row = rows.setdefault(step, {"step": step})
-        for name, value in metrics.items():
-            is_number = value is None or type(value) in (int, float)
-            seen[name] = seen.get(name, True) and is_number
-            if is_number:
-                row[names.get(name, name)] = _known(value)
+        numbers = {name: value for name, value in metrics.items() if value is None or type(value) in (int, float)}
+        seen |= dict.fromkeys(numbers)
+        row |= {names.get(name, name): _known(value) for name, value in numbers.items()}
     if not any(len(row) > 1 for row in rows.values()):
         raise DataError(f"{file} holds no metrics of {tool}; let the run log a step, or see whether --from is right")
     out.mkdir(parents=True, exist_ok=True)
@@ -106,9 +103,7 @@ def import_metrics(file: Path, out: Path, *, tool: str) -> Imported:
     source = {"from": tool, "file": str(file.absolute()), "sha256": file_digest(file).hexdigest(), "time": now()}
     # Last: a directory with this file is an imported run.
     write_json(out / IMPORTED, {"schema": 1, **source, "renamed": renamed})
-    kept = [name for name, is_number in seen.items() if is_number and name not in names]
-    left_out = [name for name, is_number in seen.items() if not is_number]
-    return Imported(len(rows), renamed, kept, left_out, num_dropped)
+    return Imported(len(rows), renamed, [name for name in seen if name not in names], num_dropped)
 
 
 # ---- files of the trainers

@@ -185,8 +185,6 @@ def import_(
     output.info(f"{found.num_steps} steps")
     output.info(*(f"{name} is {ours} here" for name, ours in found.renamed.items()))
     output.info(f"{len(found.kept)} metrics keep their names")
-    if found.left_out:
-        output.warn(f"left out, since some values are no numbers: {', '.join(found.left_out)}")
     if found.num_dropped:
         output.warn(
             f"{found.num_dropped} rows are dropped: the steps in {file} go back, as where a run was continued from an "
