@@ -114,20 +114,19 @@ def returned(value: Any) -> dict[str, float]:
     Raises:
         TypeError, ValueError: ``value`` is neither; it says what was expected.
     """
-    if not isinstance(value, Mapping):
-        return {"reward": _number(value, "the reward function returned")}
-    if "reward" not in value:
+    values = value if isinstance(value, Mapping) else {"reward": value}
+    if "reward" not in values:
         raise ValueError(f"the reward function returned a mapping without `reward`: {value!r:.200}")
-    found = {"reward": _number(value["reward"], "`reward` is")}
-    for name, number in value.items():
-        if name == "reward":
-            continue
+    found = dict[str, float]()
+    for name, number in values.items():
         if not isinstance(name, str) or not _METRIC_NAME.fullmatch(name):
             raise ValueError(
                 f"{name!r:.80} cannot be a metric; expected letters, digits, `_`, `-` and `.` (at most 64)"
             )
-        found[name] = _number(number, f"`{name}` is")
-        if not math.isfinite(found[name]):
+        if isinstance(number, str | bytes) or not hasattr(number, "__float__"):
+            raise TypeError(f"the reward function returned {number!r:.200} as `{name}`; expected a number")
+        found[name] = float(number)
+        if name != "reward" and not math.isfinite(found[name]):
             raise ValueError(f"`{name}` is {found[name]}; expected a finite number")
         if name == VERDICT and found[name] not in (0.0, 1.0):
             raise ValueError(
@@ -135,9 +134,3 @@ def returned(value: Any) -> dict[str, float]:
                 "counts. Give another number another name"
             )
     return found
-
-
-def _number(value: Any, said: str) -> float:
-    if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
-        raise TypeError(f"{said} {value!r:.200}; expected a number")
-    return float(value)

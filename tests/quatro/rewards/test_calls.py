@@ -93,7 +93,7 @@ def test_a_function_of_completions_gets_a_group_at_a_time(functions: Callable[..
         ("wrong", ("none",), "returned a mapping without `reward`"),
         ("wrong", ("nan",), "`x` is nan; expected a finite number"),
         ("wrong", ("name",), "'a b' cannot be a metric"),
-        ("wrong", ("value",), "`x` is '1'; expected a number"),
+        ("wrong", ("value",), "returned '1' as `x`; expected a number"),
         ("wrong", ("verdict",), "`correct` is 0.5; expected True or False"),
     ],
 )
