@@ -104,21 +104,8 @@ def problems_of(name: str, split: Literal["train", "test"]) -> list[Problem]:
     return problems_of_items(name, split, problems(name, split))
 
 
-def warmstart_rows(name: str, rng: np.random.Generator, num_rows: int, *, wrong_share: float) -> WarmstartRows:
-    """Prompts with answers of which many are wrong; never a prompt of the test split.
-
-    A palindrome has its letters in random order, and with probability ``wrong_share`` one letter is another. A word has
-    two other letters with that probability. A way takes a random step in place of a good one, with that probability at
-    each step.
-    """
-    pool = problems(name, "start")
-    write = {"palindrome": _palindrome, "shortest-path": _way, "spell-backward": _backward}[name]
-    chosen = [pool[i] for i in rng.integers(0, len(pool), num_rows)]
-    pairs = [(item.prompt, write(item, rng, wrong_share)) for item in chosen]
-    return VOCABULARY.rows(pairs)
-
-
 def _palindrome(item: Item, rng: np.random.Generator, wrong_share: float) -> str:
+    """The letters of the half in random order."""
     letters = sorted(item.answer)
     middle = [letter for letter in set(letters) if letters.count(letter) % 2]
     for letter in middle:
@@ -165,11 +152,15 @@ def _way(item: Item, rng: np.random.Generator, wrong_share: float) -> str:
     return way
 
 
+_WRITERS = {"palindrome": _palindrome, "shortest-path": _way, "spell-backward": _backward}
+
+
 @dataclass(frozen=True)
 class CharacterWarmStart(WarmStart):
-    """A policy that plays ``benchmark``; many of its rows have a wrong answer (``wrong_share``).
+    """A policy that plays ``benchmark``. Many of its rows have a wrong answer, so that its Pass@1 leaves room.
 
-    So the policy begins with a Pass@1 that leaves room.
+    With probability ``wrong_share`` one letter of a palindrome is another, and two of a word; a way takes a random step
+    in place of a good one with that probability at each step.
     """
 
     vocabulary: ClassVar[Vocabulary] = VOCABULARY
@@ -182,7 +173,11 @@ class CharacterWarmStart(WarmStart):
 
     def draw(self, num_rows: int) -> WarmstartRows:
         """Answers to problems of a third split, which are neither training nor test problems."""
-        return warmstart_rows(self.benchmark, np.random.default_rng(self.seed), num_rows, wrong_share=self.wrong_share)
+        rng = np.random.default_rng(self.seed)
+        pool = problems(self.benchmark, "start")
+        chosen = [pool[i] for i in rng.integers(0, len(pool), num_rows)]
+        write = _WRITERS[self.benchmark]
+        return VOCABULARY.rows([(item.prompt, write(item, rng, self.wrong_share)) for item in chosen])
 
 
 RECIPES: dict[str, WarmStart] = {

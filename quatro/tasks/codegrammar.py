@@ -245,14 +245,6 @@ def problems_of(name: str, split: Literal["train", "test"]) -> list[Problem]:
     ]
 
 
-def warmstart_rows(rng: np.random.Generator, num_rows: int) -> WarmstartRows:
-    """Prompts of random training problems, each with a random one of its bodies; never a problem of the test split."""
-    first, table = _row_table()
-    problem = rng.integers(0, len(first) - 1, size=num_rows)
-    row = rng.integers(first[problem], first[problem + 1])
-    return WarmstartRows(table.token_ids[row], table.answer_mask[row])
-
-
 @cache
 def _row_table() -> tuple[NDArray[np.int64], WarmstartRows]:
     """A row for each body of each training problem; those of problem i begin at number ``first[i]``."""
@@ -273,8 +265,12 @@ class CodeWarmStart(WarmStart):
     enough_loss: float = 0.35
 
     def draw(self, num_rows: int) -> WarmstartRows:
-        """Right bodies of random training problems."""
-        return warmstart_rows(np.random.default_rng(self.seed), num_rows)
+        """Prompts of random training problems, each with a random one of its bodies; never one of the test split."""
+        rng = np.random.default_rng(self.seed)
+        first, table = _row_table()
+        problem = rng.integers(0, len(first) - 1, size=num_rows)
+        row = rng.integers(first[problem], first[problem + 1])
+        return WarmstartRows(table.token_ids[row], table.answer_mask[row])
 
     def is_enough(self, losses: Sequence[float]) -> bool:
         """Whether the mean loss of the last 20 steps is low enough."""

@@ -239,35 +239,6 @@ def _different(count: int) -> list[tuple[Digits, int]]:
     return list(drawn.values())
 
 
-def warmstart_rows(
-    rng: np.random.Generator,
-    num_rows: int,
-    *,
-    random_target_share: float = 0.0,
-    held_out: Sequence[Split] = ("test",),
-) -> WarmstartRows:
-    """Random chains with their final total as the target; never a prompt of the splits ``held_out``. 18 tokens wide.
-
-    A chain draws its length (2..5) uniformly, its digits at random and each operation uniformly among those that keep
-    the total in 0..99. With probability ``random_target_share`` a row's target is replaced by another number 1..99:
-    such rows teach the form of an answer, but the answer is wrong (the "harder" base policy uses 0.4).
-    """
-    left_out = [problem for split in held_out for problem in problems(split)]
-    left_out_keys = _keys(np.array([p.digits for p in left_out]), np.array([p.target for p in left_out]))
-    parts: list[NDArray[np.int64]] = []
-    missing = num_rows
-    while missing > 0:
-        rows, digits, target = _random_chains(rng, missing + missing // 8 + 16, random_target_share)
-        is_usable = (target >= 1) & ~np.isin(_keys(digits, target), left_out_keys)
-        parts.append(rows[is_usable][:missing])
-        missing -= len(parts[-1])
-    width = PROMPT_TOKENS + MAX_ANSWER_TOKENS + 1
-    token_ids = np.concatenate(parts) if parts else np.empty((0, width), np.int64)
-    mask = token_ids != PAD_ID
-    mask[:, :PROMPT_TOKENS] = False
-    return WarmstartRows(token_ids, mask)
-
-
 def _random_chains(
     rng: np.random.Generator, num_rows: int, random_target_share: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
@@ -346,16 +317,36 @@ def _ways_using_all(digits: Digits) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class CountdownWarmStart(WarmStart):
-    """A policy that plays countdown. Of its rows ``random_target_share`` have a random target."""
+    """A policy that plays countdown. It learns from random chains, with their final total as the target.
+
+    With probability ``random_target_share`` the target of a row is replaced by another number 1..99: such rows teach
+    the form of an answer, but the answer is wrong.
+    """
 
     vocabulary: ClassVar[Vocabulary] = VOCABULARY
 
     def draw(self, num_rows: int) -> WarmstartRows:
-        """Random chains."""
+        """Random chains, 18 tokens wide, never to a held-out prompt.
+
+        A chain draws its length (2..5) uniformly, its digits at random and each operation uniformly among those that
+        keep the total in 0..99.
+        """
         rng = np.random.default_rng(self.seed)
         # The model of seed 0 is older than the benchmark countdown-600 and has seen a part of its problems.
         held_out: tuple[Split, ...] = ("test", "more") if self.seed else ("test",)
-        return warmstart_rows(rng, num_rows, random_target_share=self.random_target_share, held_out=held_out)
+        left_out = [problem for split in held_out for problem in problems(split)]
+        left_out_keys = _keys(np.array([p.digits for p in left_out]), np.array([p.target for p in left_out]))
+        parts: list[NDArray[np.int64]] = []
+        missing = num_rows
+        while missing > 0:
+            rows, digits, target = _random_chains(rng, missing + missing // 8 + 16, self.random_target_share)
+            is_usable = (target >= 1) & ~np.isin(_keys(digits, target), left_out_keys)
+            parts.append(rows[is_usable][:missing])
+            missing -= len(parts[-1])
+        token_ids = np.concatenate(parts)
+        mask = token_ids != PAD_ID
+        mask[:, :PROMPT_TOKENS] = False
+        return WarmstartRows(token_ids, mask)
 
 
 RECIPES: dict[str, WarmStart] = {

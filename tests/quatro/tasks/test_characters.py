@@ -96,7 +96,7 @@ def test_a_way_is_judged_step_by_step(grader):
 def test_rows_of_the_warm_start_hold_no_test_prompt_and_as_many_wrong_answers_as_asked(name, grader):
     test = {group(name, problem.problem) for problem in load_problems(name)}
     for share in (0.0, 0.5):
-        rows = characters.warmstart_rows(name, np.random.default_rng(3), 300, wrong_share=share)
+        rows = characters.CharacterWarmStart(benchmark=name, seed=3, wrong_share=share).draw(300)
         texts = [characters.VOCABULARY.decode(row) for row in rows.token_ids]
         prompts = [text[: text.index(":") + 1] for text in texts]
         assert all(group(name, prompt) not in test for prompt in prompts)
@@ -110,10 +110,7 @@ def test_rows_of_the_warm_start_hold_no_test_prompt_and_as_many_wrong_answers_as
 
 
 def test_rows_depend_on_the_seed_alone():
-    rows = [
-        characters.warmstart_rows("palindrome", np.random.default_rng(seed), 50, wrong_share=0.3).token_ids
-        for seed in (1, 1, 2)
-    ]
+    rows = [characters.CharacterWarmStart(seed=seed).draw(50).token_ids for seed in (1, 1, 2)]
     np.testing.assert_array_equal(rows[0], rows[1])
     assert rows[0].shape != rows[2].shape or (rows[0] != rows[2]).any()
 

@@ -3,7 +3,6 @@ import subprocess
 import sys
 from itertools import pairwise
 
-import numpy as np
 import pytest
 
 from evals.benchmarks.catalogue import registry
@@ -19,9 +18,9 @@ from quatro.tasks.codegrammar import (
     MAX_ANSWER_TOKENS,
     STEPS,
     VOCABULARY,
+    CodeWarmStart,
     bodies,
     problems,
-    warmstart_rows,
 )
 from quatro.tasks.warm_start import EOS_ID, PAD_ID
 
@@ -147,7 +146,7 @@ def test_tokens_joined_are_the_text():
 
 
 def test_warm_start_rows_are_right_bodies_of_training_problems():
-    rows = warmstart_rows(np.random.default_rng(0), 2000)
+    rows = CodeWarmStart().draw(2000)
     of_prompt = {problem.prompt: problem for problem in problems("train")}
     seen = set()
     for ids, is_answer in zip(rows.token_ids, rows.answer_mask, strict=True):
@@ -158,7 +157,7 @@ def test_warm_start_rows_are_right_bodies_of_training_problems():
         assert (ids[start + is_answer.sum() :] == PAD_ID).all()
         seen.add(problem.id)
     assert len(seen) > 1000
-    assert (warmstart_rows(np.random.default_rng(0), 2000).token_ids == rows.token_ids).all()
+    assert (CodeWarmStart().draw(2000).token_ids == rows.token_ids).all()
 
 
 @isolated

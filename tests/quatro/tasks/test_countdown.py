@@ -17,12 +17,12 @@ from quatro.tasks.countdown import (
     PROMPT_TOKENS,
     VOCABULARY,
     CountdownProblem,
+    CountdownWarmStart,
     count_solutions,
     fault,
     problems,
     solutions,
     verify,
-    warmstart_rows,
 )
 from quatro.tasks.warm_start import EOS_ID, PAD_ID
 
@@ -101,7 +101,7 @@ def test_600_problems_are_the_held_out_ones_and_400_more_that_nothing_is_taught_
     assert load_problems("countdown-600", split="train") == [
         replace(one, benchmark="countdown-600") for one in load_problems("countdown", split="train")
     ]
-    rows = warmstart_rows(np.random.default_rng(1), 20_000, held_out=("test", "more")).token_ids[:, :PROMPT_TOKENS]
+    rows = CountdownWarmStart(seed=1).draw(20_000).token_ids[:, :PROMPT_TOKENS]
     taught = {
         (tuple(sorted(int(VOCABULARY.tokens[i]) for i in row[:6])), int(VOCABULARY.tokens[row[7]])) for row in rows
     }
@@ -232,7 +232,7 @@ def split_row(row: np.ndarray) -> tuple[str, str]:
 
 
 def test_warmstart_rows_are_correct_chains_outside_the_held_out_split() -> None:
-    rows = warmstart_rows(np.random.default_rng(0), 20_000)
+    rows = CountdownWarmStart(seed=0).draw(20_000)
     assert rows.token_ids.shape == rows.answer_mask.shape == (20_000, 18)
     held_out = {(tuple(sorted(problem.digits)), problem.target) for problem in problems("test")}
     num_used = Counter()
@@ -252,7 +252,7 @@ def test_warmstart_rows_are_correct_chains_outside_the_held_out_split() -> None:
 
 
 def test_every_operation_that_keeps_the_total_in_range_is_equally_likely() -> None:
-    rows = warmstart_rows(np.random.default_rng(1), 60_000)
+    rows = CountdownWarmStart(seed=1).draw(60_000)
     first, step = rows.token_ids[:, 8], rows.token_ids[:, 9]
     is_4_and_3 = (first == VOCABULARY.ids["4"]) & np.isin(
         step, [VOCABULARY.ids["+3"], VOCABULARY.ids["-3"], VOCABULARY.ids["*3"]]
@@ -263,26 +263,26 @@ def test_every_operation_that_keeps_the_total_in_range_is_equally_likely() -> No
 
 
 def test_a_held_out_prompt_is_never_a_warmstart_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = {split_row(row)[0] for row in warmstart_rows(np.random.default_rng(2), 100).token_ids[:50]}
+    drawn = {split_row(row)[0] for row in CountdownWarmStart(seed=2).draw(100).token_ids[:50]}
     held_out = []
     for prompt in sorted(drawn):
         *digits, _, target = prompt.split()
         held_out.append(CountdownProblem("x", prompt, tuple(int(digit) for digit in reversed(digits)), int(target)))
     monkeypatch.setattr("quatro.tasks.countdown.problems", lambda split: held_out)
-    again = warmstart_rows(np.random.default_rng(2), 100)  # the same draws, of which these 50 are now forbidden
+    again = CountdownWarmStart(seed=2).draw(100)  # the same draws, of which these 50 are now forbidden
     assert drawn.isdisjoint(split_row(row)[0] for row in again.token_ids)
 
 
 def test_the_harder_base_sees_the_asked_share_of_wrong_targets() -> None:
-    rows = warmstart_rows(np.random.default_rng(3), 5000, random_target_share=0.4)
+    rows = CountdownWarmStart(seed=3, random_target_share=0.4).draw(5000)
     share_wrong = np.mean([not verify(*split_row(row)) for row in rows.token_ids])
     assert abs(share_wrong - 0.4) < 4 * (0.24 / 5000) ** 0.5 + 0.005  # redrawn chains that end at 0 shift it a little
 
 
 def test_warmstart_rows_follow_the_generator() -> None:
-    first, again = (warmstart_rows(np.random.default_rng(4), 100).token_ids for _ in range(2))
+    first, again = (CountdownWarmStart(seed=4).draw(100).token_ids for _ in range(2))
     np.testing.assert_array_equal(first, again)
-    assert (first != warmstart_rows(np.random.default_rng(5), 100).token_ids).any()
+    assert (first != CountdownWarmStart(seed=5).draw(100).token_ids).any()
 
 
 def test_a_solution_that_was_cut_off_is_neither_rewarded_nor_counted():
