@@ -1,6 +1,6 @@
 """Writes the generated pages of docs/, from the program.
 
-They are api.md, cli.md and config.md, tables of metrics.md, similarity.md and files.md, and images/rooms.svg.
+They are api.md, cli.md and config.md, tables of similarity.md and files.md, and images/rooms.svg.
 `python docs/generate.py` writes, with `--check` it only compares.
 """
 
@@ -40,18 +40,6 @@ def config_page() -> str:
         "`quatro config show` prints what a file resolves to, and which file or option set each value."
     )
     return f"# Configuration\n\n{NOTE}\n{intro}\n\n```\n{schema_text().rstrip()}\n```\n"
-
-
-def metrics_page() -> str:
-    """The page as it is, but for its first table, which is `evals.training_metrics`."""
-    from evals.training_metrics import TRAINING_METRICS
-
-    rows = []
-    for metric in TRAINING_METRICS:
-        names = ", ".join(f"`{name}`" for name in (metric.name, *metric.also))
-        meaning = metric.meaning.replace("|", r"\|")
-        rows.append(f"| {names} | {meaning} |")
-    return _with_first_table("metrics.md", rows)
 
 
 def similarity_page() -> str:
@@ -167,7 +155,6 @@ PAGES = {
     "config.md": config_page,
     "files.md": files_page,
     "images/rooms.svg": rooms_picture,
-    "metrics.md": metrics_page,
     "similarity.md": similarity_page,
 }
 

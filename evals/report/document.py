@@ -132,7 +132,7 @@ def _eval_panels(runs: Sequence[ReportRun]) -> list[Metric]:
     names = evaluation_metrics(key for run in runs for row in run.metrics for key in row)
     wanted = [name for name in names if name not in EVALUATION_COUNTS][:4]
     titles = [_name(name.removeprefix(EVALUATED)) for name in wanted]
-    return [Metric(name, "", title=title, unit="during training") for name, title in zip(wanted, titles, strict=True)]
+    return [Metric(name, title=title, unit="during training") for name, title in zip(wanted, titles, strict=True)]
 
 
 def _curve(run: int, rows: Rows, metric: str, width: int) -> Json | None:

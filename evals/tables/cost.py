@@ -12,15 +12,11 @@ from evals.files.metric_rows import is_finite, metric_rows
 from evals.files.strict_json import shown
 from evals.tables.parts import Cell, Column, Line, Section, Table
 from evals.text import visible
-from evals.training_metrics import TRAINING_METRICS
 
 STEP_S = "perf/step_s"
-PHASES = tuple(
-    name
-    for metric in TRAINING_METRICS
-    for name in (metric.name, *metric.also)
-    if name.startswith("perf/") and name.endswith("_s") and not name.endswith("_per_s") and name != STEP_S
-)
+_UP_TO_UPDATES = ("prompts", "generate", "reward", "dual", "old_logp", "ref_logp", "update")
+_AFTERWARDS = ("audit", "sync", "eval", "checkpoint", "log", "other")
+PHASES = tuple(f"perf/{phase}_s" for phase in (*_UP_TO_UPDATES, *_AFTERWARDS))
 _NEEDED = (STEP_S, "tokens", "rollouts")
 SHARE_GROUP = "Time, %"
 SMALLEST_SHARE = 0.005  # phases below it in every run stand together with the other time
