@@ -7,11 +7,9 @@ times. vLLM is also told what the model's generation_config.json would otherwise
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
 import logging
 import random
-import ssl
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -51,12 +49,6 @@ SECRET_LENGTH = 8  # a shorter key, such as EMPTY, keeps nothing from anybody
 SEED_BITS = 53  # the integers that every reader of JSON holds exactly
 
 T = TypeVar("T")
-
-
-@functools.cache
-def _certificates() -> ssl.SSLContext:
-    """Those that a server must be signed by; reading them takes longer than many a request."""
-    return httpx.create_ssl_context()
 
 
 class _Wanted(NamedTuple):
@@ -105,7 +97,6 @@ class Server:
                 headers={"Accept-Encoding": "identity", **key},
                 limits=httpx.Limits(max_connections=self.endpoint.concurrency),
                 timeout=httpx.Timeout(None, connect=CONNECT_LIMIT_S),
-                verify=_certificates(),
             )
         except (httpx.InvalidURL, ValueError, ImportError, OSError) as error:  # ImportError: a SOCKS proxy
             raise UsageError(

@@ -78,11 +78,19 @@ class Opened:
     rows_per_call: Callable[[Sampling], int]
 
 
-def tell_unused_chat_template(plan: SamplePlan, tokenizer: Any) -> None:
-    """Logs once for each prompt template that the tokenizer has a chat template which it does not use."""
+def tokenized(plan: SamplePlan, tokenizer: Any, context: int | None) -> list[list[Prompt]]:
+    """The prompts of each benchmark as token ids.
+
+    Raises:
+        As `to_prompts`, and DataError: a prompt leaves no room for a response in a context of ``context`` tokens.
+    """
     for note in dict.fromkeys(unused_chat_template(one.template, tokenizer) for one in plan.benchmarks):
         if note:
             logger.info(note)
+    prompts = [list(to_prompts(one.problems, one.template, tokenizer)) for one in plan.benchmarks]
+    for rows in prompts:
+        response_limits(rows, 1, context=context)  # better now than hours into sampling
+    return prompts
 
 
 @contextlib.contextmanager
@@ -90,7 +98,7 @@ def open_local(plan: SamplePlan) -> Iterator[Opened]:
     """The engine of ``plan`` on this machine.
 
     Raises:
-        What `open_sampler` raises, and DataError: a prompt leaves no room for a response in the model's context.
+        As `tokenized` and `open_sampler`, and DataError: the tokenizer is another model's.
     """
     import torch
 
@@ -101,10 +109,8 @@ def open_local(plan: SamplePlan) -> Iterator[Opened]:
     weights = resolve_model(plan.model.name)
     tokenizer, shape = load_tokenizer(weights), load_model_config(weights)
     context = context_limit(shape)
-    prompts = [list(to_prompts(one.problems, one.template, tokenizer)) for one in plan.benchmarks]
-    tell_unused_chat_template(plan, tokenizer)
+    prompts = tokenized(plan, tokenizer, context)
     for rows in prompts:
-        response_limits(rows, 1, context=context)  # better now than hours into sampling
         refuse_unknown_ids(rows, tokenizer, vocabulary_size(shape))
     longest = max(
         len(prompt.token_ids) + one.settings.sampling.max_new_tokens

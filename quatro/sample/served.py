@@ -6,9 +6,9 @@ import contextlib
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evals.benchmarks.problems import Problem
 from evals.benchmarks.prompts import Template, messages, render
@@ -19,11 +19,10 @@ from quatro.policy.facts import EXTRA_STOP_TOKENS
 from quatro.policy.loading import load_tokenizer
 from quatro.policy.model_files import require_tokenizer
 from quatro.rollout.endpoint import FORMS, Endpoint, PromptForm, api_key, key_name
-from quatro.rollout.prompts import make_prompt, to_prompts
-from quatro.rollout.stops import check_temperature, response_limits
-from quatro.sample.engines import Opened, tell_unused_chat_template
+from quatro.rollout.prompts import make_prompt
+from quatro.rollout.stops import check_temperature
+from quatro.sample.engines import Opened, tokenized
 from quatro.sample.settings import add_answers
-from quatro.types import Prompt
 
 if TYPE_CHECKING:
     from quatro.sample.model import SampledModel
@@ -86,8 +85,6 @@ def open_server(plan: SamplePlan, endpoint: Endpoint) -> Iterator[Opened]:
     """
     from quatro.rollout.server import SEED_BITS, Server, ServerSampler
 
-    tokenizer = load_tokenizer(resolve_model(plan.model.name)) if endpoint.form == "ids" else None
-    tell_unused_chat_template(plan, tokenizer)
     server = Server(endpoint, api_key(os.environ))
     own = str(plan.model.run or plan.model.source.model)
     served = server.find_model([endpoint.served_model] if endpoint.served_model else [own, plan.model.name])
@@ -100,11 +97,18 @@ def open_server(plan: SamplePlan, endpoint: Endpoint) -> Iterator[Opened]:
             "the samples and is not recorded",
             server.where,
         )
-    prompts = [list(_prompts(one.problems, one.template, endpoint.form, tokenizer)) for one in plan.benchmarks]
+    tokenizer, stop_ids = None, set()
     if endpoint.form == "ids":
-        for rows in prompts:
-            response_limits(rows, 1, context=served.max_model_len)
-    sampler = ServerSampler(server, served, tokenizer=tokenizer, stop_ids=_stop_ids(tokenizer))
+        tokenizer = load_tokenizer(resolve_model(plan.model.name))
+        vocabulary = tokenizer.get_vocab()
+        stop_ids = {tokenizer.eos_token_id, *(vocabulary[one] for one in EXTRA_STOP_TOKENS if one in vocabulary)}
+        prompts = tokenized(plan, tokenizer, served.max_model_len)
+    else:
+        prompts = [
+            [make_prompt(problem, _text(problem, one.template, endpoint.form), ()) for problem in one.problems]
+            for one in plan.benchmarks
+        ]
+    sampler = ServerSampler(server, served, tokenizer=tokenizer, stop_ids=sorted(stop_ids))
     # For sampling.json; the address is nobody's business, and a key none's at all.
     facts = {**served.model_dump(), "prompts": endpoint.form, "seed_bits": SEED_BITS}
     try:
@@ -124,22 +128,7 @@ def open_server(plan: SamplePlan, endpoint: Endpoint) -> Iterator[Opened]:
         )
 
 
-def _prompts(problems: Sequence[Problem], template: Template, form: PromptForm, tokenizer: Any) -> Iterator[Prompt]:
-    if form == "ids":
-        yield from to_prompts(problems, template, tokenizer)
-        return
-    for problem in problems:
-        if form == "chat":
-            text = json.dumps(messages(template, problem.problem), ensure_ascii=False)
-        else:
-            text = render(template, problem.problem, None)
-        yield make_prompt(problem, text, ())
-
-
-def _stop_ids(tokenizer: Any) -> list[int]:
-    """The stop tokens of an engine on this machine, as far as the tokenizer knows them."""
-    if tokenizer is None:
-        return []
-    vocabulary: Mapping[str, int] = tokenizer.get_vocab()
-    extra = [vocabulary[token] for token in EXTRA_STOP_TOKENS if token in vocabulary]
-    return sorted({tokenizer.eos_token_id, *extra})
+def _text(problem: Problem, template: Template, form: PromptForm) -> str:
+    if form == "chat":
+        return json.dumps(messages(template, problem.problem), ensure_ascii=False)
+    return render(template, problem.problem, None)
