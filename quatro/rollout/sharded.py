@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import signal
 import traceback
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -33,7 +32,6 @@ class ShardedSampler:
 
     def __init__(self, make: Callable[[], Sampler], environments: Sequence[Mapping[str, str]]) -> None:
         self._workers: list[_Worker] = []
-        self._stop = weakref.finalize(self, _stop_all, self._workers)
         try:
             for number, environment in enumerate(environments):
                 self._workers.append(_Worker(make, environment, number))
@@ -50,16 +48,18 @@ class ShardedSampler:
         # Rollouts are dealt out like cards, so that all processes have as many, to one.
         cards = itertools.cycle(range(len(self._workers)))
         worker_of = [[next(cards) for _ in group] for group in seeds]
-        drawn: dict[int, list[Iterator[Rollout]]] = {}
+        running: dict[Connection, _Worker] = {}
         counts: dict[int, tuple[int, int]] = {}
+        drawn: dict[int, Iterator[Rollout]] = {}
         try:
             for worker in self._workers:
                 own = [
                     [seed for seed, number in zip(group, numbers, strict=True) if number == worker.number]
                     for group, numbers in zip(seeds, worker_of, strict=True)
                 ]
-                worker.send(prompts, own, sampling)
-            running = {worker.connection: worker for worker in self._workers}
+                if asked := [(prompt, group) for prompt, group in zip(prompts, own, strict=True) if group]:
+                    worker.send([prompt for prompt, _ in asked], [group for _, group in asked], sampling)
+                    running[worker.connection] = worker
             while running:
                 for connection in wait(list(running)):
                     assert isinstance(connection, Connection)
@@ -67,7 +67,7 @@ class ShardedSampler:
                     kind, value = worker.receive()
                     if kind == "done":
                         del running[connection]
-                        drawn[worker.number] = [iter(group) for group in value]
+                        drawn[worker.number] = itertools.chain.from_iterable(value)
                         continue
                     counts[worker.number] = value
                     if progress is not None:
@@ -76,11 +76,19 @@ class ShardedSampler:
             # A process in the middle of a request would answer the next one with this one's rollouts.
             self.close()
             raise
-        return [[next(drawn[number][prompt]) for number in numbers] for prompt, numbers in enumerate(worker_of)]
+        return [[next(drawn[number]) for number in numbers] for numbers in worker_of]
 
     def close(self) -> None:
         """Ends the processes."""
-        self._stop()
+        for worker in self._workers:
+            worker.connection.close()
+            worker.process.terminate()
+        for worker in self._workers:
+            worker.process.join(STOP_TIMEOUT_S)
+            if worker.process.is_alive():
+                worker.process.kill()
+                worker.process.join()
+        self._workers.clear()
 
 
 class _Worker:
@@ -136,15 +144,3 @@ def _serve(make: Callable[[], Sampler], environment: Mapping[str, str], connecti
         known = error if isinstance(error, QuatroError) else RuntimeError(traceback.format_exc())
         with contextlib.suppress(OSError):
             connection.send(("error", known))
-
-
-def _stop_all(workers: list[_Worker]) -> None:
-    for worker in workers:
-        worker.connection.close()
-        worker.process.terminate()
-    for worker in workers:
-        worker.process.join(STOP_TIMEOUT_S)
-        if worker.process.is_alive():
-            worker.process.kill()
-            worker.process.join()
-    workers.clear()
