@@ -64,15 +64,12 @@ def how_to_install(extra: str = "") -> str:
         from importlib import metadata  # it costs more than the rest of this file
 
         with suppress(metadata.PackageNotFoundError):  # somebody copied our folders without it
+            # A requirement of an extra has a condition behind it, such as `; extra == "gym"`.
             parts = [line.partition(";") for line in metadata.requires("quatro") or ()]
-            return f"pip install {shlex.join(name.strip() for name, _, rule in parts if _extra_of(rule) == extra)}"
+            wanted = [name.strip() for name, _, rule in parts if rule.partition("==")[2].strip(" \"'") == extra]
+            return f"pip install {shlex.join(wanted)}"
     place = "." if os.path.samefile(".", _ROOT) else str(_ROOT)
     return f"pip install -e {shlex.quote(f'{place}[{extra}]' if extra else place)}"
-
-
-def _extra_of(rule: str) -> str:
-    """`gym` of the condition `extra == "gym"` behind a requirement."""
-    return rule.partition("==")[2].strip(" \"'")
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-_MOST_THREADS = 256
+MOST_THREADS = 256  # more than a program has use for
 
 
 class Meter:
@@ -34,18 +34,13 @@ class Meter:
             return 0.0
         self.num_threads = len(threads)
         queued_ns = 0
-        for thread in threads[:_MOST_THREADS]:
+        for thread in threads[:MOST_THREADS]:
             try:
                 with open(f"{self._threads}/{thread}/schedstat", encoding="ascii") as file:
                     queued_ns += int(file.read().split()[1])
             except (OSError, IndexError, ValueError):
                 continue  # it ended, or the kernel keeps no such figures
         return queued_ns / 1e9
-
-    @property
-    def has_too_many_threads(self) -> bool:
-        """Whether there are more threads than a program has use for."""
-        return self.num_threads > _MOST_THREADS
 
 
 class IdleClock:

@@ -31,11 +31,8 @@ def standard_library() -> list[str]:
 def system_libraries() -> list[str]:
     """Libraries of the system and of the interpreter, and folders that hold nothing else."""
     folders = {os.path.realpath(path) for path in (*_SYSTEM, f"{sys.base_exec_prefix}/lib")}
-    return [path for folder in folders for path in entries(folder) if _is_shared(os.path.basename(path))]
-
-
-def _is_shared(name: str) -> bool:
-    return ".so" in name or "-linux-" in name or name in ("gconv", "locale")
+    found = [(path, os.path.basename(path)) for folder in folders for path in entries(folder)]
+    return [path for path, name in found if ".so" in name or "-linux-" in name or name in ("gconv", "locale")]
 
 
 def entries(folder: str, *, but: Container[str] = ()) -> list[str]:

@@ -28,7 +28,7 @@ from evals.sandbox import kernel, landlock, packages, seccomp
 from evals.sandbox.folder import MOST_FILES, empty, is_overfull
 from evals.sandbox.forks import address_space, ending, fork, keep_only, kill_children
 from evals.sandbox.judge import Channel, Report, judge_calls, judge_output
-from evals.sandbox.meter import IdleClock, Meter
+from evals.sandbox.meter import MOST_THREADS, IdleClock, Meter
 from evals.sandbox.pipes import Drain, EndedError, Talk, pass_on, read_frame, write_all, write_frame
 from evals.sandbox.program import answer_calls, run_script
 from evals.sandbox.values import read_json, write_json
@@ -159,7 +159,7 @@ class _Run:
         for descriptor in (*calls, *answers, prints[1]):
             os.close(descriptor)
         watch = _Watch(self, program=program, tests=tests.pid)
-        drain = Drain(prints[0], self._output_bytes())
+        drain = Drain(prints[0], int(self.limits["output_mb"] * _MB))
         report: Report | None = None
         with contextlib.suppress(EndedError):
             tests.send_tests()
@@ -176,9 +176,6 @@ class _Run:
         if stopped is None and report and report["status"] == "crash" and status != signal.SIGKILL:
             stopped = self._judge_end(status, memory_mb) if "ended" in report["detail"] else None
         return tests.end(stopped, report)
-
-    def _output_bytes(self) -> int:
-        return int(self.limits["output_mb"] * _MB)
 
     def _be_program(self, calls: int, answers: int, prints: int) -> NoReturn:
         self.worker.keep_only([self.worker.null, prints, prints, calls, answers])
@@ -346,7 +343,7 @@ class _Watch:
     def _look(self) -> None:
         if self._idle.read() > self._run.idle_limit_s:
             self.stopped = "timeout", f"idle for more than {self._run.idle_limit_s:g} s"
-        elif any(meter.has_too_many_threads for meter, _, _ in self._meters):
+        elif any(meter.num_threads > MOST_THREADS for meter, _, _ in self._meters):
             self.stopped = "crash", "too many threads"
         elif is_overfull(self._run.worker.work, self._run.limits["disk_mb"] * _MB):
             self.stopped = "output_limit", "too many files, or too large ones"

@@ -94,7 +94,8 @@ def import_metrics(file: Path, out: Path, *, tool: str) -> Imported:
         row = rows.setdefault(step, {"step": step})
         numbers = {name: value for name, value in metrics.items() if value is None or type(value) in (int, float)}
         seen |= dict.fromkeys(numbers)
-        row |= {names.get(name, name): _known(value) for name, value in numbers.items()}
+        for name, value in numbers.items():  # NaN and what is too large are no measurements
+            row[names.get(name, name)] = value if value is not None and abs(value) < _LARGEST else None
     if not any(len(row) > 1 for row in rows.values()):
         raise DataError(f"{file} holds no metrics of {tool}; let the run log a step, or see whether --from is right")
     out.mkdir(parents=True, exist_ok=True)
@@ -150,8 +151,3 @@ def _steps(records: Iterable[_At]) -> Iterator[tuple[int, dict[str, Any]]]:
         if not isinstance(step, (int, float)) or not 0 <= step < _LARGEST or step % 1:
             refuse(at, f"step is {shown(step)}, expected the number of a step")
         yield int(step), {name: value for name, value in record.items() if name != "step"}
-
-
-def _known(value: float | None) -> float | None:
-    """``value``, or None where it is no measurement."""
-    return value if value is not None and abs(value) < _LARGEST else None

@@ -32,13 +32,12 @@ class DistanceReward(CountdownReward):
     """
 
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
-        grades = [Grade(_nearness(*pair), _is_correct(*pair)) for pair in pairs(prompts, completions)]
+        grades = []
+        for prompt, rollout in pairs(prompts, completions):
+            is_cut = rollout.finish_reason == "length"
+            far = None if is_cut else distance(prompt.answer or prompt.problem, rollout.text)
+            grades.append(Grade(0.0 if far is None else 1.0 / (1.0 + far), _is_correct(prompt, rollout)))
         return Scored(regrouped(grades, completions))
-
-
-def _nearness(prompt: Prompt, rollout: Rollout) -> float:
-    far = None if rollout.finish_reason == "length" else distance(prompt.answer or prompt.problem, rollout.text)
-    return 0.0 if far is None else 1.0 / (1.0 + far)
 
 
 def _is_correct(prompt: Prompt, rollout: Rollout) -> bool:

@@ -60,11 +60,6 @@ class CountdownProblem(NamedTuple):
     target: int
 
 
-def format_prompt(digits: Sequence[int], target: int) -> str:
-    """The prompt of six digits and a target."""
-    return f"{' '.join(map(str, digits))} -> {target}"
-
-
 @lru_cache(maxsize=8192)
 def parse_prompt(prompt: str) -> tuple[Digits, int]:
     """The six digits, in the prompt's order, and the target.
@@ -207,7 +202,7 @@ def problems(split: Split) -> tuple[CountdownProblem, ...]:
     ends = list(itertools.accumulate(NUM_PROBLEMS.values(), initial=0))
     start, end = dict(zip(NUM_PROBLEMS, itertools.pairwise(ends), strict=True))[split]
     return tuple(
-        CountdownProblem(f"countdown/{split}/{i:04d}", format_prompt(digits, target), digits, target)
+        CountdownProblem(f"countdown/{split}/{i:04d}", f"{' '.join(map(str, digits))} -> {target}", digits, target)
         for i, (digits, target) in enumerate(_different(end)[start:])
     )
 
