@@ -113,13 +113,10 @@ class WorkerPool:
         encode: Callable[[Any], bytes | Failure] = json_line,
     ) -> None:
         self.num_workers = num_workers
-        self.timeout_s = timeout_s
         self.max_tries = max_tries
-        self._new_worker = partial(_Worker, launch, start_timeout_s, grace_s)
+        self._new_worker = partial(_Worker, launch, timeout_s, start_timeout_s, grace_s)
         self._encode = encode
         self._workers: list[_Worker] = []
-        self._num_failed_starts = 0
-        self._why_none = ""
         self._lock = threading.Lock()
 
     def ask(self, requests: Sequence[object]) -> list[Message | Failure]:
@@ -137,38 +134,52 @@ class WorkerPool:
         Raises:
             CannotStartError: as `ask`.
         """
-        source, num_given = enumerate(requests), 0
+        try:
+            yield from self._answers(enumerate(requests))
+        except GeneratorExit:
+            self._end([worker for worker in self._workers if worker.task])
+            raise
+        except BaseException:  # a process amid a request would answer the next one with this one's answer
+            self._end(self._workers)
+            raise
+
+    def _answers(self, source: Iterator[tuple[int, object]]) -> Iterator[Message | Failure]:
         waiting: deque[_Task] = deque()
         found: dict[int, Message | Failure] = {}
-        with self._ended_after_errors():
-            while True:
-                num_busy = sum(worker.is_busy for worker in self._workers)
-                for index, request in islice(source, self.num_workers - num_busy - len(waiting)):
-                    data = self._encode(request)
-                    if isinstance(data, Failure):
-                        found[index] = data
-                    else:
-                        waiting.append(_Task(index, data))
-                if not (num_busy or waiting or found):
-                    return
-                self._grow(num_busy + len(waiting))
-                for worker in self._workers:
-                    if waiting and worker.is_ready and not worker.is_busy:
-                        worker.send(waiting.popleft(), self.timeout_s)
-                if waiting and not self._workers:
-                    raise CannotStartError(self._why_none)
-                for worker, message in self._messages():
-                    task = worker.task
-                    self._note(worker, message)
-                    if task is None:
-                        continue
-                    if isinstance(message, Failure) and task.tries < self.max_tries:
+        failed_starts: list[str] = []
+        num_given = 0
+        while True:
+            num_busy = sum(worker.task is not None for worker in self._workers)
+            for index, request in islice(source, self.num_workers - num_busy - len(waiting)):
+                data = self._encode(request)
+                if isinstance(data, Failure):
+                    found[index] = data
+                else:
+                    waiting.append(_Task(index, data))
+            if not (num_busy or waiting or found):
+                return
+            num_useful = min(self.num_workers, num_busy + len(waiting))
+            while len(self._workers) < num_useful and len(failed_starts) < MAX_STARTS:
+                self._workers.append(self._new_worker())
+            if waiting and not self._workers:
+                raise CannotStartError(failed_starts[-1])
+            for worker in self._workers:
+                if waiting and worker.is_ready and worker.task is None:
+                    worker.send(waiting.popleft())
+            for worker, message in self._messages():
+                task, worker.task = worker.task, None
+                if isinstance(message, Failure):
+                    self._workers.remove(worker)
+                    if not worker.is_ready:
+                        failed_starts.append(message.detail)
+                    if task and task.tries < self.max_tries:
                         waiting.appendleft(task._replace(tries=task.tries + 1))
-                    else:
-                        found[task.number] = message
-                while num_given in found:
-                    yield found.pop(num_given)
-                    num_given += 1
+                        continue
+                if task:
+                    found[task.number] = message
+            while num_given in found:
+                yield found.pop(num_given)
+                num_given += 1
 
     def close(self) -> None:
         """Ends the processes; asking again starts new ones."""
@@ -180,35 +191,9 @@ class WorkerPool:
         for worker in workers:
             worker.end()
 
-    @contextlib.contextmanager
-    def _ended_after_errors(self) -> Iterator[None]:
-        """Ends the processes after an error: one amid a request would answer the next one with this one's answer."""
-        self._num_failed_starts, self._why_none = 0, ""
-        try:
-            yield
-        except GeneratorExit:
-            self._end([worker for worker in self._workers if worker.is_busy])
-            raise
-        except BaseException:
-            self._end(self._workers)
-            raise
-
-    def _grow(self, num_useful: int) -> None:
-        while not self._why_none and len(self._workers) < min(self.num_workers, num_useful):
-            self._workers.append(self._new_worker())
-
-    def _note(self, worker: _Worker, message: Message | Failure) -> None:
-        """Nobody waits for the worker any more; one that failed is gone."""
-        worker.task = None
-        if isinstance(message, Failure):
-            self._workers.remove(worker)
-            self._num_failed_starts += not worker.is_ready
-            if self._num_failed_starts == MAX_STARTS:
-                self._why_none = message.detail
-
     def _messages(self) -> Iterator[tuple[_Worker, Message | Failure]]:
-        """The messages of processes, once the first of them speaks, ends or is overdue; a failure comes last."""
-        expected = [worker for worker in self._workers if worker.is_busy or not worker.is_ready]
+        """The messages of processes, once the first of them speaks, ends or is overdue."""
+        expected = [worker for worker in self._workers if worker.task or not worker.is_ready]
         if not expected:
             return
         poll = select.poll()
@@ -221,11 +206,13 @@ class WorkerPool:
         for worker in expected:
             if worker.requests in events:
                 worker.write()
+            message = None
             if worker.responses in events:
-                for message in worker.read(self.timeout_s):
-                    yield worker, message
+                message = worker.read()
             elif time.monotonic() >= worker.deadline:
-                yield worker, worker.overdue(self.timeout_s)
+                message = worker.overdue()
+            if message is not None:
+                yield worker, message
 
 
 class _Task(NamedTuple):
@@ -237,8 +224,8 @@ class _Task(NamedTuple):
 class _Worker:
     """A process, its pipes and the request that it was sent and has not answered."""
 
-    def __init__(self, launch: Launch, start_timeout_s: float, grace_s: float) -> None:
-        self._start_timeout_s, self._grace_s = start_timeout_s, grace_s
+    def __init__(self, launch: Launch, timeout_s: float, start_timeout_s: float, grace_s: float) -> None:
+        self._timeout_s, self._start_timeout_s, self._grace_s = timeout_s, start_timeout_s, grace_s
         self.task: _Task | None = None
         self.unsent = memoryview(b"")
         self.is_ready = False
@@ -261,14 +248,10 @@ class _Worker:
             os.close(theirs_in)
             os.close(theirs_out)
 
-    @property
-    def is_busy(self) -> bool:
-        return self.task is not None
-
-    def send(self, task: _Task, timeout_s: float) -> None:
+    def send(self, task: _Task) -> None:
         """Asks for the answer; what does not fit into the pipe is written later."""
         self.task = task
-        self.deadline = time.monotonic() + timeout_s
+        self.deadline = time.monotonic() + self._timeout_s
         self.unsent = memoryview(task.data)
         self.write()
 
@@ -282,28 +265,27 @@ class _Worker:
         except BrokenPipeError:  # that it has ended shows at the next read
             self.unsent = memoryview(b"")
 
-    def read(self, timeout_s: float) -> Iterator[Message | Failure]:
-        """The complete messages. Call it when there is something to read."""
+    def read(self) -> Message | Failure | None:
+        """The message, if it is complete, or why there will be none. Call it when there is something to read."""
         data = os.read(self.responses, _READ_BYTES)
         if not data:
-            yield self._ended()
-            return
-        *lines, self._buffer = (self._buffer + data).split(b"\n")
-        for line in lines:
-            self.deadline = time.monotonic() + timeout_s
-            try:
-                message = json.loads(line)
-            except (ValueError, RecursionError):
-                message = None
-            if not isinstance(message, dict) or (self.is_ready and not self.is_busy):
-                self.kill()
-                yield Failure("ended", f"sent {line!r:.200}, which is no answer")
-                return
-            if self.is_ready:
-                yield message
-            elif "failed" in message:
-                raise CannotStartError(message["failed"])
-            self.is_ready = True
+            return self._ended()
+        self._buffer += data
+        line, newline, rest = self._buffer.partition(b"\n")
+        if not newline:
+            return None
+        self._buffer = b""
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            message = None
+        if rest or not isinstance(message, dict):
+            self.kill()
+            return Failure("ended", f"sent {line!r:.200}, which is no answer")
+        if not self.is_ready and "failed" in message:
+            raise CannotStartError(message["failed"])
+        self.is_ready = True
+        return message
 
     def _ended(self) -> Failure:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -314,15 +296,15 @@ class _Worker:
             raise CannotStartError(f"it ended with status {status} before it was ready")
         return Failure("ended", f"ended with status {status}")
 
-    def overdue(self, timeout_s: float) -> Failure:
+    def overdue(self) -> Failure:
         self.kill()
         if not self.is_ready:
             return Failure("overdue", f"was not ready within {self._start_timeout_s:g} s")
-        return Failure("overdue", f"gave no answer within {timeout_s:g} s")
+        return Failure("overdue", f"gave no answer within {self._timeout_s:g} s")
 
     def end(self) -> None:
         """Kills the process if it is busy, or does not end by itself soon after its requests have."""
-        if self._grace_s and not self.is_busy:
+        if self._grace_s and self.task is None:
             os.close(self.requests)
             self.requests = -1
             with contextlib.suppress(subprocess.TimeoutExpired):
