@@ -339,18 +339,6 @@ def _head_dim(shape: Any) -> int:
     return int(getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads)
 
 
-def describe() -> str:
-    """``0.32.0 on cpu``: for `quatro doctor`.
-
-    Raises:
-        MissingError: as `check_usable`.
-    """
-    device = check_usable()
-    import vllm
-
-    return f"{vllm.__version__} on {device}"
-
-
 def cpu_cache_bytes(shape: Any, max_model_len: int, dtype: str) -> int:
     """Memory for keys and values on a CPU: `CPU_CACHE_SEQUENCES` full sequences, within `CPU_CACHE_BYTES`."""
     text = _text_config(shape)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -213,24 +212,9 @@ def _chunks(
         yield chunk
 
 
-class Pace:
-    """How fast samples are drawn: tokens per second and what is left, from what this call has done.
-
-    ``num_present`` samples were there before, and count for nothing.
-    """
-
-    def __init__(self, num_present: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._num_present = num_present
-        self._clock = clock
-        self._began_s = clock()
-
-    def note(self, num_done: int, num_wanted: int, num_tokens: int) -> str:
-        """``812 tokens/s, 3:10 left``."""
-        elapsed_s = self._clock() - self._began_s
-        num_new = num_done - self._num_present
-        if elapsed_s <= 0 or not num_tokens:
-            return ""
-        speed = f"{num_tokens / elapsed_s:,.0f} tokens/s"
-        if not num_new or num_done >= num_wanted:
-            return speed
-        return f"{speed}, {clock_text((num_wanted - num_done) * elapsed_s / num_new)} left"
+def pace(num_new: int, num_left: int, num_tokens: int, elapsed_s: float) -> str:
+    """``812 tokens/s, 3:10 left``, by what was drawn in ``elapsed_s`` seconds."""
+    if elapsed_s <= 0 or not num_tokens:
+        return ""
+    speed = f"{num_tokens / elapsed_s:,.0f} tokens/s"
+    return f"{speed}, {clock_text(num_left * elapsed_s / num_new)} left" if num_new and num_left else speed

@@ -219,9 +219,9 @@ def _device() -> str:
 
 
 def _vllm() -> str:
-    from quatro.rollout.vllm import describe
+    from quatro.rollout.vllm import check_usable
 
-    return f"usable: {describe()}"
+    return f"usable on {check_usable()}"
 
 
 def _sandbox() -> Check:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -174,17 +175,18 @@ def _describe(plan: SamplePlan) -> None:
 def _draw(plan: SamplePlan) -> None:
     """A bar for each benchmark while it is drawn, and its file once that is complete."""
     from evals.files.whole import refuse_unwritable
-    from quatro.sample.benchmark import Pace
+    from quatro.sample.benchmark import pace
     from quatro.sample.drawing import draw_planned
 
     refuse_unwritable(plan.folder)
-    bars: dict[str, tuple[Bar, Pace]] = {}
+    bars: dict[str, tuple[Bar, int, float]] = {}
 
     def progress(benchmark: str, num_done: int, num_wanted: int, num_tokens: int) -> None:
         if benchmark not in bars:
-            bars[benchmark] = stack.enter_context(output.progress(benchmark, num_wanted)), Pace(num_done)
-        bar, pace = bars[benchmark]
-        bar(num_done, pace.note(num_done, num_wanted, num_tokens))
+            bars[benchmark] = stack.enter_context(output.progress(benchmark, num_wanted)), num_done, time.monotonic()
+        bar, num_present, began_s = bars[benchmark]
+        elapsed_s = time.monotonic() - began_s
+        bar(num_done, pace(num_done - num_present, num_wanted - num_done, num_tokens, elapsed_s))
 
     def finished(file: SampleFile) -> None:
         stack.close()

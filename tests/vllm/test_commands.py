@@ -137,7 +137,7 @@ def test_an_adapter_is_merged_for_training_and_for_sampling(tmp_path):
 def test_doctor_says_that_vllm_is_usable():
     checks = {check["name"]: check for check in json.loads(quatro("doctor", "--json").stdout)["checks"]}
     assert checks["vllm engine"]["status"] == "ok"
-    assert checks["vllm engine"]["detail"].startswith("usable: 0.32.0 on c")
+    assert checks["vllm engine"]["detail"].startswith("usable on c")
 
 
 SCRIPT = """
