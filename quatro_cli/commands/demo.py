@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,10 +22,9 @@ LAST = 10  # iterations over which the final entropy is averaged
 
 @dataclass(frozen=True)
 class Arm:
-    """One line of the table: a model or run, and how it is trained."""
+    """One line of the table: the model that all begin with, or a run and how it is trained."""
 
     label: str
-    model: str
     run: Path | None = None
     method: str | None = None
 
@@ -50,16 +50,18 @@ def demo(
       quatro demo --steps 20 -n 64 -o runs/short-demo
     """
     arms = [
-        Arm("base", "embedded:countdown"),
-        Arm("QUATRO delta=0.01", str(root / "quatro"), root / "quatro"),
-        Arm("GSPO", str(root / "gspo"), root / "gspo", "gspo"),
+        Arm("base"),
+        Arm("QUATRO delta=0.01", root / "quatro"),
+        Arm("GSPO", root / "gspo", "gspo"),
     ]
     for arm in arms:
-        if arm.run is not None:
-            _train(arm, steps=steps, dry_run=dry_run)
+        if arm.run is not None and (command := _training(arm, steps)):
+            _run(command, dry_run=dry_run)
     for arm in arms:
         for top_p in TOP_PS:
-            _sample(arm, top_p, n=n, root=root, dry_run=dry_run)
+            drawing = f"-b countdown -n {n} --top-p {top_p:g} --max-tokens 10 --grade -o".split()
+            model = str(arm.run or "embedded:countdown")
+            _run(["sample", model, *drawing, str(_folder(arm, root, top_p))], dry_run=dry_run)
     if dry_run:
         return
     from quatro.runs.metrics import read_metrics
@@ -82,47 +84,38 @@ def demo(
         output.data(str(figure))
 
 
-def _train(arm: Arm, *, steps: int, dry_run: bool) -> None:
-    from quatro_cli.commands.train import train
-
-    assert arm.run is not None
-    option = f" -m {arm.method}" if arm.method else ""
-    command = f"$ quatro train quickstart{option} -s steps={steps} -o {arm.run}"
-    if resume := (arm.run / "config.yaml").is_file():
-        from quatro.config import load_config
-        from quatro.runs.status import read_status
-
-        if (found := load_config(arm.run).steps) != steps:
-            raise usage_error(f"{arm.run} has {found} iterations, not {steps}; choose another place with -o DIR")
-        if read_status(arm.run).get("status") == "done":
-            output.info(f"{arm.run} is done already")
-            return
-        command = f"$ quatro train {arm.run} --resume"
-    output.info(command)
+def _run(command: list[str], *, dry_run: bool) -> None:
+    """Say what one would type, and do it."""
+    output.info(f"$ {shlex.join(['quatro', *command])}")
     if dry_run:
         return
-    if resume:
-        train(str(arm.run), settings=[], resume=True)
-    else:
-        train("quickstart", settings=[f"steps={steps}"], method=arm.method, out=arm.run)
+    from quatro_cli.app import app
+
+    if code := app(command, standalone_mode=False):
+        raise typer.Exit(code)
+
+
+def _training(arm: Arm, steps: int) -> list[str]:
+    """The command that trains ``arm``, or goes on; empty where it is done."""
+    assert arm.run is not None
+    if not (arm.run / "config.yaml").is_file():
+        method = ["-m", arm.method] if arm.method else []
+        return ["train", "quickstart", *method, "-s", f"steps={steps}", "-o", str(arm.run)]
+    from quatro.config import load_config
+    from quatro.runs.status import read_status
+
+    if (found := load_config(arm.run).steps) != steps:
+        raise usage_error(f"{arm.run} has {found} iterations, not {steps}; choose another place with -o DIR")
+    if read_status(arm.run).get("status") == "done":
+        output.info(f"{arm.run} is done already")
+        return []
+    return ["train", str(arm.run), "--resume"]
 
 
 def _folder(arm: Arm, root: Path, top_p: float) -> Path:
     from quatro.runs.tag import Tag
 
     return Tag(top_p=top_p).folder(arm.run or root / "base")
-
-
-def _sample(arm: Arm, top_p: float, *, n: int, root: Path, dry_run: bool) -> None:
-    folder = _folder(arm, root, top_p)
-    output.info(
-        f"$ quatro sample {arm.model} -b countdown -n {n} --top-p {top_p:g} --max-tokens 10 --grade -o {folder}"
-    )
-    if dry_run:
-        return
-    from quatro_cli.commands.sample import sample
-
-    sample(arm.model, benchmarks=["countdown"], n=n, top_p=top_p, max_tokens=10, grade=True, out=folder)
 
 
 def _rows(result: Result, metric: str) -> list[Row]:

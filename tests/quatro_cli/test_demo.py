@@ -18,13 +18,15 @@ def finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                 run.append_metrics({"step": step, "entropy/token_mean": 0.9, "kl/new_old": kl, "kl/old_new": 9.0})
             run.set_status("done", step=2)
 
-    def drawn(model: str, *, out: Path, **options: object) -> None:
-        out.mkdir(parents=True, exist_ok=True)
+    def drawn(command: list[str], *, dry_run: bool) -> None:
+        assert command[0] == "sample"  # the runs are done
+        out = Path(command[-1])
+        out.mkdir(parents=True)
         row = {"benchmark": "countdown", "id": "p", "answer": "7 2 7 6 2 8 -> 67", "correct": True}
         rows = [{**row, "sample_index": i, "completion": f"7+{i}"} for i in range(2)]
         write_rows(out / "countdown.jsonl", rows)
 
-    monkeypatch.setattr("quatro_cli.commands.sample.sample", drawn)
+    monkeypatch.setattr("quatro_cli.commands.demo._run", drawn)
     return tmp_path
 
 
@@ -35,3 +37,9 @@ def test_the_demo_compares_delta_with_the_kl_that_it_bounds(finished: Path) -> N
     assert table == {"": "kl/new_old", "base": "-", "QUATRO delta=0.01": "0.020", "GSPO": "0.500"}
     assert "QUATRO moves by 2.0 times its delta of 0.01; GSPO, which has no delta, by 50 times as much" in result.stdout
     assert "old_new" not in result.stdout
+
+
+def test_a_demo_that_fails_ends_with_the_code_of_its_command(tmp_path: Path) -> None:
+    (tmp_path / "quatro").mkdir()
+    (tmp_path / "quatro" / "file").touch()
+    assert "not empty" in quatro("demo", "-o", tmp_path, "--steps", "2", "-n", "2", code=2).stderr
