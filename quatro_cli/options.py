@@ -103,7 +103,6 @@ SweepCell = Annotated[
 ]
 
 WithPaper = Annotated[bool, typer.Option("--with-paper", help="Add the published rows.")]
-WholePaper = Annotated[bool, typer.Option("--whole-paper", help="Add all of them, not only at your benchmarks and k.")]
 
 
 def usage_error(message: str) -> Exception:

@@ -30,7 +30,7 @@ def flips_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int, sheet: Sheet =
     ``rows_of`` are the rows of `flips_result` by label. Under each bucket stands how many problems it holds.
 
     Raises:
-        DataError: there is no flip@k, or two labels disagree on a bucket's number of problems.
+        DataError: two labels disagree on a bucket's number of problems.
         UsageError: no row has this ``k``, or there are more labels than can be told apart.
     """
     labels = list(rows_of)
@@ -40,11 +40,8 @@ def flips_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int, sheet: Sheet =
     benchmarks = [name for name in names if name != AVERAGE]
     if not benchmarks:
         held = sorted({row.k for found in rows_of.values() for row in found if row.k is not None})
-        if not held:
-            raise DataError("no flip@k in these files; make them with `quatro eval flips BASE TUNED -o FILE`")
         raise UsageError(
-            f"--k {k}: no flip@{k} in these files, only k = {', '.join(map(str, held))}; choose one of these, or make "
-            f"them with `quatro eval flips BASE TUNED --k {k} -o FILE`"
+            f"no flip@{k} in these files, only k = {held}; make it with `quatro eval flips BASE TUNED --k {k} -o FILE`"
         )
     shown, looks = sheet.shown(labels), looks_of(labels)
     with styled():

@@ -22,13 +22,12 @@ from evals.figures.run_settings import (
     fixed_text,
     grouped,
     has_numbers,
+    head_panels,
     left_out,
-    of_method,
     reading,
     value_text,
 )
 from evals.figures.sheet import PAGE, SMALL, Sheet
-from evals.figures.training import head_panels
 from evals.training_metrics import training_metric
 
 if TYPE_CHECKING:
@@ -46,7 +45,10 @@ def delta_lambda_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) 
     Raises:
         DataError: there is no QUATRO run.
     """
-    ours = of_method(settings, QUATRO)
+    ours = [one for one in settings if one.method == QUATRO]
+    if not ours:
+        others = ", ".join(dict.fromkeys(one.method for one in settings)) or "none"
+        raise DataError(f"no run of {QUATRO} among the runs given (methods: {others}); train one with -m {QUATRO}")
     found = widest_by_delta(ours)
     notes = []
     deltas = {setting.delta for setting in found}

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from evals.errors import DataError
 from evals.figures.grid import GREY, Part, new_figure, note_text, styled, wrapped
 from evals.figures.panels import panel_title
@@ -20,17 +18,15 @@ if TYPE_CHECKING:
 
 # White to dark blue: prints in grey as it looks in colour, for every kind of colour vision.
 _COLORS = "Blues"
-_CUT = 0.02
 _INK = "#C84A00"
 _MOST_INCHES = 2.9  # of a square
 _BAR_INCHES, _SIDE_INCHES = 0.8, 0.18  # the scale at the right, and the words at the left of a square
 
 
-def heatmap_figure(heatmaps: Mapping[str, Heatmap], *, data_scale: bool = False, sheet: Sheet = PAGE) -> Figure:
+def heatmap_figure(heatmaps: Mapping[str, Heatmap], *, sheet: Sheet = PAGE) -> Figure:
     """A square for each label, with the clusters of correct answers outlined. Darker is more alike.
 
-    Wrong answers, if there are some, stand behind the correct ones, beyond a dashed line. Colours go from 0 to 1, or
-    with ``data_scale`` from the tenth below which almost no pair of answers lies.
+    Wrong answers, if there are some, stand behind the correct ones, beyond a dashed line. Colours go from 0 to 1.
 
     Raises:
         DataError: there is no heatmap.
@@ -41,7 +37,6 @@ def heatmap_figure(heatmaps: Mapping[str, Heatmap], *, data_scale: bool = False,
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     shown = sheet.shown(list(heatmaps))
-    lowest = min(_low_end(heatmap) for heatmap in heatmaps.values()) if data_scale else 0.0
     first = next(iter(heatmaps.values()))
     about = [f"{title_of(first.benchmark)}, problem {first.id}", "frames: clusters of correct answers"]
     note = note_text(wrapped(about, sheet.width - 0.15), sheet.width)
@@ -58,7 +53,7 @@ def heatmap_figure(heatmaps: Mapping[str, Heatmap], *, data_scale: bool = False,
         engine.set(rect=((1 - share) / 2, 0, share, 1))
         for axis, (label, heatmap) in zip(grid.axes, heatmaps.items(), strict=True):
             image = axis.imshow(
-                heatmap.similarity_AA, cmap=_COLORS, vmin=lowest, vmax=1.0, interpolation="nearest", rasterized=True
+                heatmap.similarity_AA, cmap=_COLORS, vmin=0.0, vmax=1.0, interpolation="nearest", rasterized=True
             )
             _outline(axis, heatmap)
             panel_title(axis, shown[label], side)
@@ -67,20 +62,13 @@ def heatmap_figure(heatmaps: Mapping[str, Heatmap], *, data_scale: bool = False,
             axis.grid(visible=False)
             for spine in axis.spines.values():
                 spine.set_visible(True)
-        said = f"{lowest:g} to 1, of the data" if data_scale else "0 to 1"
         bar = figure.colorbar(image, ax=grid.axes, shrink=0.8, aspect=28, pad=0.02)
-        bar.set_label(f"{first.setting.similarity} similarity\nscale {said}", fontsize=SMALL)
+        bar.set_label(f"{first.setting.similarity} similarity\nscale 0 to 1", fontsize=SMALL)
         bar.locator = MaxNLocator(5)
         bar.formatter = FuncFormatter(lambda value, _: f"{value:g}")
         bar.update_ticks()
         figure.supxlabel(note, fontsize=SMALL, color=GREY)
     return figure
-
-
-def _low_end(heatmap: Heatmap) -> float:
-    """Where the scale of the data starts: a tenth below which almost no pair lies."""
-    above = heatmap.similarity_AA[np.triu_indices(len(heatmap.similarity_AA), 1)]
-    return min(0.9, float(np.floor(10 * np.quantile(above, _CUT)) / 10))
 
 
 def _outline(axis: Axes, heatmap: Heatmap) -> None:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from evals.errors import DataError
+from evals.figures.grid import Part
 from evals.figures.method_looks import Facet, method_title
-from evals.figures.panels import draw_behind, finish_y_axis, smaller
+from evals.figures.panels import draw_behind, finish_y_axis, head_facets, name_beside, panel_title, smaller
+from evals.figures.sheet import SMALL, Sheet
 from evals.files.metric_rows import Rows, running_mean, series
 from evals.training_metrics import Metric, training_metric
 
@@ -52,8 +53,9 @@ class RunSetting:
 
     @property
     def named(self) -> str:
-        """The label with the names of its runs."""
-        return f"{self.label} ({', '.join(self.names)})" if self.names else self.label
+        """All that tells it apart from others, and the names of its runs."""
+        names = f" ({', '.join(self.names)})" if self.names else ""
+        return f"{self.label}, {value_text(self, LR)}, {fixed_text(self, LR)}{names}"
 
     @property
     def label(self) -> str:
@@ -81,15 +83,6 @@ class Curve(NamedTuple):
 
 REWARD, ENTROPY = training_metric("reward/mean"), training_metric("entropy/token_mean")
 KL = replace(training_metric("kl/new_old"), title="Realised KL")
-
-
-def of_method(settings: Sequence[RunSetting], method: str) -> list[RunSetting]:
-    """The settings of ``method``; raises DataError, which names the others, if there is none."""
-    found = [setting for setting in settings if setting.method == method]
-    if not found:
-        others = ", ".join(dict.fromkeys(setting.method for setting in settings)) or "none"
-        raise DataError(f"no run of {method} among the runs given (methods: {others}); train one with -m {method}")
-    return found
 
 
 def grouped(settings: Iterable[RunSetting], key: Callable[[RunSetting], Hashable]) -> list[list[RunSetting]]:
@@ -212,25 +205,18 @@ def is_smoothed(runs: Iterable[Rows]) -> bool:
 
 
 def left_out(settings: Sequence[RunSetting], drawn: Sequence[RunSetting]) -> list[str]:
-    """Notes that name each of ``settings`` that is not among those ``drawn``, and how it differs from them."""
-    reasons: dict[str, list[str]] = {}
-    for one in settings:
-        if not any(one is other for other in drawn):
-            reasons.setdefault(_apart(one, drawn), []).append(one.named)
-    return [f"left out, {reason}: {', '.join(named)}" for reason, named in reasons.items()]
+    """A note that names those of ``settings`` that are not among those ``drawn``; none if all are."""
+    missing = [one.named for one in settings if not any(one is other for other in drawn)]
+    return [f"left out: {'; '.join(missing)}"] if missing else []
 
 
-def _apart(setting: RunSetting, drawn: Sequence[RunSetting]) -> str:
-    """The keys in which ``setting`` differs from the nearest of those drawn."""
-    kinds = ("lr", "inner_updates", "log_ratio", "shared", "own", "delta", "method")
-    nearest = min(drawn, key=lambda other: [getattr(setting, kind) != getattr(other, kind) for kind in kinds])
-    found = []
-    if setting.lr != nearest.lr:
-        found.append(f"lr {setting.lr:g} and not {nearest.lr:g}")
-    if setting.inner_updates != nearest.inner_updates:
-        found.append(f"K {setting.inner_updates} and not {nearest.inner_updates}")
-    if setting.log_ratio is not None and nearest.log_ratio is not None and setting.log_ratio != nearest.log_ratio:
-        found.append(f"log-ratio {setting.log_ratio} and not {nearest.log_ratio}")
-    if setting.shared != nearest.shared:
-        found.append(f"{setting.shared or 'other keys'} and not {nearest.shared or 'those of the others'}")
-    return f"with {', '.join(found)}" if found else "in no comparison of this figure"
+def head_panels(
+    axes: Sequence[Axes], metric: Metric, facets: Sequence[Facet], part: Part, sheet: Sheet, *, place: int
+) -> None:
+    """Titles and labels of panel ``place``: the metric above it, or beside many that have the methods above them."""
+    if len(facets) == 1:
+        panel_title(axes[0], metric.title, part.title_inches(sheet.width))
+        name_beside(axes[0], [metric.unit], part.height - 0.2)
+        axes[0].set_xlabel("step", fontsize=SMALL)
+    else:
+        head_facets(axes, facets, [metric.title, metric.unit], part, sheet, place=place, x_label="step")

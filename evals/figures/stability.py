@@ -1,11 +1,18 @@
-"""What off-policy steps do to the baselines and to QUATRO (paper, Figs. limitation, stability)."""
+"""What off-policy steps do to the baselines and to QUATRO (paper, Figs. limitation, stability).
+
+A comparison is of runs that differ in one key alone; it has a panel for each metric, and for each method of many.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from evals.errors import DataError
-from evals.figures.comparison import Comparison, comparison, draw_comparisons, lacking, method_order
+from evals.figures.grid import LEAST_FACET, Part, new_figure, styled, wrapped
+from evals.figures.method_looks import METHOD_LOOKS, MOST_LINES, Facet, Look, looks_of, variants
+from evals.figures.panels import line_key, line_look
 from evals.figures.run_settings import (
     AXES,
     ENTROPY,
@@ -17,13 +24,23 @@ from evals.figures.run_settings import (
     QUATRO,
     REWARD,
     Drawn,
+    Line,
     RunSetting,
+    draw_lines,
+    fixed_text,
     grouped,
     has_numbers,
+    head_panels,
     left_out,
+    reading,
+    value_text,
 )
 from evals.figures.sheet import PAGE, Sheet
-from evals.training_metrics import training_metric
+from evals.training_metrics import Metric, training_metric
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 # Runs of older versions know the share of tokens only; the paper counts samples.
 CLIPPED, CLIPPED_SAMPLES = training_metric("clip_fraction"), training_metric("clip_fraction_samples")
@@ -42,8 +59,8 @@ def limitation_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) ->
     if not baselines:
         methods = ", ".join(dict.fromkeys(one.method for one in settings)) or "none"
         raise DataError(f"no run of a baseline such as {GSPO} among the runs given (methods: {methods}); train one")
-    found = {axis: _varied(comparison(baselines, axis, methods=method_order(baselines)), axis) for axis in AXES}
-    notes = [lacking(baselines, axis) for axis, group in found.items() if not group]
+    found = {axis: _varied(comparison(baselines, axis), axis) for axis in AXES}
+    notes = [_lacking(baselines, axis) for axis, group in found.items() if not group]
     held = {axis: group for axis, group in found.items() if group}
     if not held:
         raise DataError(
@@ -56,14 +73,11 @@ def limitation_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) ->
     metrics = [metric for metric in wanted if any(has_numbers(one, metric) for one in drawn)]
     if not metrics:
         raise DataError(f"no run has a finite number of {', '.join(metric.name for metric in wanted)}")
-    ours = [one.named for one in settings if one.method == QUATRO]
-    notes += [f"left out, of quatro, which does not clip: {', '.join(ours)}"] if ours else []
-    notes += left_out(baselines, drawn)
     comparisons = [
         Comparison(f"({letter}) {AXES[axis]}", axis, group, metrics)
         for letter, (axis, group) in zip("ab", held.items(), strict=False)
     ]
-    return Drawn(draw_comparisons(comparisons, sheet=sheet), notes)
+    return Drawn(draw_comparisons(comparisons, sheet=sheet), notes + left_out(settings, drawn))
 
 
 def stability_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) -> Drawn:
@@ -79,17 +93,11 @@ def stability_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) -> 
     comparisons: list[Comparison] = []
     notes = []
     for letter, axis in (("a", INNER_UPDATES), ("b", LR)):
-        methods = method_order(stable)
-        found = comparison(stable, axis, methods=methods)
-        if not found:
-            notes.append(f"({letter}) {lacking(stable, axis)}")
-            continue
-        notes += [
-            f"({letter}) {lacking([one for one in found if one.method == method], axis)}, too few for {method}"
-            for method in methods
-            if sum(one.method == method for one in found) < 2
-        ]
-        comparisons.append(Comparison(f"({letter}) {AXES[axis]}", axis, found, (REWARD, ENTROPY)))
+        found = comparison(stable, axis)
+        if found:
+            comparisons.append(Comparison(f"({letter}) {AXES[axis]}", axis, found, (REWARD, ENTROPY)))
+        else:
+            notes.append(f"({letter}) {_lacking(stable, axis)}")
     ablated = _log_ratio_pair(settings)
     if ablated:
         comparisons.append(Comparison("(c) log-ratio term", None, ablated, (REWARD, KL)))
@@ -99,13 +107,54 @@ def stability_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) -> 
     if not comparisons:
         raise DataError("; ".join(notes))
     drawn = [one for part in comparisons for one in part.settings]
-    notes += [
-        f"{part.title}: no run has a finite {metric.name}"
-        for part in comparisons
-        for metric in part.metrics
-        if not any(has_numbers(one, metric) for one in part.settings)
-    ]
     return Drawn(draw_comparisons(comparisons, sheet=sheet), notes + left_out(settings, drawn))
+
+
+def comparison(settings: Iterable[RunSetting], axis: str) -> list[RunSetting]:
+    """Settings that differ in ``axis`` alone, by method and value; empty if no method takes two values.
+
+    All keys outside the method's block are equal, and within a method that block is equal too. If there are several
+    such groups, the one in which most methods take two values is taken, then the one with most values, then most runs.
+    """
+    other = INNER_UPDATES if axis == LR else LR
+    best: list[RunSetting] = []
+    best_score = (0, 0, 0)
+    for group in grouped(settings, lambda one: (getattr(one, other), one.shared)):
+        chosen = []
+        for of_method in sorted(grouped(group, lambda one: one.method), key=lambda some: _order(some[0].method)):
+            alike = max(grouped(of_method, lambda one: (one.delta, one.log_ratio, one.own)), key=_size)
+            chosen.append(sorted(alike, key=lambda one: float(getattr(one, axis))))
+        everyone = [one for found in chosen for one in found]
+        score = (sum(len(found) > 1 for found in chosen), *_size(everyone))
+        if score[0] and score > best_score:
+            best, best_score = everyone, score
+    return best
+
+
+def _order(method: str) -> int:
+    """The place of ``method`` among those that are known; behind them the others."""
+    return list(METHOD_LOOKS).index(method) if method in METHOD_LOOKS else len(METHOD_LOOKS)
+
+
+def _size(settings: Sequence[RunSetting]) -> tuple[int, int]:
+    return len(settings), sum(len(setting.runs) for setting in settings)
+
+
+def _varied(group: Sequence[RunSetting], axis: str) -> list[RunSetting]:
+    """Those of methods with two values of ``axis``."""
+    values: dict[str, set[float]] = {}
+    for one in group:
+        values.setdefault(one.method, set()).add(float(getattr(one, axis)))
+    return [one for one in group if len(values[one.method]) > 1]
+
+
+def _lacking(settings: Sequence[RunSetting], axis: str) -> str:
+    """Says which values of ``axis`` each method has, where two with all else equal are needed."""
+    found = []
+    for some in grouped(settings, lambda one: one.method):
+        values = sorted({float(getattr(one, axis)) for one in some})
+        found.append(f"{some[0].method} {', '.join(f'{value:g}' for value in values)}")
+    return f"{AXES[axis]}: needs two runs of one method that differ in nothing else; found {'; '.join(found) or 'none'}"
 
 
 def _log_ratio_pair(settings: Sequence[RunSetting]) -> list[RunSetting]:
@@ -116,8 +165,7 @@ def _log_ratio_pair(settings: Sequence[RunSetting]) -> list[RunSetting]:
     """
 
     def score(group: Sequence[RunSetting]) -> tuple[int, int, bool]:
-        is_papers = (group[0].delta, group[0].inner_updates) == (0.1, 2)
-        return len(group), sum(len(one.runs) for one in group), is_papers
+        return *_size(group), (group[0].delta, group[0].inner_updates) == (0.1, 2)
 
     ours = [one for one in settings if one.method == QUATRO]
     groups = grouped(ours, lambda one: (one.delta, one.lr, one.inner_updates, one.shared, one.own))
@@ -126,9 +174,101 @@ def _log_ratio_pair(settings: Sequence[RunSetting]) -> list[RunSetting]:
     return sorted(best, key=lambda one: (one.log_ratio == NO_LOG_RATIO, one.log_ratio != "detached"))
 
 
-def _varied(group: Sequence[RunSetting], axis: str) -> list[RunSetting]:
-    """Those of methods with two values of ``axis``."""
-    values: dict[str, set[float]] = {}
-    for one in group:
-        values.setdefault(one.method, set()).add(float(getattr(one, axis)))
-    return [one for one in group if len(values[one.method]) > 1]
+@dataclass(frozen=True)
+class Comparison:
+    """``settings`` that differ in ``axis`` alone (None: in their log-ratio term), by method and value."""
+
+    title: str
+    axis: str | None
+    settings: Sequence[RunSetting]
+    metrics: Sequence[Metric]
+
+    def value(self, setting: RunSetting) -> str:
+        """What tells the curves of a method apart."""
+        if self.axis is not None:
+            return value_text(setting, self.axis)
+        return "without log-ratio" if setting.log_ratio == NO_LOG_RATIO else f"with log-ratio ({setting.log_ratio})"
+
+    def method(self, setting: RunSetting) -> str:
+        """The name of the method."""
+        return setting.label if self.axis is not None else setting.without_log_ratio
+
+    def line(self, setting: RunSetting) -> str:
+        """What names the curve of ``setting``, and nothing else."""
+        return f"{self.method(setting)}\0{self.value(setting)}"
+
+    @property
+    def methods(self) -> list[str]:
+        return list(dict.fromkeys(map(self.method, self.settings)))
+
+    @property
+    def values(self) -> list[str]:
+        """All values, ascending."""
+        ordered = sorted(self.settings, key=lambda one: float(getattr(one, self.axis)) if self.axis else 0.0)
+        return list(dict.fromkeys(map(self.value, ordered)))
+
+    @property
+    def fixed(self) -> list[str]:
+        """What all curves have in common."""
+        first, axis = self.settings[0], self.axis or LR
+        return [*([] if self.axis else [value_text(first, LR)]), *fixed_text(first, axis).split(", ")]
+
+    def looks(self) -> list[Look]:
+        """The look of each setting: that of its method, in the shade and with the dash of its value."""
+        of_method = dict(zip(self.methods, looks_of(self.methods), strict=True))
+        values = self.values
+        return [
+            variants(of_method[self.method(setting)], len(values))[values.index(self.value(setting))]
+            for setting in self.settings
+        ]
+
+    def facets(self, shown: dict[str, str], *, is_split: bool) -> list[Facet]:
+        """One facet, or with ``is_split`` one for each of several methods."""
+        if not is_split or len(self.methods) == 1:
+            return [Facet("", tuple(map(self.line, self.settings)))]
+        lines: dict[str, list[str]] = {}
+        for one in self.settings:
+            lines.setdefault(self.method(one), []).append(self.line(one))
+        return [Facet(shown[method], tuple(own)) for method, own in lines.items()]
+
+    def keys(self, shown: dict[str, str], *, is_split: bool) -> list[Line2D]:
+        """The legend: the values alone in grey where each method has its panel; else each method with each value."""
+        if is_split:
+            labels, looks = self.values, variants(Look("#555555", "o"), len(self.values))
+        else:
+            labels = [f"{shown[self.method(setting)]}, {self.value(setting)}" for setting in self.settings]
+            looks = self.looks()
+        return [line_key(label, line_look(look)) for label, look in zip(labels, looks, strict=True)]
+
+
+def draw_comparisons(comparisons: Sequence[Comparison], *, sheet: Sheet = PAGE) -> Figure:
+    """The comparisons one above the other, or side by side if each is of one and the same method."""
+    shown = sheet.shown(list(dict.fromkeys(name for one in comparisons for name in one.methods)))
+    is_split = any(len(one.settings) > MOST_LINES and len(one.methods) > 1 for one in comparisons)
+    with styled():
+        parts, facets_of_part = [], []
+        for one in comparisons:
+            facets = one.facets(shown, is_split=is_split)
+            is_many = len(facets) > 1
+            foot = reading([each for some in comparisons for each in some.settings]) if one is comparisons[-1] else []
+            facets_of_part.append(facets)
+            parts.append(
+                Part(
+                    len(one.metrics),
+                    1.05 if is_many else 1.45,
+                    len(facets),
+                    least=LEAST_FACET if len(facets) > 3 else 1.5,
+                    most=2 if is_many else 3,
+                    keys=one.keys(shown, is_split=is_many),
+                    note=wrapped([*one.fixed, *foot], sheet.width - 0.15, joint=", "),
+                    title=one.title,
+                )
+            )
+        figure, grids = new_figure(sheet, parts)
+        for one, facets, part, grid in zip(comparisons, facets_of_part, parts, grids, strict=True):
+            looks = map(line_look, one.looks())
+            lines = [Line(one.line(each), look, each.runs) for each, look in zip(one.settings, looks, strict=True)]
+            for place, (metric, axes) in enumerate(zip(one.metrics, grid.panels, strict=True)):
+                draw_lines(axes, facets, lines, metric, behind=False)
+                head_panels(axes, metric, facets, part, sheet, place=place)
+    return figure

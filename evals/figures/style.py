@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("png", "svg", "pdf")
-DEFAULT_DPI = 200
+DPI = 200  # of a PNG
 
 STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters on every machine
@@ -61,8 +61,8 @@ STYLE: dict[str, Any] = {
 }
 
 
-def save_figure(figure: Figure, path: Path, *, dpi: int = DEFAULT_DPI) -> None:
-    """Write PNG, SVG or PDF by the file's ending: the old file or the new one, never half. ``dpi`` is for pixels.
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write PNG, SVG or PDF by the file's ending: the old file or the new one, never half.
 
     Raises:
         UsageError: another ending.
@@ -79,7 +79,7 @@ def save_figure(figure: Figure, path: Path, *, dpi: int = DEFAULT_DPI) -> None:
     }
     drawn = io.BytesIO()
     with matplotlib.rc_context(cast("Any", STYLE)):
-        figure.savefig(drawn, format=kind, dpi=dpi, metadata=metadata[kind])
+        figure.savefig(drawn, format=kind, dpi=DPI, metadata=metadata[kind])
     write_whole(path, [drawn.getvalue()])
 
 

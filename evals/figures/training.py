@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from evals.errors import DataError
 from evals.figures.grid import Part, new_figure, styled, wrapped
 from evals.figures.method_looks import Facet, facets_of, looks_of
-from evals.figures.panels import head_facets, line_keys, line_look, name_beside, panel_title
-from evals.figures.run_settings import Line, draw_lines, is_smoothed
+from evals.figures.panels import line_keys, line_look
+from evals.figures.run_settings import Line, draw_lines, head_panels, is_smoothed
 from evals.figures.sheet import PAGE, SMALL, Sheet
 from evals.files.metric_rows import Rows, series
-from evals.training_metrics import PANELS, Metric
+from evals.training_metrics import PANELS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,18 +72,6 @@ def training_figure(curves: Sequence[TrainingCurve], *, sheet: Sheet = PAGE) -> 
                     own = [pair for pair in zip(curves, lines, strict=True) if pair[0].label in facet.labels]
                     _draw_radii(axis, own, is_named=len(facets) == 1)
     return figure
-
-
-def head_panels(
-    axes: Sequence[Axes], metric: Metric, facets: Sequence[Facet], part: Part, sheet: Sheet, *, place: int
-) -> None:
-    """Titles and labels of panel ``place``: the metric above it, or beside many that have the methods above them."""
-    if len(facets) == 1:
-        panel_title(axes[0], metric.title, part.title_inches(sheet.width))
-        name_beside(axes[0], [metric.unit], part.height - 0.2)
-        axes[0].set_xlabel("step", fontsize=SMALL)
-        return
-    head_facets(axes, facets, [metric.title, metric.unit], part, sheet, place=place, x_label="step")
 
 
 def _reading(curves: Sequence[TrainingCurve], facets: Sequence[Facet]) -> list[str]:

@@ -56,18 +56,14 @@ def build_tables(
     *,
     metric: str,
     style: Style,
-    whole_paper: bool = False,
 ) -> list[Table]:
-    """The tables of ``layout``. Published rows come first.
-
-    Of them only one's own models, benchmarks and k are shown, or with ``whole_paper`` all that the paper has of one's
-    own models.
+    """The tables of ``layout``. Published rows come first, of one's own models, benchmarks and k.
 
     Raises:
         UsageError: a k of ``style`` is in no entry, or the layout is `code` and a benchmark is not.
         DataError: no entry has a number for this layout.
     """
-    beside = _of_own_models(own, published) if whole_paper else _comparable(own, published, metric)
+    beside = _comparable(own, published, metric)
     entries = [*beside, *own]
     builders: Mapping[Layout, Callable[[Sequence[Entry], str, Style], list[Table]]] = {
         "average": _average,
@@ -121,15 +117,10 @@ def _kinds_note(entries: Sequence[Entry], *, with_ci: bool) -> Iterator[str]:
         )
 
 
-def _of_own_models(own: Sequence[Entry], published: Sequence[Entry]) -> list[Entry]:
-    """Published entries of one's own models, or all of them if no model is in common."""
-    models = {entry.model for entry in own} & {entry.model for entry in published}
-    return [entry for entry in published if entry.model is None or not models or entry.model in models]
-
-
 def _comparable(own: Sequence[Entry], published: Sequence[Entry], metric: str) -> list[Entry]:
-    """Published entries of one's own models, with the numbers at one's own benchmarks and k."""
-    kept = _of_own_models(own, published)
+    """Published entries of one's own models (of all if none is in common) at one's own benchmarks and k."""
+    models = {entry.model for entry in own} & {entry.model for entry in published}
+    kept = [entry for entry in published if entry.model is None or not models or entry.model in models]
     names = {name for entry in own for name in entry.benchmarks(metric)}
     common = names & {name for entry in kept for name in entry.benchmarks(metric)}
     ks = {key.k for entry in own for key in entry.numbers if key.metric == metric}

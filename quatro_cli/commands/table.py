@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -12,7 +12,6 @@ from quatro_cli.options import (
     SweepCell,
     SweepTemperature,
     SweepTopP,
-    WholePaper,
     WithPaper,
     expander,
     names,
@@ -26,7 +25,7 @@ from quatro_cli.output import output
 
 if TYPE_CHECKING:
     from evals.results.comparison import Comparison
-    from evals.results.reading import Expand, RunHead, Sources
+    from evals.results.reading import RunHead, Sources
     from evals.tables.layouts import Layout as LayoutName
     from evals.tables.parts import Table
 
@@ -53,69 +52,54 @@ class Format(StrEnum):
     latex = "latex"
     markdown = "markdown"
     json = "json"
-    parquet = "parquet"
 
 
 METRIC_OF = {"ucc": "ucc@k", "entropy": "entropy", "flips": "flip@k"}  # the others but `metric` show Pass@k
 
 
-LayoutOption = Annotated[
-    Layout | None,
-    typer.Option(
-        "--layout",
-        metavar="NAME",
-        help="average, benchmarks, ucc, entropy, code, flips, metric, settings, cost, tidy.",
-        show_default=False,
-    ),
-]
-
-Labels = Annotated[
-    str | None,
-    typer.Option("--labels", metavar="NAME[,NAME]", help="Names of the rows, in order.", show_default=False),
-]
-Models = Annotated[
-    str | None,
-    typer.Option(
-        "--models", metavar="NAME[,NAME]", help="Name of the model, or names of several in order.", show_default=False
-    ),
-]
-FormatOption = Annotated[
-    Format | None,
-    typer.Option("--format", metavar="NAME", help="markdown (default), latex, csv, json; tidy: csv, parquet."),
-]
-Paths = Annotated[
-    list[Path],
-    run_paths("RESULT|RUN|SWEEP", "Files from `quatro eval ... -o FILE`, run directories, or sweeps."),
-]
-Out = Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write to this file instead of stdout.")]
-
-
 def table(
-    paths: Paths,
-    layout: LayoutOption = None,
+    paths: Annotated[
+        list[Path],
+        run_paths("RESULT|RUN|SWEEP", "Files from `quatro eval ... -o FILE`, run directories, or sweeps."),
+    ],
+    layout: Annotated[
+        Layout | None,
+        typer.Option("--layout", metavar="NAME", help=f"{', '.join(Layout)}.", show_default=False),
+    ] = None,
     metric: Annotated[
         str | None,
         typer.Option("--metric", metavar="NAME", help="A metric such as ucr or maj@k. Default: that of the files."),
     ] = None,
     average: Annotated[bool, typer.Option("--average", help="Show the mean over benchmarks.")] = False,
     with_paper: WithPaper = False,
-    whole_paper: WholePaper = False,
-    format: FormatOption = None,
+    format: Annotated[
+        Format | None, typer.Option("--format", metavar="NAME", help="markdown (default), latex, csv, json.")
+    ] = None,
     k: Annotated[str | None, typer.Option("--k", metavar="K[,K]", help="Only these values of k. Default: all.")] = None,
     ci: Annotated[bool, typer.Option("--ci", help="Show intervals, or for two seeds both values.")] = False,
-    labels: Labels = None,
-    models: Models = None,
+    labels: Annotated[
+        str | None,
+        typer.Option("--labels", metavar="NAME[,NAME]", help="Names of the rows, in order.", show_default=False),
+    ] = None,
+    models: Annotated[
+        str | None,
+        typer.Option(
+            "--models", metavar="NAME[,NAME]", help="Name of the model, or of each in order.", show_default=False
+        ),
+    ] = None,
     top_p: SweepTopP = None,
     temperature: SweepTemperature = None,
     cell: SweepCell = None,
-    out: Out = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write to this file instead of stdout.")
+    ] = None,
 ) -> None:
     """Print result files as a table in the paper's layout.
 
     Pass@k is in percent, UCC@k is a count, and the best of each column is bold. Files with one label count as seeds of
     one model: the table shows their mean. --ci adds a Student t interval, or for two seeds both values. LaTeX shades
     labels that begin with `Ours`. --layout settings and cost need runs or sweeps; tidy writes the rows of files, or the
-    metrics of runs.
+    metrics of runs, as CSV or to a .parquet file.
 
     \b
     Examples:
@@ -123,34 +107,26 @@ def table(
       quatro table ucc-*.json --k 32,64,128,256 --format latex -o ucc.tex
       quatro table sweeps/paper-small --layout settings
     """
+    from evals.results.entries import own_entries, published_entries, renamed
     from evals.results.reading import read_sources
+    from evals.tables.layouts import PAPER_TABLES, build_tables
     from evals.tables.metric_tables import comparison_table
+    from evals.tables.parts import Style
 
-    asked = _Asked(
-        ks=numbers(k, "--k", int),
-        average=average,
-        with_paper=with_paper or whole_paper,
-        whole_paper=whole_paper,
-        ci=ci,
-        labels=names(labels, "--labels"),
-        models=names(models, "--models"),
-    )
-    chosen_by = {"--metric": metric, "--average": average, "--with-paper": asked.with_paper, "--k": k}
-    chosen_by["--models"] = models
+    ks, rows = numbers(k, "--k", int), names(labels, "--labels")
+    chosen_by = {"--metric": metric, "--average": average, "--with-paper": with_paper, "--k": k, "--models": models}
     refuse_loss(out, paths)
     if layout is Layout.tidy:
-        chosen_by["--labels"] = labels
-        refuse_idle({**chosen_by, "--ci": ci}, "--layout tidy")
-        _write_tidy(paths, format, out, expand=expander(paths, top_p, temperature, cell))
+        refuse_idle({**chosen_by, "--labels": labels, "--ci": ci, "--format": format}, "--layout tidy")
+        comparison = _comparison(paths)
+        _write_tidy(
+            comparison or read_sources(paths, describe=_describe, expand=expander(paths, top_p, temperature, cell)), out
+        )
         return
-    if format is Format.parquet:
-        raise usage_error("--format parquet is for the layout tidy; add --layout tidy")
-    format = format or Format.markdown
     if layout in (Layout.settings, Layout.cost):
         sampled = {"--top-p": top_p, "--temperature": temperature}
         refuse_idle({**chosen_by, "--ci": ci, **sampled}, f"--layout {layout.value}")
-        tables = _tables_of_runs(paths, layout, cell, asked.labels)
-        _finish(format, layout.value, tables, ci=False, out=out)
+        _finish(format, layout.value, _tables_of_runs(paths, layout, cell, rows), ci=False, out=out)
         return
     comparison = _comparison(paths)
     if comparison is not None:
@@ -158,20 +134,26 @@ def table(
         _finish(format, "comparison", comparison_table(comparison), ci=ci, out=out)
         return
     sources = read_sources(paths, describe=_describe, expand=expander(paths, top_p, temperature, cell))
-    chosen, tables = _tables(sources, layout, metric, asked)
+    chosen, shown = _layout(sources, layout, metric, average=average)
+    if with_paper and not PAPER_TABLES[chosen]:
+        raise usage_error(f"--with-paper: the paper has no table of {shown}; leave it out")
+    own, warnings = own_entries(sources, shown)
+    own = renamed(own, rows, names(models, "--models"))
+    found = [number for entry in own for number in entry.numbers.values()]
+    if ci and all(number.low is None and number.spread is None for number in found):
+        raise usage_error(
+            "--ci: no file has intervals, and no mean is of several seeds; "
+            "`quatro eval passk FILE --ci -o RESULT.json` makes intervals over problems"
+        )
+    if ks is not None and not any(key.k is not None for entry in own for key in entry.numbers):
+        raise usage_error(f"--k: {shown} has no k")
+    published = published_entries(shown, tables=PAPER_TABLES[chosen]) if with_paper else []
+    tables = build_tables(chosen, own, published, metric=shown, style=Style(ks=ks, with_average=average, with_ci=ci))
+    output.warn(*warnings)
+    others = dict.fromkeys(row.metric for one in sources.results for row in one.result.rows if row.metric != shown)
+    if metric is None and layout is None and others:
+        output.info(f"{shown} is shown; the files also hold {', '.join(others)}: choose with --metric")
     _finish(format, chosen, tables, ci=ci, out=out)
-
-
-class _Asked(NamedTuple):
-    """What options say of the numbers shown and of their names."""
-
-    ks: list[int] | None
-    average: bool
-    with_paper: bool
-    whole_paper: bool
-    ci: bool
-    labels: list[str] | None
-    models: list[str] | None
 
 
 def _tables_of_runs(paths: list[Path], layout: Layout, cell: str | None, labels: list[str] | None) -> list[Table]:
@@ -187,86 +169,37 @@ def _tables_of_runs(paths: list[Path], layout: Layout, cell: str | None, labels:
     return run_tables("cost" if layout is Layout.cost else "settings", runs)
 
 
-def _tables(
-    sources: Sources, layout: Layout | None, asked_metric: str | None, asked: _Asked
-) -> tuple[str, list[Table]]:
-    """The layout, as asked for or as it suits the metric, and its tables."""
-    from evals.results.entries import own_entries, published_entries, renamed
-    from evals.tables.layouts import PAPER_TABLES, build_tables
-    from evals.tables.parts import Style
-
-    chosen, metric = _layout(sources, layout, asked_metric, average=asked.average)
-    if asked.with_paper and not PAPER_TABLES[chosen]:
-        raise usage_error(f"--with-paper: the paper has no table of {metric}; leave it out")
-    own, warnings = own_entries(sources, metric)
-    own = renamed(own, asked.labels, asked.models)
-    found = [number for entry in own for number in entry.numbers.values()]
-    if asked.ci and all(number.low is None and number.spread is None for number in found):
-        raise usage_error(
-            "--ci: no file has intervals, and no mean is of several seeds; "
-            "`quatro eval passk FILE --ci -o RESULT.json` makes intervals over problems"
-        )
-    published = published_entries(metric, tables=PAPER_TABLES[chosen]) if asked.with_paper else []
-    if asked.ks is not None and not any(key.k is not None for entry in own for key in entry.numbers):
-        raise usage_error(f"--k: {metric} has no k")
-    style = Style(ks=asked.ks, with_average=asked.average, with_ci=asked.ci)
-    tables = build_tables(chosen, own, published, metric=metric, style=style, whole_paper=asked.whole_paper)
-    output.warn(*warnings)
-    if asked_metric is None and layout is None:
-        held = dict.fromkeys(row.metric for one in sources.results for row in one.result.rows)
-        others = [name for name in held if name != metric]
-        if others:
-            output.info(f"{metric} is shown; the files also hold {', '.join(others)}: choose with --metric")
-    return chosen, tables
-
-
-def _write_tidy(
-    paths: list[Path],
-    format: Format | None,
-    out: Path | None,
-    *,
-    expand: Expand,
-) -> None:
+def _write_tidy(found: Comparison | Sources, out: Path | None) -> None:
     """The rows of result files, or the metrics of runs, as they are."""
-    from evals.files.frames import check_frame_file, csv_of, write_frame
-    from evals.results.reading import read_sources
+    from evals.files.frames import csv_of, write_frame
 
-    if format not in (None, Format.csv, Format.parquet):
-        raise usage_error(f"the layout tidy is written as csv or parquet, found --format {format.value}")
-    if format is Format.parquet and out is None:
-        raise usage_error("--format parquet is not text; name a file with -o FILE.parquet")
-    if out is not None:
-        if format is not None and out.suffix != f".{format.value}":
-            raise usage_error(f"-o {out} is no {format.value} file; end its name in .{format.value}")
-        check_frame_file(out)
-    shown = _comparison(paths) or read_sources(paths, describe=_describe, expand=expand)
-    frame = shown.frame()
     if out is None:
-        output.data(csv_of(frame).rstrip("\n"))
+        output.data(csv_of(found.frame()).rstrip("\n"))
     else:
-        write_frame(frame, out)
+        write_frame(found.frame(), out)
         output.info(f"written: {out}")
 
 
-def _finish(
-    format: Format,
-    layout: str,
-    tables: list[Table],
-    *,
-    ci: bool,
-    out: Path | None,
-) -> None:
-    if format is Format.csv:  # it has no place for notes
-        for note in dict.fromkeys(note for one in tables for note in one.notes):
-            output.info(note)
-    text = _text(format, layout, tables, ci=ci)
+def _finish(format: Format | None, layout: str, tables: list[Table], *, ci: bool, out: Path | None) -> None:
+    """Writes the tables to ``out``, or to stdout; as CSV their notes, which have no place in it, to stderr."""
+    from evals.files.whole import write_whole
+    from evals.tables.formats import to_csv, to_json, to_markdown
+    from evals.tables.latex import to_latex
+
+    if format is Format.json:
+        text = to_json(layout, tables, with_ci=ci)
+    elif format is Format.latex:
+        text = to_latex(tables, with_ci=ci)
+    elif format is Format.csv:
+        output.info(*dict.fromkeys(note for one in tables for note in one.notes))
+        text = to_csv(tables, with_ci=ci)
+    else:
+        text = to_markdown(tables, with_ci=ci)
     if out is None:
         output.data(text)
-        return
-    from evals.files.whole import write_whole
-
-    write_whole(out, [text.encode("utf-8")])
-    output.info(f"written: {out}")
+    else:
+        write_whole(out, [text.encode("utf-8")])
+        output.info(f"written: {out}")
 
 
 def _comparison(paths: list[Path]) -> Comparison | None:
@@ -319,15 +252,3 @@ def _describe(run: Path) -> RunHead:
 
     config = read_config(run)
     return RunHead(model=config.model, method=config.method.name)
-
-
-def _text(format: Format, layout: str, tables: list[Table], *, ci: bool) -> str:
-    if format is Format.latex:
-        from evals.tables.latex import to_latex
-
-        return to_latex(tables, with_ci=ci)
-    from evals.tables.formats import to_csv, to_json, to_markdown
-
-    if format is Format.json:
-        return to_json(layout, tables, with_ci=ci)
-    return (to_csv if format is Format.csv else to_markdown)(tables, with_ci=ci)

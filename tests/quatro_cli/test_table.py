@@ -80,14 +80,6 @@ def test_with_paper_puts_published_rows_beside_ones_own(two):
     assert {"grpo", "GSPO (paper)", "Ours delta=0.1 (paper)"} <= {row["label"] for row in rows}
 
 
-def test_whole_paper_shows_the_whole_paper(two):
-    narrow, wide = (text(*two, option, "--format", "csv") for option in ("--with-paper", "--whole-paper"))
-    assert "OlympiadBench" not in narrow
-    assert narrow.splitlines()[0] == "Dataset,Model,Method,1,8"
-    assert "OlympiadBench" in wide
-    assert wide.splitlines()[0] == "Dataset,Model,Method,1,2,4,8,16,32,64,128,256"
-
-
 def test_rows_and_models_have_the_names_that_options_give(two):
     found = list(csv.DictReader(io.StringIO(text(*two, "--labels", "GRPO,Mine", "--format", "csv"))))
     assert [row["Method"] for row in found] == ["GRPO", "Mine"] * 2
@@ -112,11 +104,8 @@ def test_the_metric_chooses_the_layout(result_file, two):
         (["--ci"], "no file has intervals"),
         (["--k", "3"], "only at 1, 8"),
         (["--k", "x"], "expected numbers"),
-        (["--format", "parquet"], "add --layout tidy"),
         (["--layout", "tidy", "--k", "8"], "--k has no effect beside --layout tidy"),
-        (["--layout", "tidy", "--format", "latex"], "as csv or parquet, found --format latex"),
-        (["--layout", "tidy", "--format", "parquet"], "name a file with -o"),
-        (["--layout", "tidy", "--format", "csv", "-o", "rows.parquet"], "rows.parquet"),
+        (["--layout", "tidy", "--format", "latex"], "--format has no effect beside --layout tidy"),
         (["--layout", "tidy", "-o", "rows.xlsx"], "rows.xlsx: tidy rows are written to a .csv or a .parquet file"),
     ],
 )
@@ -190,7 +179,7 @@ def test_tidy_rows_are_those_of_the_documents(two, tmp_path):
         for row in json.loads(path.read_text())["rows"]
     ]
     assert [tuple(row[key] for key in ("label", "metric", "benchmark", "k", "value")) for row in found] == expected
-    assert text(*two, "--layout", "tidy", "--format", "csv", "-o", tmp_path / "rows.csv") == ""
+    assert text(*two, "--layout", "tidy", "-o", tmp_path / "rows.csv") == ""
     assert (tmp_path / "rows.csv").read_text(encoding="utf-8") == shown
 
 

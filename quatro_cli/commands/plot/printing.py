@@ -37,7 +37,6 @@ class Printing:
     width: Annotated[
         Width, typer.Option("--width", metavar="column|page", help="Width in print: 3.25 or 6.75 inches.")
     ] = Width.page
-    dpi: Annotated[int, typer.Option("--dpi", metavar="N", min=50, max=1200, help="Pixels per inch of a PNG.")] = 200
     labels: Annotated[
         str | None,
         typer.Option(
@@ -69,7 +68,7 @@ class Printing:
         if height > PAGE_HEIGHT:
             output.warn(f"the figure is {height:.1f} inches high, more than a page: --width page, or draw less of it")
         path = self.out or default or Path(f"{name}.png")
-        save_figure(figure, path, dpi=self.dpi)
+        save_figure(figure, path)
         output.data(str(path))
 
 

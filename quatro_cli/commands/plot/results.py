@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -30,13 +29,6 @@ Results = Annotated[
     run_paths("RESULT", "Files from `quatro eval ... -o FILE`, runs with results/, or sweeps."),
 ]
 WithPaper = Annotated[bool, typer.Option("--with-paper", help="Also draw the published curves, dashed and pale.")]
-
-
-class Scale(StrEnum):
-    """The scales of heatmaps."""
-
-    fixed = "fixed"
-    data = "data"
 
 
 def _over_k(name: str, metric: str, said: str) -> Callable[..., None]:
@@ -204,31 +196,12 @@ def threshold(
       quatro eval ucc ours.jsonl --threshold 0.5,0.6,0.7,0.8,0.9 -o ours.json
       quatro plot threshold base.json ours.json --k 16
     """
-    from evals.figures.partition import UCC, largest_common_k, threshold_figure
+    from evals.figures.threshold import UCC, largest_common_k, threshold_figure
     from evals.results.reading import rows_by_label
 
     rows = rows_by_label(results, (UCC,), made_by="quatro eval ucc FILES --threshold 0.7,0.8,0.9 -o FILE")
     k = k if k is not None else largest_common_k(rows)
     printing.save(threshold_figure(rows, k=k, sheet=printing.sheet), "threshold")
-
-
-@printed
-def bias(results: Results, *, printing: Printing) -> None:
-    """Draw UCC@k beside the clusters of k samples alone.
-
-    The difference is the effect of clustering all n samples. The files are those of `quatro eval bias`.
-
-    \b
-    Examples:
-      quatro eval bias ours.jsonl -o ours-bias.json
-      quatro plot bias ours-bias.json
-    """
-    from evals.figures.partition import UCC, bias_figure
-    from evals.results.reading import rows_by_label
-    from evals.studies.partition_bias import RECLUSTERED
-
-    rows = rows_by_label(results, (UCC, RECLUSTERED), made_by="quatro eval bias FILES -o FILE")
-    printing.save(bias_figure(rows, sheet=printing.sheet), "bias")
 
 
 @printed
@@ -248,10 +221,6 @@ def heatmap(
     everyone: Annotated[
         bool, typer.Option("--all", help="Show all samples, the wrong ones after the correct ones.")
     ] = False,
-    scale: Annotated[
-        Scale,
-        typer.Option("--scale", metavar="fixed|data", help="Colours from 0 to 1, or from the smallest similarity."),
-    ] = Scale.fixed,
     *,
     printing: Printing,
 ) -> None:
@@ -283,5 +252,4 @@ def heatmap(
             tokens=tokens,
             with_wrong=everyone,
         )
-    figure = heatmap_figure(found, data_scale=scale is Scale.data, sheet=printing.sheet)
-    printing.save(figure, "heatmap")
+    printing.save(heatmap_figure(found, sheet=printing.sheet), "heatmap")

@@ -13,17 +13,16 @@ from evals.figures.grid import styled
 from evals.figures.heatmap import heatmap_figure
 from evals.figures.method_looks import BASE, DELTA_SHADES, METHOD_LOOKS, looks_of, variants
 from evals.figures.panels import log_ticks
-from evals.figures.partition import bias_figure, threshold_figure
 from evals.figures.run_settings import RunSetting
 from evals.figures.sheet import SMALL, WIDTHS, Sheet
 from evals.figures.similarity import similarity_figure
 from evals.figures.stability import limitation_figure, stability_figure
+from evals.figures.threshold import threshold_figure
 from evals.figures.training import TrainingCurve, training_figure
 from evals.metrics.flips import Pair, flip_rows
 from evals.results.document import Row
 from evals.samples.types import Sample, Samples
 from evals.studies.heatmap import heatmap_of
-from evals.studies.partition_bias import RECLUSTERED
 from evals.studies.similarity import similarity_result
 
 pytest.importorskip("matplotlib")
@@ -128,19 +127,6 @@ FIGURES = {
             for label in HOSTILE
         },
         k=16,
-        sheet=sheet,
-    ),
-    "bias": lambda sheet: bias_figure(
-        {
-            label: of_benchmarks(
-                lambda name: [
-                    row(metric, 1 + k / 9, k=k, threshold=0.9, benchmark=name, **TFIDF)
-                    for metric in ("ucc@k", RECLUSTERED)
-                    for k in KS
-                ]
-            )
-            for label in HOSTILE
-        },
         sheet=sheet,
     ),
 }

@@ -6,10 +6,9 @@ from dataclasses import replace
 import pytest
 
 from evals.errors import DataError
-from evals.figures.comparison import comparison
 from evals.figures.delta_lambda import delta_lambda_figure, entropy_figure, widest_by_delta
 from evals.figures.run_settings import KL, REWARD, RunSetting, mean_curve
-from evals.figures.stability import limitation_figure, stability_figure
+from evals.figures.stability import comparison, limitation_figure, stability_figure
 from evals.figures.style import save_figure
 
 ODD = "_odd $\\frac{1}{0}$ \x1b[31m"
@@ -91,23 +90,23 @@ def test_a_comparison_holds_everything_else_equal():
         gspo(5, shared="minibatch 8", own="clip_low 0.0004"),
         gspo(4, 1e-3, shared="minibatch 8"),
     ]
-    found = comparison(settings, "inner_updates", methods=("gspo",))
+    found = comparison(settings, "inner_updates")
     assert [(one.inner_updates, one.shared, one.own) for one in found] == [
         (1, "minibatch 8", ""),
         (2, "minibatch 8", ""),
     ]
-    assert comparison(settings, "lr", methods=("gspo",)) == []
+    assert comparison(settings, "lr") == []
 
 
 def test_a_comparison_in_which_both_methods_vary_comes_before_one_with_more_values():
     wide = [gspo(k, 1e-3) for k in (1, 2, 3, 4, 5)]
     both = [gspo(1), gspo(2), quatro(1), quatro(2), quatro(2, delta=0.001)]
-    found = comparison([*wide, *both], "inner_updates", methods=("gspo", "quatro"))
+    found = comparison([*wide, *both], "inner_updates")
     assert [(one.method, one.inner_updates, one.delta) for one in found] == [
-        ("gspo", 1, None),
-        ("gspo", 2, None),
         ("quatro", 1, 0.1),
         ("quatro", 2, 0.1),
+        ("gspo", 1, None),
+        ("gspo", 2, None),
     ]
 
 
@@ -140,7 +139,7 @@ def test_every_baseline_that_varies_stands_in_limitation_and_the_others_are_name
     assert drawn_titles(drawn.figure) == ["GSPO", "DAPO"] * 2 + [""] * 4
     notes = "\n".join(drawn.notes)
     assert "lonely-0, lonely-1" in notes
-    assert "of quatro, which does not clip: QUATRO δ 0.1 (q-0)" in notes
+    assert "QUATRO δ 0.1, lr 0.0001, K 1 (q-0)" in notes
 
 
 def test_limitation_draws_the_share_of_clipped_samples_where_all_runs_have_it():
@@ -201,7 +200,7 @@ def test_entropy_prefers_deltas_that_have_baselines_beside_them():
     pytest.importorskip("matplotlib")
     drawn = entropy_figure([quatro(1, names=("far-0",)), quatro(1, delta=0.01), quatro(5), gspo(5)])
     assert legend_texts(drawn.figure.legends[0]) == ["QUATRO δ 0.1", "GSPO"]
-    assert drawn.notes == ["left out, with K 1 and not 5: QUATRO δ 0.1 (far-0), QUATRO δ 0.01"]
+    assert drawn.notes == ["left out: QUATRO δ 0.1, lr 0.0001, K 1 (far-0); QUATRO δ 0.01, lr 0.0001, K 1"]
     assert entropy_figure([quatro()]).notes == ["no run of a baseline to compare with"]
     assert entropy_figure([gspo()]).notes == ["no run of quatro to compare with"]
     blind = replace(gspo(), runs=([{"step": 1, "reward/mean": 0.1}],), names=("blind-0",))
@@ -254,8 +253,6 @@ def test_stability_leaves_out_what_is_missing_and_names_it():
     assert len(drawn.figure.axes) == 2
     assert [note[:3] for note in drawn.notes] == ["(a)", "(b)", "lef"]
     assert "GSPO" in drawn.notes[-1]
-    one_sided = stability_figure([gspo(1), gspo(2), quatro(2)])
-    assert any(note.startswith("(a)") and "quatro" in note and "quatro 2" in note for note in one_sided.notes)
     with pytest.raises(DataError, match=r"\(a\).*\(b\).*\(c\).*detached"):
         stability_figure([quatro(2), gspo(2)])
 
@@ -293,4 +290,5 @@ def test_numbers_that_are_not_finite_leave_gaps():
     settings = [RunSetting("gspo", 1e-4, k, (broken,)) for k in (1, 2)]
     with pytest.raises(DataError, match="reward/mean"):
         limitation_figure(settings)
-    assert any("reward/mean" in note for note in stability_figure(settings).notes)
+    for axis in stability_figure(settings).figure.axes:
+        assert [text.get_text() for text in axis.texts] == ["none"]

@@ -42,10 +42,10 @@ def write(tmp_path):
     return write
 
 
-def tables(layout, paths, *, metric="pass@k", with_paper=False, whole_paper=False, **style):
+def tables(layout, paths, *, metric="pass@k", with_paper=False, **style):
     own, _ = own_entries(read_sources(paths), metric)
-    published = published_entries(metric, tables=PAPER_TABLES[layout]) if with_paper or whole_paper else []
-    return build_tables(layout, own, published, metric=metric, style=Style(**style), whole_paper=whole_paper)
+    published = published_entries(metric, tables=PAPER_TABLES[layout]) if with_paper else []
+    return build_tables(layout, own, published, metric=metric, style=Style(**style))
 
 
 def records(text):
@@ -187,20 +187,16 @@ def test_the_ucc_average_row_is_the_mean_over_its_benchmarks(write):
 def test_code_has_a_block_a_benchmark_and_mbpp_beside_its_plus(write):
     values = {"mbppplus": 0.1, "humaneval": 0.2, "mbpp": 0.3, "humanevalplus": 0.4}
     path = write("Ours", [row(name, k, value) for name, value in values.items() for k in (1, 8)])
-    (table,) = tables("code", [path], whole_paper=True)
+    (table,) = tables("code", [path], with_paper=True)
     assert [section.title for section in table.sections] == ["HumanEval", "HumanEval+", "MBPP / MBPP+"]
     last = table.sections[-1]
-    assert [column.full_name for column in last.columns] == [f"{b} {k}" for b in ("MBPP", "MBPP+") for k in (1, 8, 16)]
+    assert [column.full_name for column in last.columns] == [f"{b} {k}" for b in ("MBPP", "MBPP+") for k in (1, 8)]
     found = {line.label: [cell and round(cell.value, 2) for cell in line.cells] for line in last.lines}
     assert found == {
-        "GSPO (paper)": [5.41, 29.85, 44.71, 4.81, 26.98, 40.62],
-        "Ours (paper)": [6.19, 33.77, 49.47, 5.39, 29.52, 43.39],
-        "Ours": [30, 30, None, 10, 10, None],
+        "GSPO (paper)": [5.41, 29.85, 4.81, 26.98],
+        "Ours (paper)": [6.19, 33.77, 5.39, 29.52],
+        "Ours": [30, 30, 10, 10],
     }
-    (table,) = tables("code", [path], with_paper=True)
-    assert [column.full_name for column in table.sections[-1].columns] == [
-        f"{b} {k}" for b in ("MBPP", "MBPP+") for k in (1, 8)
-    ]
 
 
 def test_code_has_the_ks_of_the_paper_where_there_are_any(write):
@@ -372,24 +368,10 @@ def test_rows_and_models_can_be_renamed(write):
         renamed(entries, None, ["a", "b", "c"])
 
 
-def test_of_the_paper_only_ones_own_benchmarks_and_ks_are_shown_unless_all_are_asked_for(write):
+def test_of_the_paper_only_ones_own_benchmarks_and_ks_are_shown(write):
     path = write("x", [row("amc23", k, 0.5) for k in (1, 8)], model="Qwen2.5-Math-1.5B")
     (table,) = tables("benchmarks", [path], with_paper=True)
     assert [column.name for column in table.sections[0].columns] == ["1", "8"]
-    found = tables("benchmarks", [path], whole_paper=True)
-    assert [one.name for one in found] == ["MATH500", "AMC23", "AIME24", "AIME25", "MinervaMath", "OlympiadBench"]
-    assert [column.name for column in found[1].sections[0].columns] == [
-        "1",
-        "2",
-        "4",
-        "8",
-        "16",
-        "32",
-        "64",
-        "128",
-        "256",
-    ]
-    assert {section.title for one in found for section in one.sections} == {"Qwen2.5-Math-1.5B"}
 
 
 @pytest.mark.parametrize("layout", ["benchmarks", "average"])
@@ -401,7 +383,7 @@ def test_beside_a_benchmark_that_is_not_in_the_paper_a_note_says_so(write, layou
 
 def test_a_method_without_a_number_at_a_k_has_no_column_there(write):
     path = write("x", [ucc_row("math500", k, 0.5) for k in (4, 8)])
-    _, table = [None, *tables("ucc", [path], metric="ucc@k", whole_paper=True)][-2:]
+    _, table = [None, *tables("ucc", [path], metric="ucc@k", with_paper=True)][-2:]
     names = [column.full_name for column in table.sections[0].columns]
     assert names[0] == "k = 4 x"
     assert "k = 8 GRPO (paper)" in names
