@@ -129,8 +129,6 @@ def plan_samples(request: SampleRequest) -> SamplePlan:
         raise UsageError(f"--tag {request.tag} and -o {request.out} both name the folder; leave out one of the two")
     found = find_model(os.fspath(request.model), request.step)
     checkpoint = found.checkpoint
-    if found.run is not None and checkpoint is not None and (note := unfinished_note(checkpoint)):
-        logger.warning(note)
     of_run, of_preset = found.max_tokens, request.preset_max_tokens
     if request.max_tokens is None and of_run and of_preset and of_run != of_preset:
         notes.append(
@@ -147,8 +145,11 @@ def plan_samples(request: SampleRequest) -> SamplePlan:
         raise UsageError(
             f"--tag {request.tag!r} cannot be a folder's name; use letters, digits, dots and dashes, or -o DIR"
         )
-    is_inside = checkpoint is not None and checkpoint.is_inside
-    default = found.samples_folder / (request.tag or str(Tag.of(sampling, step=found.step, is_inside=is_inside)))
+    tag = Tag.of(sampling)
+    if found.run is not None and checkpoint is not None:
+        if note := unfinished_note(checkpoint):
+            logger.warning(note)
+        tag = Tag.of(sampling, step=checkpoint.step, is_inside=checkpoint.is_inside)
     if endpoint is not None:
         check_served(endpoint, request, found, plans)
     else:
@@ -158,7 +159,7 @@ def plan_samples(request: SampleRequest) -> SamplePlan:
         request=request,
         model=found,
         benchmarks=plans,
-        folder=default if request.out is None else Path(request.out),
+        folder=found.samples_folder / (request.tag or str(tag)) if request.out is None else Path(request.out),
         engine=engine,
         gpus=[] if endpoint is not None else engines.gpu_list(request.gpus),  # last: only torch knows how many
         notes=notes,

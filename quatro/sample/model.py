@@ -17,15 +17,13 @@ from quatro.sample.settings import Source
 class SampledModel:
     """What to load (``name``: folder, Hub id or `embedded:` name), what to call it, and what its run suggests.
 
-    ``step`` is that of a run's checkpoint; ``template``, ``system``, ``max_tokens``, ``stop`` and ``thinking`` are
-    what the run was trained with.
+    ``template``, ``system``, ``max_tokens``, ``stop`` and ``thinking`` are what the run was trained with.
     """
 
     name: str
     source: Source
     run: Path | None = None
     checkpoint: Checkpoint | None = None
-    step: int | None = None
     template: str | None = None
     system: str | None = None
     max_tokens: int | None = None
@@ -75,7 +73,6 @@ def find_model(name: str, step: Step | None = None) -> SampledModel:
         ),
         run=path,
         checkpoint=checkpoint,
-        step=checkpoint.step,
         template=config.data.template,
         system=config.data.system,
         max_tokens=config.rollout.max_new_tokens,

@@ -23,92 +23,69 @@ if TYPE_CHECKING:
     from quatro_cli.output import Bar
 
 
-Model = Annotated[str, run_paths("MODEL|RUN", "Folder, Hub id, embedded:NAME, served name, or run.")]
-SampledBenchmarks = Annotated[
-    list[str],
-    typer.Option(
-        "-b",
-        "--benchmark",
-        metavar="NAME[,NAME]",
-        help="Benchmarks, files or Hub data sets.",
-        autocompletion=completion.benchmarks,
-        default_factory=list,
-        show_default=False,
-    ),
-]
-NumSamples = Annotated[
-    int | None, typer.Option("-n", "--n", metavar="N", min=1, help="Samples per problem. Default: 256.")
-]
-Limit = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Only the first N problems.")]
-Temperature = Annotated[
-    float | None, typer.Option("--temperature", metavar="T", help="Divides the logits. Default: 1.")
-]
-TopP = Annotated[float | None, typer.Option("--top-p", metavar="P", help="Probability mass to draw from. Default: 1.")]
-TopK = Annotated[int | None, typer.Option("--top-k", metavar="K", min=0, help="Keep the K likeliest. Default: 0, all.")]
-MaxTokens = Annotated[
-    int | None, typer.Option("--max-tokens", metavar="N", help="Longest response. Default: by run, preset or -b.")
-]
-Stop = Annotated[
-    list[str] | None, typer.Option("--stop", metavar="TEXT", help=r"End before TEXT (\n, \t, \\ as escapes); repeats.")
-]
-Preset = Annotated[
-    str | None, typer.Option("--preset", metavar="NAME", help="paper (T 1, top_p 0.7, n 256), verl-generation.")
-]
-Template = Annotated[
-    str | None, typer.Option("--template", metavar="NAME|TEXT|FILE", help="`quatro benchmarks templates`, or your own.")
-]
-System = Annotated[
-    str | None, typer.Option("--system", metavar="TEXT", help="System prompt in place of the template's.")
-]
-Thinking = Annotated[str | None, typer.Option("--thinking", metavar="MARKERS", help="End of a thought, as </think>.")]
-Tag = Annotated[str | None, typer.Option("--tag", metavar="TAG", help="The folder's name. Default: from the settings.")]
-SamplesFolder = Annotated[
-    Path | None, typer.Option("-o", "--out", metavar="DIR", help="Default: RUN/samples/TAG or samples/MODEL/TAG.")
-]
-Engine = Annotated[
-    str | None, typer.Option("--engine", metavar="NAME", help="transformers (the default), vllm or module:Class.")
-]
-BaseUrl = Annotated[
-    str | None, typer.Option("--base-url", metavar="URL", help="OpenAI-compatible server (docs/servers.md).")
-]
-ServedModel = Annotated[str | None, typer.Option("--served-model", metavar="NAME", help="MODEL's name on the server.")]
-Chat = Annotated[bool, typer.Option("--chat", help="Send the server messages, for its chat template.")]
-Text = Annotated[bool, typer.Option("--text", help="Send the server text. Default: token ids.")]
-Concurrency = Annotated[
-    int | None, typer.Option("--concurrency", metavar="N", min=1, help="Requests open at once. Default: 32.")
-]
-Gpus = Annotated[
-    str | None, typer.Option("--gpus", metavar="N[,N]", help="GPUs, each with an engine. Default: the first.")
-]
-Grade = Annotated[bool, typer.Option("--grade", help="Grade the samples at once, not in `quatro eval`.")]
-
-
 def sample(
-    model: Model,
-    benchmarks: SampledBenchmarks,
+    model: Annotated[str, run_paths("MODEL|RUN", "Folder, Hub id, embedded:NAME, served name, or run.")],
+    benchmarks: Annotated[
+        list[str],
+        typer.Option(
+            "-b",
+            "--benchmark",
+            metavar="NAME[,NAME]",
+            help="Benchmarks, files or Hub data sets.",
+            autocompletion=completion.benchmarks,
+            default_factory=list,
+            show_default=False,
+        ),
+    ],
     step: Step = None,
-    n: NumSamples = None,
-    limit: Limit = None,
-    temperature: Temperature = None,
-    top_p: TopP = None,
-    top_k: TopK = None,
-    max_tokens: MaxTokens = None,
-    stop: Stop = None,
-    preset: Preset = None,
-    template: Template = None,
-    system: System = None,
-    thinking: Thinking = None,
+    n: Annotated[
+        int | None, typer.Option("-n", "--n", metavar="N", min=1, help="Samples per problem. Default: 256.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the first N problems.")] = None,
+    temperature: Annotated[float | None, typer.Option(metavar="T", help="Divides the logits. Default: 1.")] = None,
+    top_p: Annotated[float | None, typer.Option(metavar="P", help="Probability mass to draw from. Default: 1.")] = None,
+    top_k: Annotated[
+        int | None, typer.Option(metavar="K", min=0, help="Keep the K likeliest. Default: 0, all.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(metavar="N", help="Longest response. Default: by run, preset or -b.")
+    ] = None,
+    stop: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help=r"End before TEXT (\n, \t, \\ as escapes); repeats.")
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(metavar="NAME", help="paper (T 1, top_p 0.7, n 256), verl-generation.")
+    ] = None,
+    template: Annotated[
+        str | None, typer.Option(metavar="NAME|TEXT|FILE", help="`quatro benchmarks templates`, or your own.")
+    ] = None,
+    system: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="System prompt in place of the template's.")
+    ] = None,
+    thinking: Annotated[str | None, typer.Option(metavar="MARKERS", help="End of a thought, as </think>.")] = None,
     seed: Seed = 0,
-    tag: Tag = None,
-    out: SamplesFolder = None,
-    engine: Engine = None,
-    gpus: Gpus = None,
-    base_url: BaseUrl = None,
-    served_model: ServedModel = None,
-    chat: Chat = False,
-    text: Text = False,
-    concurrency: Concurrency = None,
-    grade: Grade = False,
+    tag: Annotated[
+        str | None, typer.Option(metavar="TAG", help="The folder's name. Default: from the settings.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="DIR", help="Default: RUN/samples/TAG or samples/MODEL/TAG.")
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option(metavar="NAME", help="transformers (the default), vllm or module:Class.")
+    ] = None,
+    gpus: Annotated[
+        str | None, typer.Option(metavar="N[,N]", help="GPUs, each with an engine. Default: the first.")
+    ] = None,
+    base_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="OpenAI-compatible server (docs/servers.md).")
+    ] = None,
+    served_model: Annotated[str | None, typer.Option(metavar="NAME", help="MODEL's name on the server.")] = None,
+    chat: Annotated[bool, typer.Option("--chat", help="Send the server messages, for its chat template.")] = False,
+    text: Annotated[bool, typer.Option("--text", help="Send the server text. Default: token ids.")] = False,
+    concurrency: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Requests open at once. Default: 32.")
+    ] = None,
+    grade: Annotated[bool, typer.Option("--grade", help="Grade the samples at once, not in `quatro eval`.")] = False,
     allow_unsafe_code: AllowUnsafe = False,
     dry_run: DryRun = False,
 ) -> None:
