@@ -36,7 +36,9 @@ def out_of_order(names: list[str], called: list[str]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("heading", WAYS)
+@pytest.mark.parametrize(
+    "heading", [pytest.param(way, marks=pytest.mark.slow) if "weight" in way else way for way in WAYS]
+)
 def test_the_functions_of_a_way_are_called_in_its_order(heading, fork, tmp_path):
     argv, code, interrupt_in = WAYS[heading]
     rows = [

@@ -35,6 +35,7 @@ def commands_of(page: Path) -> Iterator[list[str]]:
         yield words[1:end]
 
 
+@pytest.mark.slow
 def test_generated_pages_are_up_to_date(monkeypatch, capsys):
     for name in ("COLUMNS", "NO_COLOR", "TERM"):  # which the program sets
         monkeypatch.setenv(name, "")

@@ -85,6 +85,7 @@ def test_the_commands_of_an_example_run_as_they_stand(
     assert says in printed
 
 
+@pytest.mark.slow
 def test_a_policy_in_another_process_learns_what_a_local_one_learns(tiny_folder, tmp_path, monkeypatch):
     """There is no model in this process: its folder has no weights."""
     bare = tmp_path / "bare"

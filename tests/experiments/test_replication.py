@@ -172,6 +172,7 @@ def test_without_effects_nothing_holds(verdicts_of):
     assert Verdict.undecided in {found[name] for name in EFFECTS}
 
 
+@pytest.mark.slow
 def test_costs_and_the_dual_are_judged_by_their_own_numbers(verdicts_of):
     found = verdicts_of("paper")
     assert found["d1"] is found["d2"] is found["e1"] is found["e2"] is found["e3"] is Verdict.holds

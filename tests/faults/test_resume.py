@@ -25,6 +25,7 @@ def test_fault_09_a_checkpoint_of_another_run_is_refused_with_the_keys_that_diff
     assert "seed was 7, is 0" in " ".join(ended.err.split())
 
 
+@pytest.mark.slow
 def test_fault_10_a_second_process_is_refused_with_the_owner_and_the_first_goes_on(lab, tmp_path):
     run = tmp_path / "run"
     first = lab.start([*lab.train, "-o", str(run)])

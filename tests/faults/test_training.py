@@ -200,6 +200,7 @@ def test_fault_16_a_signalled_run_saves_at_once_and_ends_as_if_nothing_had_happe
     assert is_outcome_of_whole(lab, run)
 
 
+@pytest.mark.slow
 def test_fault_19_a_clock_that_jumps_changes_no_result_and_no_duration(lab, tmp_path):
     run, decade_s = tmp_path / "run", 10 * 365 * 86400
     ended = lab.begin(run, clock_s=decade_s)

@@ -108,7 +108,7 @@ def test_every_run_has_its_own_colour_and_stands_in_the_legend():
     assert labels[:2] == [" _first $x_1$", "second\\x1b"]
 
 
-@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+@pytest.mark.parametrize("kind", ["svg", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("png", "pdf"))])
 def test_the_same_numbers_give_the_same_bytes(tmp_path, kind):
     for name in ("a", "b"):
         save_figure(training_figure([quatro("$\\frac{1}{0}$ run")]), tmp_path / f"{name}.{kind}")

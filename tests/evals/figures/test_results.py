@@ -56,7 +56,7 @@ FIGURES = {
 }
 
 
-@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+@pytest.mark.parametrize("kind", ["svg", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("png", "pdf"))])
 @pytest.mark.parametrize("name", FIGURES)
 def test_the_same_numbers_give_the_same_bytes(tmp_path, name, kind):
     for file in ("a", "b"):

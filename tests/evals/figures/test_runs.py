@@ -272,7 +272,7 @@ def test_log_ratios_at_different_deltas_are_no_ablation():
 FIGURES = (limitation_figure, delta_lambda_figure, entropy_figure, stability_figure)
 
 
-@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+@pytest.mark.parametrize("kind", ["svg", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("png", "pdf"))])
 @pytest.mark.parametrize("figure_of", FIGURES, ids=lambda figure_of: figure_of.__name__)
 def test_the_same_runs_give_the_same_bytes(tmp_path, figure_of, kind):
     pytest.importorskip("matplotlib")
