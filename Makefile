@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+# Hundreds of processes in a test run import the same modules: each module is compiled once.
+export PYTHONDONTWRITEBYTECODE :=
 STAMP  := $(VENV)/.installed
 
 .PHONY: help demo replicate replicate-all pages test check test-base test-slow test-long test-faults test-fuzz test-report test-latex test-mutants test-gpu test-vllm test-deepspeed test-verl test-verl-ray test-trl test-gym test-vectors bench bench-trl bench-gpu clean
@@ -170,7 +172,7 @@ $(VENV)-gym/.installed: pyproject.toml constraints.txt
 	@touch $@
 
 # The slow ones too.
-GYM_TESTS := tests/evals/benchmarks/gym tests/evals/benchmarks/test_characters.py tests/evals/samples/test_gym.py \
+GYM_TESTS := tests/evals/benchmarks/gym tests/quatro/tasks/test_characters.py tests/evals/samples/test_gym.py \
   tests/quatro/rewards/test_gym.py tests/quatro/policy/test_characters.py tests/test_docs.py
 test-gym: $(VENV)-gym/.installed
 	OMP_NUM_THREADS=1 $(VENV)-gym/bin/python -m pytest -n 2 --dist loadscope -m 'slow or not slow' $(GYM_TESTS)
