@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 from evals.errors import UsageError
 
 KEYS = ("QUATRO_API_KEY", "OPENAI_API_KEY")  # the first that is set is sent
-CONCURRENCY = 32
 
 PromptForm = Literal["ids", "text", "chat"]
 FORMS: dict[PromptForm, str] = {
@@ -30,40 +29,12 @@ class Endpoint:
     base_url: str
     served_model: str | None = None
     form: PromptForm = "ids"
-    concurrency: int = CONCURRENCY
+    concurrency: int = 32
 
     @property
     def path(self) -> str:
         """What a request is posted to, below ``base_url``."""
         return "chat/completions" if self.form == "chat" else "completions"
-
-
-def find_endpoint(
-    base_url: str | None,
-    *,
-    served_model: str | None = None,
-    chat: bool = False,
-    text: bool = False,
-    concurrency: int | None = None,
-) -> Endpoint | None:
-    """The server at ``base_url``; None without one.
-
-    Raises:
-        UsageError: an option that needs a server has none, both forms of prompts are asked for, ``concurrency`` is
-            below 1, or ``base_url`` is no address or holds credentials.
-    """
-    options = {"--served-model": served_model, "--chat": chat, "--text": text, "--concurrency": concurrency}
-    if base_url is None:
-        given = [name for name, value in options.items() if value not in (None, False)]
-        if given:
-            raise UsageError(f"{given[0]} is for a server; name one with --base-url, or leave it out")
-        return None
-    if chat and text:
-        raise UsageError("--chat sends messages and --text sends text; choose one")
-    if concurrency is not None and concurrency < 1:
-        raise UsageError(f"--concurrency is at least 1, found {concurrency}")
-    form: PromptForm = "chat" if chat else "text" if text else "ids"
-    return Endpoint(_checked(base_url), served_model, form, concurrency or CONCURRENCY)
 
 
 def api_key(environment: Mapping[str, str]) -> str | None:
@@ -86,7 +57,8 @@ def key_name(environment: Mapping[str, str]) -> str | None:
     return next((name for name in KEYS if environment.get(name, "").strip()), None)
 
 
-def _checked(base_url: str) -> str:
+def checked_address(base_url: str) -> str:
+    """``base_url`` without a slash at its end; raises UsageError if it is no address, or holds credentials."""
     if "@" in base_url or "?" in base_url or "#" in base_url:  # and so it is not shown
         raise UsageError(
             f"--base-url holds a user, a password or a query; give the address alone, and a key in {KEYS[0]}"

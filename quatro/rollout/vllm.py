@@ -315,35 +315,26 @@ def check_usable(shape: Any = None) -> str:
         ) from error
     device = str(current_platform.device_type)
     if shape is not None and device == "cpu":
-        _check_heads(shape)
+        with process_unchanged():
+            from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+        head_dim, sizes = _head_dim(shape.get_text_config()), CPUAttentionBackend.get_supported_head_sizes()
+        if head_dim not in sizes:
+            raise UsageError(
+                f"the model's attention heads have {head_dim} dimensions, and vLLM on a CPU takes "
+                f"{', '.join(map(str, sizes))}; use the engine transformers"
+            )
     return device
 
 
-def _check_heads(shape: Any) -> None:
-    with process_unchanged():
-        from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
-    head_dim, sizes = _head_dim(shape), CPUAttentionBackend.get_supported_head_sizes()
-    if head_dim not in sizes:
-        raise UsageError(
-            f"the model's attention heads have {head_dim} dimensions, and vLLM on a CPU takes "
-            f"{', '.join(map(str, sizes))}; use the engine transformers"
-        )
-
-
-def _text_config(shape: Any) -> Any:
-    return shape.get_text_config() if hasattr(shape, "get_text_config") else shape
-
-
-def _head_dim(shape: Any) -> int:
-    text = _text_config(shape)
+def _head_dim(text: Any) -> int:
     return int(getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads)
 
 
 def cpu_cache_bytes(shape: Any, max_model_len: int, dtype: str) -> int:
     """Memory for keys and values on a CPU: `CPU_CACHE_SEQUENCES` full sequences, within `CPU_CACHE_BYTES`."""
-    text = _text_config(shape)
+    text = shape.get_text_config()
     num_heads = int(getattr(text, "num_key_value_heads", None) or text.num_attention_heads)
-    token_bytes: int = 2 * text.num_hidden_layers * num_heads * _head_dim(shape) * (4 if dtype == "float32" else 2)
+    token_bytes: int = 2 * text.num_hidden_layers * num_heads * _head_dim(text) * (4 if dtype == "float32" else 2)
     sequence_bytes = math.ceil(max_model_len / CPU_BLOCK_TOKENS) * CPU_BLOCK_TOKENS * token_bytes
     smallest, largest = CPU_CACHE_BYTES
     return max(smallest, 2 * sequence_bytes, min(largest, CPU_CACHE_SEQUENCES * sequence_bytes))

@@ -24,14 +24,13 @@ from evals.grading.thinking import check_markers
 from quatro.policy.model_files import check_model
 from quatro.registry import ENGINES
 from quatro.rewards import make_grader
-from quatro.rollout.endpoint import find_endpoint
 from quatro.runs.checkpoint import unfinished_note
 from quatro.runs.tag import Tag
 from quatro.sample import engines
 from quatro.sample.benchmark import DrawProgress, SampleFile, sample_benchmark
 from quatro.sample.model import SampledModel, find_model
 from quatro.sample.request import BenchmarkPlan, SamplePlan, SampleRequest
-from quatro.sample.served import check_served, open_server
+from quatro.sample.served import check_served, find_endpoint, open_server
 from quatro.sample.settings import SampleSettings
 from quatro.tasks import characters, codegrammar, countdown
 from quatro.types import Sampling
@@ -111,13 +110,7 @@ draw_samples.__signature__ = _signature.replace(  # type: ignore[attr-defined]
 
 def plan_samples(request: SampleRequest) -> SamplePlan:
     """What `draw_samples` is going to do with these arguments; raises what it does before it loads the model."""
-    endpoint = find_endpoint(
-        request.base_url,
-        served_model=request.served_model,
-        chat=request.chat,
-        text=request.text,
-        concurrency=request.concurrency,
-    )
+    endpoint = find_endpoint(request)
     names = [request.benchmarks] if isinstance(request.benchmarks, str) else list(request.benchmarks)
     if not names:
         raise UsageError("name a benchmark with -b, for example -b countdown")
@@ -151,7 +144,7 @@ def plan_samples(request: SampleRequest) -> SamplePlan:
             logger.warning(note)
         tag = Tag.of(sampling, step=checkpoint.step, is_inside=checkpoint.is_inside)
     if endpoint is not None:
-        check_served(endpoint, request, found, plans)
+        check_served(endpoint, found, plans)
     else:
         ENGINES[engine].check(temperatures={"temperature": sampling.temperature})
         check_model(found.name, trained_on=checkpoint.trained_on if checkpoint else None)

@@ -18,7 +18,7 @@ from quatro.policy.embedded import resolve_model
 from quatro.policy.facts import EXTRA_STOP_TOKENS
 from quatro.policy.loading import load_tokenizer
 from quatro.policy.model_files import require_tokenizer
-from quatro.rollout.endpoint import FORMS, Endpoint, PromptForm, api_key, key_name
+from quatro.rollout.endpoint import FORMS, Endpoint, PromptForm, api_key, checked_address, key_name
 from quatro.rollout.prompts import make_prompt
 from quatro.rollout.stops import check_temperature
 from quatro.sample.engines import Opened, tokenized
@@ -34,19 +34,40 @@ logger = logging.getLogger(__name__)
 CALL_LENGTH = 64
 
 
-def check_served(
-    endpoint: Endpoint, request: SampleRequest, model: SampledModel, benchmarks: Sequence[BenchmarkPlan]
-) -> None:
+def find_endpoint(request: SampleRequest) -> Endpoint | None:
+    """The server that ``request`` names; None without one.
+
+    Raises:
+        UsageError: an option needs a server and there is none, or an engine on this machine and there is a server; both
+            forms of prompts are asked for, ``concurrency`` is below 1, or ``base_url`` is no address.
+    """
+    idle: dict[str, object] = {"--engine": request.engine, "--gpus": request.gpus}
+    why = "is for an engine on this machine, and --base-url names a server; leave one out"
+    if request.base_url is None:
+        idle = {"--served-model": request.served_model, "--concurrency": request.concurrency}
+        idle |= {"--chat": request.chat or None, "--text": request.text or None}
+        why = "is for a server; name one with --base-url, or leave it out"
+    for option, value in idle.items():
+        if value is not None:
+            raise UsageError(f"{option} {why}")
+    if request.base_url is None:
+        return None
+    if request.chat and request.text:
+        raise UsageError("--chat sends messages and --text sends text; choose one")
+    if request.concurrency is not None and request.concurrency < 1:
+        raise UsageError(f"--concurrency is at least 1, found {request.concurrency}")
+    form: PromptForm = "chat" if request.chat else "text" if request.text else "ids"
+    usual = Endpoint(checked_address(request.base_url), request.served_model, form)
+    return usual if request.concurrency is None else replace(usual, concurrency=request.concurrency)
+
+
+def check_served(endpoint: Endpoint, model: SampledModel, benchmarks: Sequence[BenchmarkPlan]) -> None:
     """Check what can be checked before the server is asked.
 
     Raises:
-        UsageError: an option of local engines is given, a chat template is wanted of text, or the key holds
-            impossible characters.
+        UsageError: a chat template is wanted of text, or the key holds impossible characters.
         MissingError: MODEL has no tokenizer here, and token ids are to be sent.
     """
-    for option, value in (("--engine", request.engine), ("--gpus", request.gpus)):
-        if value is not None:
-            raise UsageError(f"{option} is for an engine on this machine, and --base-url names a server; leave one out")
     api_key(os.environ)
     if endpoint.form == "text":
         for one in benchmarks:

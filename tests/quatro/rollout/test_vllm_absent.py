@@ -2,11 +2,11 @@
 
 import os
 import random
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from transformers import Qwen2Config
 
 from evals.errors import MissingError, UsageError
 from quatro.launch.begin import prepare
@@ -34,12 +34,12 @@ def test_an_engine_needs_a_stop_token():
 
 
 def test_a_cpu_gets_room_for_many_sequences_but_not_all_memory():
-    shape = SimpleNamespace(hidden_size=64, num_attention_heads=2, num_hidden_layers=2, num_key_value_heads=1)
+    shape = Qwen2Config(hidden_size=64, num_attention_heads=2, num_hidden_layers=2, num_key_value_heads=1)
     token_bytes = 2 * 2 * 1 * 32 * 4
     assert vllm.cpu_cache_bytes(shape, 128, "float32") == 64 << 20
     assert vllm.cpu_cache_bytes(shape, 1000, "float32") == 256 * 1024 * token_bytes
     assert vllm.cpu_cache_bytes(shape, 4000, "bfloat16") == 256 * 4096 * token_bytes // 2
-    wide = SimpleNamespace(hidden_size=4096, num_attention_heads=32, num_hidden_layers=32, head_dim=128)
+    wide = Qwen2Config(hidden_size=4096, num_attention_heads=32, num_hidden_layers=32, num_key_value_heads=32)
     assert vllm.cpu_cache_bytes(wide, 4096, "bfloat16") == 4 << 30
     assert vllm.cpu_cache_bytes(wide, 8192, "bfloat16") == 2 * 8192 * (2 * 32 * 32 * 128 * 2)  # two must fit
 
