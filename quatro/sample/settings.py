@@ -87,7 +87,7 @@ def claim_folder(folder: Path, benchmark: str, settings: SampleSettings) -> None
         there = found["benchmarks"].get(benchmark, own)
         _refuse_other_settings(
             folder,
-            {**found, **found["sampling"], **there, **_named(found.get("server"))},
+            {**found, **found["sampling"], **dict.fromkeys(optional), **there, **_named(found.get("server"))},
             {**head, **shared, **optional, **own, "n": there["n"], **_named(source.server)},
         )
         refuse_misplaced(folder / f"{file_stem(benchmark)}.jsonl")

@@ -116,6 +116,18 @@ def test_benchmarks_of_one_folder_may_differ_in_template_length_and_stop(tmp_pat
     assert "third" not in settings(tmp_path)["benchmarks"]
 
 
+@pytest.mark.parametrize("more", [{"system": "be brief"}, {"thinking": "</think>"}])
+def test_benchmarks_of_one_folder_may_differ_in_what_few_have(tmp_path, more):
+    claim_folder(tmp_path, "one", SampleSettings(3, Sampling(), 7, "plain", Source("m"), **more))
+    claim(tmp_path, "other")
+    assert {name: more.items() <= one.items() for name, one in settings(tmp_path)["benchmarks"].items()} == {
+        "one": True,
+        "other": False,
+    }
+    with pytest.raises(UsageError, match=f"{next(iter(more))}: {next(iter(more.values()))} there, None here"):
+        claim(tmp_path, "one")
+
+
 def test_dtype_and_device_are_recorded_and_a_second_device_is_warned_about(tmp_path, caplog):
     claim(tmp_path, n=1, source=Source("m", dtype="float32", device="cpu"))
     assert (settings(tmp_path)["dtype"], settings(tmp_path)["devices"]) == ("float32", ["cpu"])
