@@ -130,7 +130,6 @@ _INFIX = {
     "ratio": " : ",
     "cup": " cup ",
     "cap": " cap ",
-    "mod": " mod ",
 }
 
 
