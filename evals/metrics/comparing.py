@@ -17,7 +17,7 @@ from evals.grading import same_answer
 from evals.intervals import average_paired_differences
 from evals.metrics.beside import check_beside_pass
 from evals.metrics.counted import Counted
-from evals.metrics.counting import by_benchmark, clustering_settings, resolve_ks
+from evals.metrics.counting import BY_DEFAULT, Clustering, by_benchmark, resolve_ks
 from evals.metrics.passk_ucc import Estimate, passk_estimates, ucc_estimates
 from evals.results.comparison import Comparison, DifferenceRow
 from evals.results.document import AVERAGE
@@ -60,10 +60,7 @@ def compare_ucc(
     b: Samples | Counted,
     *,
     names: tuple[str, str],
-    similarities: Sequence[str] | None = None,
-    thresholds: Sequence[float] | None = None,
-    linkage: str = "components",
-    tokens: str | None = None,
+    clustering: Clustering = BY_DEFAULT,
     ks: Sequence[int] | None = None,
     seed: int = 0,
     jobs: int | None = 1,
@@ -76,10 +73,7 @@ def compare_ucc(
     Raises: as `compare_passk` and `ucc_result`.
     """
     a, b, warnings = _paired(a, b, names)
-    settings_of = {
-        name: clustering_settings(name, similarities, thresholds, linkage, tokens, kind)
-        for name, kind in {**b.kinds, **a.kinds}.items()
-    }
+    settings_of = {name: clustering.settings(name, kind) for name, kind in {**b.kinds, **a.kinds}.items()}
     ks = resolve_ks(a.problems, ks)
     counts_a, counts_b = (side.with_clusters(settings_of, jobs=jobs, on_progress=on_progress) for side in (a, b))
     return _comparison(

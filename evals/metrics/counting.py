@@ -88,39 +88,48 @@ def by_benchmark(counts: Sequence[Counts]) -> dict[str, list[Counts]]:
     return groups
 
 
-def clustering_settings(
-    benchmark: str,
-    similarities: Sequence[str] | None,
-    thresholds: Sequence[float] | None,
-    linkage: str,
-    tokens: str | None,
-    kind: Kind | None = None,
-) -> list[Setting]:
-    """Every combination that was asked for, with the defaults of ``benchmark``; raises UsageError as `cluster` does.
+class Clustering(NamedTuple):
+    """What counts as the same solution, as asked for: every combination of similarities and thresholds.
 
-    ``kind`` None means the registry's. ``similarities`` None means tfidf, but exact where answers are short, as in the
-    embedded benchmarks; ``thresholds`` None means each similarity's default; ``tokens`` None means math, but code for
-    benchmarks of programs.
+    ``similarities`` None means tfidf, but exact where answers are short, as in the embedded benchmarks; ``thresholds``
+    None means each similarity's default; ``tokens`` None means math, but code for programs, which are then compared
+    without comments and layout.
     """
-    check_linkage(linkage)
-    kind = kind or kind_of(benchmark)
-    tokens = tokens_for(kind, tokens)
-    settings: list[Setting] = []
-    for similarity in similarities or (["exact"] if kind.has_short_answers else [DEFAULT]):
-        if similarity == "exact" and thresholds and not similarities:
-            raise UsageError(
-                f"{benchmark} is clustered by `exact`, which has no threshold (found "
-                f"{thresholds[0]}); add --similarity tfidf, or leave --threshold out"
-            )
-        if similarity == "exact" and thresholds and len(similarities or ()) > 1:
-            raise UsageError(
-                f"threshold {thresholds[0]} has no meaning for similarity 'exact'; leave exact out of --similarity, or "
-                "leave --threshold out: each similarity then has its default"
-            )
-        resolved = [resolve_threshold(similarity, threshold) for threshold in thresholds or ()]
-        for threshold in resolved or [resolve_threshold(similarity, None)]:
-            settings.append(Setting(similarity, threshold, linkage, tokens))
-    return list(dict.fromkeys(settings))
+
+    similarities: Sequence[str] | None = None
+    thresholds: Sequence[float] | None = None
+    linkage: str = "components"
+    tokens: str | None = None
+
+    def settings(self, benchmark: str, kind: Kind | None = None) -> list[Setting]:
+        """Those for ``benchmark``, of its ``kind`` in the registry if that is None.
+
+        Raises:
+            UsageError: an unknown similarity, linkage or tokens; a threshold that its similarity cannot have.
+        """
+        check_linkage(self.linkage)
+        kind = kind or kind_of(benchmark)
+        tokens = tokens_for(kind, self.tokens)
+        thresholds = self.thresholds or ()
+        settings: list[Setting] = []
+        for similarity in self.similarities or (["exact"] if kind.has_short_answers else [DEFAULT]):
+            if similarity == "exact" and thresholds and not self.similarities:
+                raise UsageError(
+                    f"{benchmark} is clustered by `exact`, which has no threshold (found "
+                    f"{thresholds[0]}); add --similarity tfidf, or leave --threshold out"
+                )
+            if similarity == "exact" and thresholds and len(self.similarities or ()) > 1:
+                raise UsageError(
+                    f"threshold {thresholds[0]} has no meaning for similarity 'exact'; leave exact out of "
+                    "--similarity, or leave --threshold out: each similarity then has its default"
+                )
+            resolved = [resolve_threshold(similarity, threshold) for threshold in thresholds]
+            for threshold in resolved or [resolve_threshold(similarity, None)]:
+                settings.append(Setting(similarity, threshold, self.linkage, tokens))
+        return list(dict.fromkeys(settings))
+
+
+BY_DEFAULT = Clustering()
 
 
 def tokens_for(kind: Kind, tokens: str | None) -> str:

@@ -24,12 +24,7 @@ from evals.estimators import Floats
 from evals.intervals import average_intervals, interval_without_spread
 from evals.metrics.beside import check_beside_pass, check_beside_ucc
 from evals.metrics.counted import Counted
-from evals.metrics.counting import (
-    Counts,
-    by_benchmark,
-    clustering_settings,
-    resolve_ks,
-)
+from evals.metrics.counting import BY_DEFAULT, Clustering, Counts, by_benchmark, resolve_ks
 from evals.results.document import AVERAGE, About, ProblemEntry, Result, Row, largest_value
 from evals.samples.about import head_of, warnings_of
 from evals.samples.types import Samples
@@ -73,12 +68,9 @@ def passk_result(
 
 def ucc_result(
     samples: Samples | Counted,
+    clustering: Clustering = BY_DEFAULT,
     *,
     also: Sequence[str] = (),
-    similarities: Sequence[str] | None = None,
-    thresholds: Sequence[float] | None = None,
-    linkage: str = "components",
-    tokens: str | None = None,
     ks: Sequence[int] | None = None,
     ci: bool = False,
     seed: int = 0,
@@ -89,24 +81,18 @@ def ucc_result(
 ) -> Result:
     """UCC@k, UCR, number and effective number of clusters under every setting, and averages over benchmarks.
 
-    ``similarities`` None means tfidf, but exact where answers are short; ``thresholds`` None means each similarity's
-    default; ``tokens`` None means math, but code for programs, which are then compared without comments and layout;
     ``also`` names more metrics: vendi (Vendi score, of tfidf and exact), distinct (clusters among k correct answers).
     ``jobs`` processes share the problems (None: one a usable core, where that saves time; not from a script without
     ``if __name__ == "__main__"``), ``on_progress(done, total)`` counts those clustered. The other arguments are those
     of `passk_result`.
 
     Raises:
-        UsageError: as `passk_result`; an unknown similarity, linkage or tokens; a threshold for `exact`; vendi
-            without a similarity that has a Vendi score.
+        UsageError: as `passk_result`; as `Clustering.settings`; vendi without a similarity that has a Vendi score.
         DataError: a sample has no grade.
     """
-    check_beside_ucc(also, similarities)
+    check_beside_ucc(also, clustering.similarities)
     counted = Counted.of(samples)
-    settings_of = {
-        name: clustering_settings(name, similarities, thresholds, linkage, tokens, kind)
-        for name, kind in counted.kinds.items()
-    }
+    settings_of = {name: clustering.settings(name, kind) for name, kind in counted.kinds.items()}
     ks = resolve_ks(counted.problems, ks)
     counts = counted.with_clusters(
         settings_of,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from evals.metrics.counting import Counts, clustering_settings
+from evals.metrics.counting import BY_DEFAULT, Counts
 from evals.metrics.passk_ucc import passk_estimates, rows_of, ucc_estimates
 from evals.results.document import Row
 from evals.samples.types import GradedProblem, Problem, Samples
@@ -77,9 +77,7 @@ def view_samples(samples: Samples, *, num_answers: int) -> list[BenchmarkView]:
     settings: dict[str, Setting] = {}
     for problem, graded in zip(samples.problems(), samples.graded(), strict=True):
         if problem.benchmark not in settings:
-            settings[problem.benchmark] = clustering_settings(
-                problem.benchmark, None, None, "components", None, graded.kind
-            )[0]
+            settings[problem.benchmark] = BY_DEFAULT.settings(problem.benchmark, graded.kind)[0]
         seen = _problem_view(problem, graded, settings[problem.benchmark], num_answers)
         views.setdefault(problem.benchmark, []).append(seen)
     return [BenchmarkView(name, settings[name], problems) for name, problems in views.items()]

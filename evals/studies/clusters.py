@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from evals.estimators import ucc_at_k
-from evals.metrics.counting import clustering_settings, labels_by_setting, resolve_ks, solutions
+from evals.metrics.counting import BY_DEFAULT, Clustering, labels_by_setting, resolve_ks, solutions
 from evals.samples.types import GradedProblem, Samples
 from evals.similarity.setting import Setting
 
@@ -59,10 +59,7 @@ def clusters_of_problem(
     samples: Samples,
     id: str,
     *,
-    similarities: Sequence[str] | None = None,
-    thresholds: Sequence[float] | None = None,
-    linkage: str = "components",
-    tokens: str | None = None,
+    clustering: Clustering = BY_DEFAULT,
 ) -> list[Clusters]:
     """The clusters of the problem called ``id``, in every benchmark that has one, under each setting of `ucc_result`.
 
@@ -73,10 +70,7 @@ def clusters_of_problem(
     return [
         clusters
         for problem in samples.of_problem(id).graded()
-        for clusters in clusters_of(
-            problem,
-            clustering_settings(problem.benchmark, similarities, thresholds, linkage, tokens, problem.kind),
-        )
+        for clusters in clusters_of(problem, clustering.settings(problem.benchmark, problem.kind))
     ]
 
 

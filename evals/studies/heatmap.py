@@ -13,7 +13,7 @@ from evals.clustering import by_first_appearance, cluster_distinct, cluster_size
 from evals.errors import DataError, UsageError
 from evals.estimators import Floats
 from evals.files.strict_json import shown
-from evals.metrics.counting import clustering_settings, solutions
+from evals.metrics.counting import Clustering, solutions
 from evals.samples.types import GradedProblem, Samples
 from evals.similarity.catalogue import DEFAULT
 from evals.similarity.measures import similarity_of_distinct
@@ -62,9 +62,9 @@ def heatmap_of(
         raise UsageError(f"{shown(benchmarks)} have a problem {shown(id)}; choose one with -b")
     thresholds = None if threshold is None else [threshold]
     problem = samples.graded()[0]
-    setting = clustering_settings(
-        problem.benchmark, [similarity or DEFAULT], thresholds, linkage, tokens, problem.kind
-    )[0]
+    (setting,) = Clustering([similarity or DEFAULT], thresholds, linkage, tokens).settings(
+        problem.benchmark, problem.kind
+    )
     if (problem.n if with_wrong else problem.correct) < 2:
         raise DataError(
             f"{shown(id)} of {problem.benchmark} has {problem.correct} correct of {problem.n} samples; a heatmap "

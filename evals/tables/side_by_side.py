@@ -13,6 +13,7 @@ from evals.errors import UsageError
 from evals.files.strict_json import shown
 from evals.metrics.comparing import namesakes
 from evals.metrics.counted import Counted
+from evals.metrics.counting import BY_DEFAULT, Clustering
 from evals.metrics.passk_ucc import passk_result, ucc_result
 from evals.results.document import About, Result, Row, SamplingInfo
 from evals.samples.about import agreed_grader
@@ -34,10 +35,7 @@ class Side(NamedTuple):
 def temperature_result(
     sides: Sequence[Side],
     *,
-    similarities: Sequence[str] | None = None,
-    thresholds: Sequence[float] | None = None,
-    linkage: str = "components",
-    tokens: str | None = None,
+    clustering: Clustering = BY_DEFAULT,
     ks: Sequence[int] = (),
     ci: bool = False,
     seed: int = 0,
@@ -64,10 +62,7 @@ def temperature_result(
         passed = {(row.benchmark, row.k): row for row in passk_result(samples, ks=all_ks, ci=ci, seed=seed).rows}
         found = ucc_result(
             samples,
-            similarities=similarities,
-            thresholds=thresholds,
-            linkage=linkage,
-            tokens=tokens,
+            clustering=clustering,
             ks=all_ks,
             ci=ci,
             seed=seed,

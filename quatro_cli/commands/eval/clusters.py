@@ -62,7 +62,7 @@ def clusters(
     how = shared.clustering(similarity, threshold, linkage, tokens)
     asked = shared.asked_for(grader)
     samples, _ = shared.graded_samples(files, benchmarks, asked=asked, id=id)
-    found = clusters_of_problem(samples, id, **how)
+    found = clusters_of_problem(samples, id, clustering=how)
     if json:
         output.json({"schema": 1, "problems": [one.document(largest=LARGEST_CLUSTERS) for one in found]})
     elif format is Format.text:

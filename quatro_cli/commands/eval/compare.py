@@ -73,7 +73,9 @@ def compare(
         found = compare_passk(counted_a, counted_b, names=sides, ks=ks, also=metrics, taus=taus, seed=seed)
     else:
         with shared.progress("clustering") as tell:
-            found = compare_ucc(counted_a, counted_b, names=sides, **how, ks=ks, seed=seed, jobs=jobs, on_progress=tell)
+            found = compare_ucc(
+                counted_a, counted_b, names=sides, clustering=how, ks=ks, seed=seed, jobs=jobs, on_progress=tell
+            )
     if not json:
         show_comparison(found)
     shared.say_and_write(found, json=json, out=out)  # below the table, where a warning is not passed over

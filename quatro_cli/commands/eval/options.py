@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,7 @@ from quatro_cli.output import Bar, output
 
 if TYPE_CHECKING:
     from evals.metrics.counted import Counted
+    from evals.metrics.counting import Clustering
     from evals.results.comparison import Comparison
     from evals.results.document import About, Result
     from evals.samples.graded import Asked
@@ -89,26 +90,12 @@ Jobs = Annotated[
 Id = Annotated[str, typer.Option("--id", metavar="ID", help="The problem.")]
 
 
-class Clustering(TypedDict):
-    """What counts as the same solution, as asked for."""
-
-    similarities: list[str] | None
-    thresholds: list[float] | None
-    linkage: str
-    tokens: str | None
-
-
 def clustering(similarity: str | None, threshold: str | None, linkage: str, tokens: str | None) -> Clustering:
-    """The options as lists; raises UsageError for an unknown name before any file is read."""
-    from evals.metrics.counting import clustering_settings
+    """What the options mean; raises UsageError for an unknown name before any file is read."""
+    from evals.metrics.counting import Clustering
 
-    how = Clustering(
-        similarities=names(similarity, "--similarity"),
-        thresholds=numbers(threshold, "--threshold", float),
-        linkage=linkage,
-        tokens=tokens,
-    )
-    clustering_settings("", **how)
+    how = Clustering(names(similarity, "--similarity"), numbers(threshold, "--threshold", float), linkage, tokens)
+    how.settings("")
     return how
 
 

@@ -124,7 +124,7 @@ def side_by_side(
     found = shared.several_counted(files, benchmarks, asked=asked, jobs=jobs)
     sides = [Side(name, *one) for name, one in zip(named, found, strict=True)]
     with shared.progress("clustering") as tell:
-        result = temperature_result(sides, **how, ks=ks, ci=ci, seed=seed, jobs=jobs, on_progress=tell)
+        result = temperature_result(sides, clustering=how, ks=ks, ci=ci, seed=seed, jobs=jobs, on_progress=tell)
     shared.say_and_write(result, json=json, out=out)
     if not json:
         _show_sides(result)
@@ -183,13 +183,13 @@ def _setting(
     tokens: str | None,
 ) -> Setting:
     """The one setting that the options mean for benchmarks of these ``kinds``; raises UsageError for several."""
-    from evals.metrics.counting import clustering_settings
+    from evals.metrics.counting import Clustering
 
     thresholds = [threshold] if threshold is not None else None
     found = {
         one
         for name, kind in kinds.items()
-        for one in clustering_settings(name, measures, thresholds, linkage, tokens, kind)
+        for one in Clustering(measures, thresholds, linkage, tokens).settings(name, kind)
     }
     if len(found) != 1:
         used = " and ".join(sorted(map(str, found)))

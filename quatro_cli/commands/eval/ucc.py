@@ -55,7 +55,7 @@ def ucc(
         same = _of_preset(preset, same)
     how = shared.clustering(**same)
     further = names(also, "--also") or []
-    check_beside_ucc(further, how["similarities"])
+    check_beside_ucc(further, how.similarities)
     ks = numbers(k, "--k", int)
     asked = shared.asked_for(grader, first=first)
     shared.check_out(out, files)
@@ -64,7 +64,7 @@ def ucc(
     shared.say_whose_grades(about)
     counting: dict[str, Any] = {"also": further, "ks": ks, "ci": ci, "seed": seed, "per_problem": per_problem}
     with shared.progress("clustering") as tell:
-        result = ucc_result(counted, **how, **counting, jobs=jobs, on_progress=tell, **about)
+        result = ucc_result(counted, clustering=how, **counting, jobs=jobs, on_progress=tell, **about)
     others = None
     if preset is not None:
         with shared.progress("clustering otherwise") as tell:

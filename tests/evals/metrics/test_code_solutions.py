@@ -10,7 +10,7 @@ from evals import clustering
 from evals.clustering import cluster, solutions_in
 from evals.code.programs import normal_solution
 from evals.errors import UsageError
-from evals.metrics.counting import clustering_settings
+from evals.metrics.counting import BY_DEFAULT, Clustering
 from evals.metrics.passk_ucc import ucc_result
 from evals.report.samples import view_samples
 from evals.samples.types import Sample, Samples
@@ -56,17 +56,16 @@ PLAIN = [PROGRAMS[index % 4] for index in range(12)]
 OTHER = [reformatted(PROGRAMS[index % 4], index) for index in range(12)]
 
 
-def rows_of(texts, **options):
-    result = ucc_result(samples(texts), similarities=list(SIMILARITIES), **options)
+def rows_of(texts, linkage, tokens):
+    result = ucc_result(samples(texts), Clustering(list(SIMILARITIES), None, linkage, tokens), also=["vendi"])
     return result.document()["rows"]
 
 
 @pytest.mark.parametrize("linkage", ["components", "greedy"])
 def test_layout_comments_and_prose_change_no_number(linkage):
     assert len(set(OTHER)) == 12
-    options = {"linkage": linkage, "also": ["vendi"], "tokens": "code"}
-    assert rows_of(OTHER, **options) == rows_of(PLAIN, **options)
-    assert rows_of(OTHER, **options) != rows_of(OTHER, **options | {"tokens": "math"})
+    assert rows_of(OTHER, linkage, "code") == rows_of(PLAIN, linkage, "code")
+    assert rows_of(OTHER, linkage, "code") != rows_of(OTHER, linkage, "math")
 
 
 @pytest.mark.parametrize("similarity", SIMILARITIES)
@@ -124,12 +123,12 @@ def test_only_benchmarks_of_programs_are_compared_as_code_unless_asked(benchmark
         ucc_result(of),
         similarity_result(of),
         temperature_result([Side("a", of, {})]),
-        ucc_result(of, similarities=["exact"], per_problem=True),
+        ucc_result(of, Clustering(["exact"]), per_problem=True),
     ):
         document = result.document()
         entries = [*document["rows"], *document.get("problems", [])]
         assert {row["tokens"] for row in entries if row.get("similarity")} == {tokens}
-    assert {row.tokens for row in ucc_result(of, tokens="sklearn").rows} == {"sklearn"}
+    assert {row.tokens for row in ucc_result(of, Clustering(tokens="sklearn")).rows} == {"sklearn"}
     assert view_samples(of, num_answers=1)[0].setting.tokens == tokens
     assert heatmap_of(of, "p").setting.tokens == tokens
     assert clusters_of_problem(of, "p")[0].setting.tokens == tokens
@@ -143,7 +142,7 @@ def test_a_benchmark_of_ones_own_says_that_it_is_code(tmp_path, monkeypatch):
 
 
 def test_clustering_afresh_sees_programs():
-    setting = clusters_of_problem(samples(PLAIN), "p", similarities=["exact"])[0].setting
+    setting = clusters_of_problem(samples(PLAIN), "p", clustering=Clustering(["exact"]))[0].setting
     results = [reclustered_result(samples(texts), setting=setting, seed=0, ks=[4]) for texts in (PLAIN, OTHER)]
     assert results[0].document()["rows"] == results[1].document()["rows"]
 
@@ -152,7 +151,7 @@ def test_every_distinct_text_is_normalised_once(monkeypatch):
     seen = []
     monkeypatch.setattr(clustering, "normal_solution", lambda text, **_: seen.append(text) or normal_solution(text))
     thresholds = [0.5, 0.7, 0.9]
-    ucc_result(samples(OTHER * 4), similarities=["tfidf", "jaccard", "edit"], thresholds=thresholds, also=["vendi"])
+    ucc_result(samples(OTHER * 4), clustering=Clustering(["tfidf", "jaccard", "edit"], thresholds), also=["vendi"])
     assert sorted(seen) == sorted(OTHER)
 
 
@@ -192,16 +191,14 @@ def test_the_command_takes_code(tmp_path):
 
 def test_unknown_tokens_are_refused():
     with pytest.raises(UsageError, match="choose from math, sklearn, whitespace, code"):
-        ucc_result(samples(PLAIN), tokens="python")
+        ucc_result(samples(PLAIN), Clustering(tokens="python"))
     with pytest.raises(UsageError):
         cluster(PLAIN, similarity="exact", tokens="python")
 
 
 def test_short_programs_are_told_apart_by_default():
-    assert [setting.similarity for setting in clustering_settings("codegrammar", None, None, "components", None)] == [
-        "exact"
-    ]
-    assert [setting.similarity for setting in clustering_settings("mbpp", None, None, "components", None)] == ["tfidf"]
+    assert [setting.similarity for setting in BY_DEFAULT.settings("codegrammar")] == ["exact"]
+    assert [setting.similarity for setting in BY_DEFAULT.settings("mbpp")] == ["tfidf"]
 
 
 def test_a_child_process_that_is_no_worker_may_end(monkeypatch):

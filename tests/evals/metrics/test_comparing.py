@@ -6,6 +6,7 @@ import pytest
 from evals.errors import DataError, UsageError
 from evals.estimators import pass_at_k
 from evals.metrics.comparing import compare_passk, compare_ucc
+from evals.metrics.counting import Clustering
 from evals.samples.types import Sample, Samples
 
 NAMES = ("base", "tuned")
@@ -69,7 +70,9 @@ def test_swapping_the_sides_turns_the_signs():
 
 
 def test_ucc_and_what_goes_with_it_are_compared():
-    document = compare_ucc(samples([2, 2]), samples([6, 2]), names=NAMES, similarities=["exact"], ks=[8]).document()
+    document = compare_ucc(
+        samples([2, 2]), samples([6, 2]), names=NAMES, clustering=Clustering(["exact"]), ks=[8]
+    ).document()
     difference = {row["metric"]: row["difference"] for row in document["rows"]}
     assert difference == pytest.approx({"ucc@k": 2, "ucr": 0.25, "num_clusters": 2, "effective_number": 2})
     assert {(row["similarity"], row["threshold"]) for row in document["rows"]} == {("exact", None)}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from evals.errors import UsageError
 from evals.estimators import cover, effective_number, g_pass_at_k, ucc_at_k, vendi_score
+from evals.metrics.counting import Clustering
 from evals.metrics.passk_ucc import passk_result, ucc_result
 from evals.samples.types import Sample, Samples
 from evals.similarity.measures import distinct, similarity_of_distinct
@@ -80,7 +81,7 @@ def test_cover_is_a_share_of_problems():
 
 def test_distinct_draws_from_the_correct_answers_of_the_same_problems_for_every_k():
     problems = samples({"p": ["x", "x", "y"], "q": ["x"], "r": []})
-    result = ucc_result(problems, similarities=["exact"], ks=[1, 2, 4], also=["distinct"])
+    result = ucc_result(problems, Clustering(["exact"]), ks=[1, 2, 4], also=["distinct"])
     rows = {row.k: row for row in rows_of(result, "distinct@k")}
     assert set(rows) == {1, 2}  # nobody has four
     assert (rows[1].value, rows[1].num_problems) == (1.0, 1)
@@ -89,17 +90,19 @@ def test_distinct_draws_from_the_correct_answers_of_the_same_problems_for_every_
 
 def test_distinct_stops_where_fewer_than_half_of_the_solved_problems_have_k_correct_answers():
     problems = samples({"p": ["x", "x", "y"], "q": ["x"], "r": ["y"], "s": []})
-    result = ucc_result(problems, similarities=["exact"], ks=[1, 2, 4], also=["distinct"])
+    result = ucc_result(problems, Clustering(["exact"]), ks=[1, 2, 4], also=["distinct"])
     assert [(row.k, row.num_problems) for row in rows_of(result, "distinct@k")] == [(1, 3)]
     (warning,) = (text for text in result.warnings if "distinct@k" in text)
     assert "stops at 1, since only 1 of 3 solved problems have 2 correct samples" in warning
-    alone = ucc_result(problems, similarities=["exact"], ks=[2], also=["distinct"])
+    alone = ucc_result(problems, Clustering(["exact"]), ks=[2], also=["distinct"])
     assert [(row.k, row.num_problems) for row in rows_of(alone, "distinct@k")] == [(2, 1)]
 
 
 def test_vendi_has_a_row_a_similarity_whatever_the_thresholds():
     problems = samples({"p": ["x", "y", "y"], "q": []})
-    result = ucc_result(problems, similarities=["tfidf", "edit"], thresholds=[0.5, 0.9], ks=[1], also=["vendi"])
+    result = ucc_result(
+        problems, clustering=Clustering(["tfidf", "edit"], thresholds=[0.5, 0.9]), ks=[1], also=["vendi"]
+    )
     (row,) = rows_of(result, "vendi")
     assert (row.similarity, row.threshold, row.k) == ("tfidf", None, None)
     one = vendi_score(similarity_of_distinct("tfidf", distinct(["x", "y", "y"])), [1, 2])

@@ -12,6 +12,7 @@ import pytest
 from evals.errors import DataError
 from evals.metrics import counted, counting
 from evals.metrics.counted import Counted, count_samples
+from evals.metrics.counting import Clustering
 from evals.metrics.passk_ucc import passk_result, ucc_result
 from evals.samples.graded import Asked, grade_file
 from evals.samples.graders import GradingSettings
@@ -46,7 +47,7 @@ def write(path: Path, *, seed: int = 0, benchmarks: tuple[str, ...] = ("toy",), 
 
 
 def ucc(*files: Path, asked: Asked | None = None, benchmarks=None, **options) -> str:
-    options = {"similarities": FOUR, "per_problem": True, **options}
+    options = {"clustering": Clustering(FOUR), "per_problem": True, **options}
     found = count_samples(files, asked=asked, benchmarks=benchmarks)
     result = ucc_result(found, grader=found.grader, **options)
     return result.to_json() + json.dumps(result.warnings)
@@ -81,7 +82,9 @@ def test_the_second_command_reads_no_samples_and_says_the_same(samples, reads, c
     first = [command(samples, **options) for command, options in cases]
     num_reads = len(reads)
     assert [command(samples, **options) for command, options in cases] == first
-    assert ucc(samples, similarities=["edit", "tfidf"]) == ucc_without_keeping(samples, similarities=["edit", "tfidf"])
+    assert ucc(samples, clustering=Clustering(["edit", "tfidf"])) == ucc_without_keeping(
+        samples, clustering=Clustering(["edit", "tfidf"])
+    )
     assert (num_reads, len(reads)) == (3, 3 + 1)  # the last is that without keeping
     assert sorted(path.name for path in samples.parent.iterdir()) == ["cache", samples.name]  # nothing beside them
     assert cache.is_dir()
@@ -95,7 +98,7 @@ def ucc_without_keeping(samples: Path, **options) -> str:
 
 
 def test_what_is_not_kept_yet_is_added(samples, monkeypatch):
-    ucc(samples, similarities=["edit"])
+    ucc(samples, clustering=Clustering(["edit"]))
     asked_for: list = []
     real = counting.count_clusters
 
@@ -104,11 +107,11 @@ def test_what_is_not_kept_yet_is_added(samples, monkeypatch):
         return real(problems, settings_of, **options)
 
     monkeypatch.setattr(counted, "count_clusters", count_clusters)
-    both = ucc(samples, similarities=["tfidf", "edit"])
+    both = ucc(samples, clustering=Clustering(["tfidf", "edit"]))
     assert (
-        ucc(samples, similarities=["tfidf", "edit"])
+        ucc(samples, clustering=Clustering(["tfidf", "edit"]))
         == both
-        == ucc_without_keeping(samples, similarities=["tfidf", "edit"])
+        == ucc_without_keeping(samples, clustering=Clustering(["tfidf", "edit"]))
     )
     assert asked_for == [["tfidf"], ["tfidf", "edit"]]  # the second is that without keeping
 
@@ -123,7 +126,8 @@ def test_every_part_of_a_setting_makes_other_clusters(samples):
         {"similarities": ["exact"]},
     ]
     for case in cases * 2:
-        assert ucc(samples, **case) == ucc_without_keeping(samples, **case)
+        how = Clustering(**case)
+        assert ucc(samples, clustering=how) == ucc_without_keeping(samples, clustering=how)
 
 
 def test_the_content_decides_whatever_size_and_time_say(samples, reads):
@@ -242,7 +246,7 @@ def test_files_that_change_while_they_are_read_are_not_kept(samples, monkeypatch
 
 def test_nothing_is_kept_of_small_files(samples, monkeypatch, cache):
     monkeypatch.setattr(counted, "LEAST_BYTES", samples.stat().st_size + 1)
-    assert ucc(samples, similarities=["edit"]) == ucc(samples, similarities=["edit"])
+    assert ucc(samples, clustering=Clustering(["edit"])) == ucc(samples, clustering=Clustering(["edit"]))
     assert not held(cache)
 
 

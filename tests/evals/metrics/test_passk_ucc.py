@@ -11,6 +11,7 @@ import pytest
 from evals import intervals
 from evals.errors import DataError, UsageError
 from evals.estimators import pass_at_k
+from evals.metrics.counting import Clustering
 from evals.metrics.passk_ucc import passk_result, ucc_result
 from evals.results.document import GraderInfo, Result, read_result
 from evals.samples.about import about_samples
@@ -51,7 +52,7 @@ def test_pass_at_k_by_hand():
 
 
 def test_ucc_at_k_by_hand():
-    result = ucc_result(SMALL, similarities=["exact"], ks=[1, 2, 4])
+    result = ucc_result(SMALL, Clustering(["exact"]), ks=[1, 2, 4])
     # a1: two clusters of 1 in n = 4, each met by 2 draws with chance 1/2; a2 counts 0.
     assert values(result, metric="ucc@k", benchmark="a") == pytest.approx({1: 0.25, 2: 0.5, 4: 1.0})
     # b1: sizes 2, 1, 1: k = 2 gives 5/6 + 1/2 + 1/2.
@@ -64,7 +65,7 @@ def test_ucc_at_k_by_hand():
 
 def test_the_document_has_the_keys_of_the_contract():
     document = ucc_result(
-        SMALL, similarities=["jaccard", "edit"], thresholds=[0.5, 1.0], ks=[1], per_problem=True, label="Ours"
+        SMALL, Clustering(["jaccard", "edit"], thresholds=[0.5, 1.0]), ks=[1], per_problem=True, label="Ours"
     ).document()
     assert document["schema"] == 1
     assert document["label"] == "Ours"
@@ -168,11 +169,11 @@ def test_defaults_cluster_countdown_exactly_and_mathematics_by_tfidf():
     assert (found["aime24"]["similarity"], found["aime24"]["threshold"]) == ("tfidf", 0.9)
     # No setting covers both benchmarks, so no mean over them exists.
     assert "average" not in found
-    assert "average" in {row["benchmark"] for row in ucc_result(mixed, similarities=["exact"]).document()["rows"]}
+    assert "average" in {row["benchmark"] for row in ucc_result(mixed, Clustering(["exact"])).document()["rows"]}
     with pytest.raises(UsageError, match=r"countdown .* no threshold"):
-        ucc_result(mixed, thresholds=[0.5])
+        ucc_result(mixed, Clustering(thresholds=[0.5]))
     with pytest.raises(UsageError, match="exact"):
-        ucc_result(mixed, similarities=["tfidf", "exact"], thresholds=[0.5])
+        ucc_result(mixed, Clustering(["tfidf", "exact"], thresholds=[0.5]))
 
 
 def test_countdown_says_which_share_of_all_solutions_was_found():
@@ -194,7 +195,7 @@ def test_unknown_options_are_refused_before_anything_is_clustered(monkeypatch):
     monkeypatch.setattr("evals.metrics.counted.count_clusters", lambda *_, **__: pytest.fail("clustered"))
     for wrong in ({"similarities": ["bleu"]}, {"linkage": "single"}, {"tokens": "nltk"}, {"thresholds": [1.5]}):
         with pytest.raises(UsageError):
-            ucc_result(SMALL, **wrong)
+            ucc_result(SMALL, Clustering(**wrong))
 
 
 def test_processes_are_started_only_where_there_is_much_to_compare(monkeypatch):
@@ -347,7 +348,9 @@ def test_row_order_changes_no_number(tmp_path):
     for name, ordered in (("a.jsonl", rows), ("b.jsonl", rows[::-1])):
         (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in ordered), encoding="utf-8")
     one, other = (
-        ucc_result(read_samples([tmp_path / name]), linkage="greedy", ci=True, per_problem=True).document()
+        ucc_result(
+            read_samples([tmp_path / name]), clustering=Clustering(linkage="greedy"), ci=True, per_problem=True
+        ).document()
         for name in ("a.jsonl", "b.jsonl")
     )
     assert one == other

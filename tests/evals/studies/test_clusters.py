@@ -3,6 +3,7 @@
 import pytest
 
 from evals.errors import UsageError
+from evals.metrics.counting import Clustering
 from evals.samples.types import Sample, Samples
 from evals.studies.clusters import clusters_of_problem
 
@@ -16,7 +17,7 @@ SAMPLES = Samples([*ROWS, Sample("a", "q", 0, "x", "7", correct=False)], [])
 
 
 def test_the_most_frequent_text_stands_for_its_cluster_largest_first():
-    found = clusters_of_problem(SAMPLES, "p1", similarities=["jaccard"], thresholds=[0.8])
+    found = clusters_of_problem(SAMPLES, "p1", clustering=Clustering(["jaccard"], thresholds=[0.8]))
     assert [(one.benchmark, one.n, one.correct) for one in found] == [("a", 6, 5), ("b", 6, 5)]
     assert [cluster[:4] for cluster in found[0].clusters] == [
         (3, 2, 2, "a b c d e"),
@@ -30,7 +31,7 @@ def test_the_most_frequent_text_stands_for_its_cluster_largest_first():
 
 
 def test_every_setting_is_shown_and_a_problem_may_have_no_cluster():
-    found = clusters_of_problem(SAMPLES, "q", similarities=["exact", "edit"])
+    found = clusters_of_problem(SAMPLES, "q", clustering=Clustering(["exact", "edit"]))
     assert [(one.setting.similarity, one.clusters) for one in found] == [("exact", []), ("edit", [])]
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from evals.clustering import cluster
+from evals.metrics.counting import Clustering
 from evals.metrics.passk_ucc import ucc_result
 from evals.samples.types import Sample, Samples
 from evals.similarity.setting import Setting
@@ -27,11 +28,11 @@ def values(rows, metric):
 
 def test_several_thresholds_give_rising_rows_each_as_if_alone():
     drawn = samples(["a b c d", "a b c e", "x y", "a b c d"], num_wrong=2)
-    rows = ucc_result(drawn, similarities=["jaccard"], thresholds=[0.9, 0.3, 0.6], ks=[4]).rows
+    rows = ucc_result(drawn, Clustering(["jaccard"], thresholds=[0.9, 0.3, 0.6]), ks=[4]).rows
     own = {row.threshold: row.value for row in rows if row.benchmark == "a" and row.metric == "ucc@k"}
     assert list(own) == [0.9, 0.3, 0.6]
     assert own[0.3] <= own[0.6] <= own[0.9]
-    assert own[0.6] == ucc_result(drawn, similarities=["jaccard"], thresholds=[0.6], ks=[4]).rows[0].value
+    assert own[0.6] == ucc_result(drawn, Clustering(["jaccard"], thresholds=[0.6]), ks=[4]).rows[0].value
 
 
 @pytest.mark.parametrize("setting", [

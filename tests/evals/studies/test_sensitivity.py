@@ -2,6 +2,7 @@
 
 import pytest
 
+from evals.metrics.counting import Clustering
 from evals.metrics.passk_ucc import ucc_result
 from evals.results.document import AVERAGE, Result, SamplingInfo
 from evals.samples.types import Sample, Samples
@@ -25,7 +26,7 @@ def test_every_cell_is_what_ucc_gives_under_that_setting():
     for (benchmark, setting), row in rows.items():
         _, threshold, linkage, tokens = setting
         alone = ucc_result(
-            SAMPLES, similarities=["tfidf"], thresholds=[threshold], linkage=linkage, tokens=tokens, ks=[4]
+            SAMPLES, clustering=Clustering(["tfidf"], thresholds=[threshold], linkage=linkage, tokens=tokens), ks=[4]
         )
         (expected,) = [one.value for one in alone.rows if (one.metric, one.benchmark) == ("ucc@k", benchmark)]
         assert (row.k, row.value) == (4, expected)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from evals.errors import DataError, UsageError
+from evals.metrics.counting import Clustering
 from evals.results.document import SamplingInfo
 from evals.results.reading import labels_of
 from evals.samples.types import Sample, Samples
@@ -114,7 +115,7 @@ def test_a_benchmark_without_pairs_is_warned_of_and_nothing_at_all_is_an_error()
 def test_sides_stand_in_rows_with_their_label_and_temperature():
     cold = Side("cold", samples(["x", "x", "x"], num_wrong=1), {"sampling": SamplingInfo(temperature=0.5)})
     hot = Side("hot", samples(["x", "y"], num_wrong=2), {})
-    rows = temperature_result([cold, hot], similarities=["exact"]).rows
+    rows = temperature_result([cold, hot], clustering=Clustering(["exact"])).rows
     value = {(row.label, row.metric): row.value for row in rows if row.benchmark == "a"}
     assert value[("cold", "ucr")] == 1 / 4
     assert value[("hot", "ucr")] == 2 / 4
@@ -126,7 +127,7 @@ def test_sides_stand_in_rows_with_their_label_and_temperature():
 def test_sides_that_do_not_compare_are_warned_of():
     first = Side("first", samples(["x"], num_wrong=3), {})
     unequal, other = Side("more", samples(["x"], num_wrong=4), {}), Side("other", samples(["x"], id="q"), {})
-    warnings = " / ".join(temperature_result([first, unequal, other], similarities=["exact"]).warnings)
+    warnings = " / ".join(temperature_result([first, unequal, other], clustering=Clustering(["exact"])).warnings)
     assert "more and first have unequal n" in warnings
     assert "other and first hold different problems" in warnings
 
