@@ -25,37 +25,6 @@ def cache_folder() -> str:
     return f"{folder} is writable"
 
 
-def dual() -> str:
-    """The defining property of the dual: the tilted rollouts stay normalised and sit on the trust region."""
-    import numpy as np
-
-    from quatro.dual import solve_dual
-
-    delta = 0.01
-    reward_QN = np.array([[1.0, 0, 0, 0, 0, 0, 0, 0], [1.0, 1, 1, 0, 0, 0, 0, 0]])
-    found = solve_dual(reward_QN, delta)
-    log_weight_QN = (reward_QN - found.mu[:, None]) / found.lam[:, None] - 1
-    weight_QN = np.exp(log_weight_QN)
-    worst = max(
-        float(np.abs(weight_QN.mean(-1) - 1).max()),
-        float(np.abs((weight_QN * log_weight_QN).mean(-1) - delta).max()),
-    )
-    if not worst < 1e-9:
-        raise ArithmeticError(f"weights or KL are off by {worst:.2g}, expected below 1e-9")
-    return f"weights average to 1 and their KL is {delta:g} (error {worst:.1g})"
-
-
-def countdown() -> str:
-    """A right and a wrong solution of the embedded task."""
-    from quatro.tasks.countdown import verify
-
-    prompt = "7 2 7 6 2 8 -> 67"
-    right, wrong = "8 *7 =56 +7 =63 +6 =69 -2 =67", "8 *7 =56 +7 =63 +7 =70"
-    if not verify(prompt, right) or verify(prompt, wrong):
-        raise ArithmeticError(f"the verifier misjudges {right!r} or {wrong!r} for {prompt!r}")
-    return "a right answer is right, a wrong one wrong"
-
-
 def sample_solutions() -> list[Distinct]:
     """Texts that resemble one another, as the solutions of a problem do."""
     from itertools import product
@@ -175,8 +144,6 @@ def sampler() -> str:
 
 SELF_TESTS: dict[str, Callable[[], str]] = {
     "cache folder": cache_folder,
-    "dual self-test": dual,
-    "countdown self-test": countdown,
     "similarity self-test": similarities,
     "grader self-test": math_grader,
     "lock self-test": lock,

@@ -46,8 +46,8 @@ def doctor(
 ) -> None:
     """Check what this machine has, or whether a run is whole.
 
-    Of the machine: versions, packages, devices, memory, disk, and small trials of the mathematics, the sampler, the
-    graders, the sandbox and the lock. Of a run: whether it is finished, whether it can be resumed, its last error, and
+    Of the machine: versions, packages, devices, memory, disk, and small trials of the sampler, the similarities, the
+    grader, the sandbox and the lock. Of a run: whether it is finished, whether it can be resumed, its last error, and
     whether every checkpoint and every other file of it is whole. The exit code is 6 if a check fails; packages of
     extras that are not installed do not count as failures. --similarity takes the correct samples of a file, or else a
     few texts, and shows the largest difference.
@@ -146,8 +146,7 @@ def _versions() -> Iterator[Check]:
     from quatro import __version__
 
     yield Check("quatro", "ok", __version__)
-    is_recent = sys.version_info >= (3, 11)
-    yield Check("python", "ok" if is_recent else "failed", f"{platform.python_version()} ({sys.executable})")
+    yield Check("python", "ok", f"{platform.python_version()} ({sys.executable})")
     yield Check("system", "ok", platform.platform())
 
 
@@ -159,25 +158,20 @@ def _packages() -> Iterator[Check]:
     except metadata.PackageNotFoundError:  # somebody copied our folders
         yield Check("packages", "absent", "quatro is not installed: what it needs is not known", how_to_install())
         return
-    for extra, package, oldest in known:
-        hint = f"for {extra or 'base'}: {how_to_install(extra)}"
+    for extra, package in known:
         name = f"{package} [{extra}]" if extra else package
         version = _version(package) or _version(OTHER_NAMES.get(package, package))
         if version is None:
-            yield Check(name, "absent" if extra else "failed", f"not installed (>= {oldest})", hint)
-        elif release(version) < release(oldest):
-            yield Check(name, "failed", f"{version} is too old, expected >= {oldest}", hint)
+            hint = f"for {extra or 'base'}: {how_to_install(extra)}"
+            yield Check(name, "absent" if extra else "failed", "not installed", hint)
         else:
             yield Check(name, "ok", version)
 
 
-def required(lines: Iterable[str]) -> list[tuple[str, str, str]]:
-    """Extra ("" for what every installation has), package and oldest version, of the ``lines`` of our own metadata."""
-    wanted = (
-        r"([\w-]+)(?:(?:[<!~]=|[^\w;>=-])(?:[<!~]=|[^;>=])*)?[>=]=([\d.]+)(?:[^\d.;][^;]*)?(?:; extra == \W(.+)\W)?$"
-    )
-    found = [re.match(wanted, line) for line in lines]
-    return [(one[3] or "", one[1], one[2]) for one in found if one is not None and one[3] != "dev"]
+def required(lines: Iterable[str]) -> list[tuple[str, str]]:
+    """Extra ("" for what every installation has) and package, of the ``lines`` of our own metadata."""
+    found = [re.match(r"([\w-]+)[^;]*(?:; extra == \W(.+)\W)?$", line) for line in lines]
+    return [(one[2] or "", one[1]) for one in found if one is not None and one[2] != "dev"]
 
 
 def _version(package: str) -> str | None:
@@ -187,18 +181,12 @@ def _version(package: str) -> str | None:
         return None
 
 
-def release(version: str) -> tuple[int, ...]:
-    """The numbers of a version: ``2.13.0+cpu`` is (2, 13, 0)."""
-    return tuple(int(part) for part in re.findall(r"\d+", re.split(r"[+a-zA-Z]", version)[0]))
-
-
 def _hardware() -> Iterator[Check]:
     num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     threads = os.environ.get("OMP_NUM_THREADS", "not set")
     yield Check("processor", "ok", f"{num_cores} cores usable, OMP_NUM_THREADS {threads}")
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        yield Check("memory", "ok", f"{total / GIB:.1f} GiB")
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    yield Check("memory", "ok", f"{total / GIB:.1f} GiB")
     usage = shutil.disk_usage(Path.cwd())
     room = f"{usage.free / GIB:.1f} GiB free of {usage.total / GIB:.1f}"
     yield Check("disk here", "ok" if usage.free > GIB else "failed", room)

@@ -33,7 +33,7 @@ def alone(monkeypatch):
 def test_this_machine_passes_its_self_tests():
     result = quatro("doctor", "--json")
     checks = {check["name"]: check for check in json.loads(result.stdout)["checks"]}
-    names = ("dual", "countdown", "similarity", "grader", "lock")
+    names = ("similarity", "grader", "lock")
     for name in (*(f"{name} self-test" for name in names), "cache folder", "python"):
         assert checks[name]["status"] == "ok", checks[name]
 
@@ -111,23 +111,6 @@ def test_a_vllm_that_cannot_be_imported_fails_with_6(monkeypatch, alone):
     assert "torchvision::nms" in checks["vllm engine"]["detail"]
 
 
-def test_an_old_package_fails_with_6(monkeypatch, alone):
-    alone()
-    monkeypatch.setattr(doctor.metadata, "version", lambda name: "0.0.1")
-    result = quatro("doctor", code=6)
-    assert "numpy" in result.stderr
-
-
-def test_a_broken_dual_is_found(monkeypatch, alone):
-    alone("dual self-test")
-    from quatro import dual
-
-    solve = dual.solve_dual
-    monkeypatch.setattr(dual, "solve_dual", lambda reward, delta: solve(reward, delta * 1.01))
-    result = quatro("doctor", code=6)
-    assert "dual self-test" in result.stderr
-
-
 def test_a_similarity_that_is_not_that_of_the_libraries_is_found(monkeypatch, alone):
     alone("similarity self-test")
     ours = reference.similarity_of_distinct
@@ -188,14 +171,6 @@ def test_a_cache_that_cannot_be_written_is_found(cache, alone):
     assert "cache folder" in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("version", "numbers"),
-    [("2.13.0+cpu", (2, 13, 0)), ("5.19.0.dev0", (5, 19, 0)), ("1.2rc1", (1, 2))],
-)
-def test_versions_are_compared_by_their_numbers(version, numbers):
-    assert doctor.release(version) == numbers
-
-
 def test_what_is_needed_is_read_from_the_metadata(monkeypatch, alone):
     lines = [
         "pydantic<3,>=2.9",
@@ -203,8 +178,8 @@ def test_what_is_needed_is_read_from_the_metadata(monkeypatch, alone):
         'peft>=0.19; extra == "dev"',
         "types-PyYAML; extra == 'dev'",
     ]
-    assert doctor.required(lines) == [("", "pydantic", "2.9"), ("vllm", "vllm", "0.32.0")]
-    known = {package for _, package, _ in doctor.required(metadata.requires("quatro"))}
+    assert doctor.required(lines) == [("", "pydantic"), ("vllm", "vllm")]
+    known = {package for _, package in doctor.required(metadata.requires("quatro"))}
     assert {"numpy", "torch", "math-verify", "reasoning-gym"} <= known
     assert not {"pytest", "ruff"} & known
 
