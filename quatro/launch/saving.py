@@ -155,7 +155,7 @@ def restore(
         DataError: the checkpoint is damaged or of an earlier version, files of the run were changed, or settings,
             model, data or ranks have changed. Metrics, rollouts and checkpoints stay as they were.
     """
-    found = world.from_first(lambda: checkpoint.load_newest(run), "the verified checkpoint")
+    found = world.from_first(lambda: checkpoint.load_newest(run.path), "the verified checkpoint")
     if found is not None:  # refused now, and not after minutes of loading
         refuse_earlier_version(found)
         refuse_other_settings(config, found.state, found.path.name)

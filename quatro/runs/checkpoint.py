@@ -4,15 +4,14 @@
     checkpoints/step-000100-inside/      stopped inside iteration 101; there until the next iteration is saved
 
 A checkpoint is written under a temporary name; its manifest (size and SHA-256 of every file) comes last, then the
-directory gets its name, then `latest` is told. A directory of that name without a manifest has lost it, and is moved
-aside (step-000100.aside-1) when the run goes on. Nothing is pickled: state is JSON, tensors are safetensors. torch and
-safetensors load a file with a flipped bit without a word, so every file is hashed first.
+directory gets its name, then `latest` is told. A directory without a manifest is no checkpoint; the run replaces it
+when it comes to its iteration again. Nothing is pickled: state is JSON, tensors are safetensors. Both libraries load a file
+with a flipped bit without a word, so every file is hashed first.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import logging
 import os
@@ -130,18 +129,14 @@ def save(
     return final
 
 
-def load(source: RunDir | Path) -> Checkpoint:
-    """The newest complete checkpoint of a run, or the one in a checkpoint directory, every file verified.
+def load(path: Path) -> Checkpoint:
+    """The checkpoint in the directory ``path``, every file verified.
 
     Raises:
-        DataError: there is no checkpoint, or a file of it is missing, extra or changed; it is named, with both hashes.
+        DataError: it is no checkpoint, or a file of it is missing, extra or changed; it is named, with both hashes.
     """
-    if isinstance(source, RunDir):
-        if (newest := load_newest(source)) is None:
-            raise DataError(f"{source.path} has no complete checkpoint")
-        return newest
-    is_one = is_whole(source) or step_number(source.name) is not None
-    return _load_folder(source if is_one else find_checkpoint(source))
+    step = verify(path)
+    return Checkpoint(path, step, read_document(path / STATE))
 
 
 def find_checkpoint(run: Path, step: Step | None = None) -> Path:
@@ -195,25 +190,21 @@ def _best_step(run: Path, newest: Path, there: str) -> int:
     return int(carried[f"best_step/{metric}"])
 
 
-def load_newest(run: RunDir) -> Checkpoint | None:
-    """As `load`, or None if the run has no complete checkpoint; one that was being replaced is put back first.
+def load_newest(run: Path) -> Checkpoint | None:
+    """The newest complete checkpoint of ``run``, or None; one that was being replaced is put back first.
 
-    Raises:
-        DataError: a file of the newest is missing, extra or changed.
+    Raises: as `load`.
     """
-    for path in (run.path / "checkpoints").glob(".*.old"):
+    for path in (run / "checkpoints").glob(".*.old"):
         original = path.with_name(path.name.removeprefix(".").split(".")[0])
         if is_whole(path) and not original.exists():
             os.rename(path, original)
-    found = complete_checkpoints(run.path)
-    return _load_folder(found[-1]) if found else None
+    found = complete_checkpoints(run)
+    return load(found[-1]) if found else None
 
 
 def tidy(run: Path) -> None:
-    """Remove what a killed process left half-written, and move checkpoints without a manifest aside; log each of them.
-
-    A run calls it once it has loaded what it goes on from.
-    """
+    """Remove what a killed process left half-written, and log it; a run calls it once it has loaded what it needs."""
     folder = run / "checkpoints"
     if (lost := lost_newest(run)) is not None:
         logger.warning("the newest checkpoint, %s, is gone or incomplete; its iterations are trained again", lost)
@@ -222,13 +213,6 @@ def tidy(run: Path) -> None:
     for path in sorted(folder.glob(".*.tmp")):
         logger.warning("%s was not finished when the process ended: removed", path)
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    for path in sorted(folder.glob("step-*")):
-        if step_number(path.name) is not None and not is_whole(path):
-            names = (path.with_name(f"{path.name}.aside-{number}") for number in itertools.count(1))
-            aside = next(name for name in names if not name.exists())
-            os.rename(path, aside)
-            said = f"cannot be verified; it is renamed to {aside.name}, and the run goes on without it"
-            logger.warning("%s has lost its %s and %s", path, MANIFEST, said)
 
 
 def complete_checkpoints(run: Path) -> list[Path]:
@@ -250,20 +234,13 @@ def unfinished_note(found: Checkpoint) -> str | None:
     """A sentence about a checkpoint that a stop made inside an iteration; None for any other."""
     if not found.is_inside:
         return None
-    run = found.path.parents[1]
-    is_newest = complete_checkpoints(run)[-1].name == found.path.name
-    advice = f"; `quatro train {run} --resume` finishes it" if is_newest else ""
-    return f"checkpoint {found.path.name} was saved inside iteration {found.step + 1}{advice}"
+    resume = f"`quatro train {found.path.parents[1]} --resume` finishes it"
+    return f"checkpoint {found.path.name} was saved inside iteration {found.step + 1}; {resume}"
 
 
 def checkpoint_steps(run: Path) -> tuple[int, ...]:
     """Iterations of the complete checkpoints, ascending, each once."""
     return tuple(sorted({step for path in complete_checkpoints(run) if (step := step_number(path.name)) is not None}))
-
-
-def _load_folder(path: Path) -> Checkpoint:
-    step = verify(path)
-    return Checkpoint(path, step, read_document(path / STATE))
 
 
 def remove_checkpoint(path: Path) -> None:

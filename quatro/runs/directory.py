@@ -2,7 +2,7 @@
 
 runs/<name>/ config.yaml  environment.json  status.json  metrics.jsonl  log.txt  lock
              checkpoints/  rollouts/step-000001.jsonl  samples/  figures/
-             previous-1/  a run that ended here before its first checkpoint, as far as it came
+             previous-1/  what a run drew and measured that ended here before its first checkpoint
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from evals.files.whole import (
     write_json,
     write_text,
 )
-from evals.text import size_text, visible
+from evals.text import visible
 from quatro.config import Config, config_to_yaml, load_config
 from quatro.config.lasting import lasting_digest
 from quatro.runs.lock import RunLock, is_locked
@@ -42,7 +42,6 @@ Status = Literal["running", "done", "failed", "interrupted"]
 FOLDERS = ("checkpoints", "rollouts", "samples", "figures")
 # What is of use although nothing can go on from it.
 _WORK = ("metrics.jsonl", "rollouts", "tensorboard", "wandb")
-_ANEW = "begun anew: the lines above are of a run in this folder that ended before its first checkpoint"
 
 
 class _LogFile(logging.FileHandler):
@@ -81,7 +80,7 @@ class RunDir:
         """A new run with its config and environment on disk, status `running`.
 
         A run that ended before its first checkpoint is begun anew in its folder: nothing could go on from it. What
-        it has drawn and measured is moved aside. Its log.txt stays, and the new run writes below.
+        it has drawn and measured is moved aside, and the new run goes on in its log.txt.
 
         Raises:
             UsageError: the directory exists and holds something.
@@ -94,7 +93,7 @@ class RunDir:
         lock = RunLock(path)
         try:
             refuse_occupied(path)
-            moved = _set_aside(path, _WORK)
+            _set_aside(path, _WORK)
             for left in ("config.yaml", "status.json", "metrics.jsonl"):  # a directory with the first is a run
                 (path / left).unlink(missing_ok=True)
             for folder in FOLDERS:
@@ -102,9 +101,6 @@ class RunDir:
             write_json(path / "environment.json", collect_environment(argv))
             run = cls(path, config, lock)
             run.set_status("running", step=0)
-            if (path / "log.txt").exists():
-                with contextlib.closing(run.log_handler()) as log:
-                    log_only(log, f"{_ANEW}; {moved}" if moved else _ANEW)
             # Last: a directory with a config.yaml is a run.
             write_text(path / "config.yaml", config_to_yaml(config))
         except BaseException:
@@ -322,15 +318,11 @@ def default_run_path(stem: str, config: Config, *, root: Path = Path("runs")) ->
 
 def folder_bytes(folder: Path) -> int:
     """Sizes of all files below ``folder``; a symbolic link counts as itself, not as what it leads to."""
-    total, waiting = 0, [str(folder)]
-    while waiting:
-        with contextlib.suppress(FileNotFoundError, PermissionError), os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-                    continue
-                with contextlib.suppress(FileNotFoundError):  # a run under way renames its files
-                    total += entry.stat(follow_symlinks=False).st_size
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # a run under way renames its files
+                total += os.lstat(os.path.join(place, name)).st_size
     return total
 
 
@@ -365,13 +357,8 @@ def refuse_occupied(path: Path) -> None:
             f"{path} already holds a run: continue it with `quatro train {path} --resume`, take the next free name "
             "with --new, or choose another directory with -o DIR"
         )
-    own = {"config.yaml", "lock", "log.txt", "environment.json", "status.json", "metrics.jsonl"}
-    empty = {folder for folder in FOLDERS if folder in present and not os.listdir(path / folder)}
-    if "config.yaml" in present:
-        empty.update(_WORK)
-    others = sorted(name for name in present - own - empty if not (name.endswith(".tmp") or is_previous(name)))
-    if others:
-        raise UsageError(f"{path} is not empty and not a run (it holds {others[0]}): choose another with -o DIR")
+    if present and "lock" not in present:  # which a run has from its first moment on
+        raise UsageError(f"{path} is not empty and not a run (it holds {min(present)}): choose another with -o DIR")
 
 
 def refuse_read_only(path: Path) -> None:
@@ -393,37 +380,23 @@ def free_name(path: Path) -> Path:
     return next(name for name in itertools.chain([path], names) if not name.exists())
 
 
-def is_previous(name: str) -> bool:
-    """Whether a folder of a run has the name of what a run before it has left."""
-    return re.fullmatch("previous-[0-9]+", name) is not None
+def place_aside(path: Path) -> Path | None:
+    """Where a run without a checkpoint moves what it drew and measured when it is begun anew; None if there is none."""
+    if not any(file.stat().st_size for file in [*path.glob("metrics.jsonl"), *path.glob("rollouts/*")]):
+        return None
+    return next(aside for number in itertools.count(1) if not (aside := path / f"previous-{number}").exists())
 
 
-def unfinished_work(path: Path, names: Iterable[str] = _WORK) -> tuple[Path, str] | tuple[()]:
-    """Where a run that has no checkpoint moves what stands in ``names`` when it is begun anew, and a sentence on it.
-
-    Empty if nothing was drawn or measured.
-    """
-    files = [file for name in names for file in [path / name, *(path / name).rglob("*")] if file.is_file()]
-    num_bytes = sum(file.stat().st_size for file in files)
-    if not num_bytes:
-        return ()
-    aside = next(name for number in itertools.count(1) if not (name := path / f"previous-{number}").exists())
-    return aside, f"the metrics and rollouts ({size_text(num_bytes)}) from before the first checkpoint go to {aside}"
-
-
-def _set_aside(path: Path, names: Sequence[str]) -> str:
-    """Move ``names`` into a folder of their own, which is a run, too; returns the sentence that it logs, or ""."""
-    if not (found := unfinished_work(path, names)):
-        return ""
-    aside, said = found
-    logger.warning("%s", said)
+def _set_aside(path: Path, names: Sequence[str]) -> bool:
+    """Move ``names`` to `place_aside`, beside the configuration that they are of; whether there was something."""
+    if (aside := place_aside(path)) is None:
+        return False
+    logger.warning("the metrics and rollouts from before the first checkpoint go to %s", aside)
     aside.mkdir()
-    (aside / "lock").touch()
-    for name in ("environment.json", "status.json", "log.txt", "config.yaml"):
-        with contextlib.suppress(FileNotFoundError):
-            shutil.copy2(path / name, aside / name)
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copy2(path / "config.yaml", aside)
     for name in names:
         with contextlib.suppress(FileNotFoundError):
             os.rename(path / name, aside / name)
     fsync_directory(aside)
-    return said
+    return True

@@ -59,12 +59,8 @@ def refuse_locked(run: Path) -> None:
 
 
 def is_locked(run: Path) -> bool:
-    """Whether a living process holds the run; where there are no locks, none does."""
-    return is_held(run / "lock")
-
-
-def is_held(file: Path) -> bool:
-    """Whether a living process has locked ``file``; where there is no such file, or are no locks, none has."""
+    """Whether a living process holds the run; without a lock file, or where there are no locks, none does."""
+    file = run / "lock"
     try:
         descriptor = os.open(file, os.O_RDONLY)
     except FileNotFoundError:

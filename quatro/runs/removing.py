@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from evals.errors import UsageError
-from evals.files.metric_rows import is_finite
-from quatro.config import Config
-from quatro.runs.checkpoint import complete_checkpoints, find_checkpoint, remove_checkpoint, verify
+from quatro.runs.checkpoint import complete_checkpoints, remove_checkpoint, verify
 from quatro.runs.directory import folder_bytes, require_run, step_name
-from quatro.runs.lock import held, is_held, refuse_locked
-from quatro.runs.metrics import is_imported, read_metrics
+from quatro.runs.lock import held, is_locked, refuse_locked
+from quatro.runs.metrics import is_imported
 
-_PASS_1 = "eval/pass@1"
+if TYPE_CHECKING:
+    from quatro.runs.views.summary import RunSummary
 
 
 def refuse_removal(run: Path) -> None:
@@ -52,34 +51,23 @@ class Pruning:
     num_bytes: int
 
 
-def plan_pruning(run: Path, status: str, config: Config | None, *, keep: int = 1) -> Pruning | str:
+def plan_pruning(run: RunSummary, *, keep: int = 1) -> Pruning | str:
     """What pruning would do to a run, or why it does nothing: the run is not done, or has nothing to spare.
 
-    The ``keep`` newest checkpoints stay, and the best one.
+    The ``keep`` newest checkpoints stay, and that of `RunSummary.best`.
 
     Raises:
         DataError: the metrics cannot be read.
     """
-    if status != "done" or config is None:
-        return status
-    if is_held(run / "lock"):
+    if run.status != "done":
+        return run.status
+    if is_locked(run.path):
         return "running"
-    present = complete_checkpoints(run)
-    best = _best(run, config, present)
-    kept = tuple(path for path in present if path in present[-keep:] or path == best)
+    present = complete_checkpoints(run.path)
+    best = None if run.best is None else step_name(run.best[2])
+    kept = tuple(path for path in present if path in present[-keep:] or path.name == best)
     removed = tuple(path for path in present if path not in kept)
-    return Pruning(run, kept, removed, sum(map(folder_bytes, removed))) if removed else "with nothing to spare"
-
-
-def _best(run: Path, config: Config, present: Sequence[Path]) -> Path | None:
-    """What `--step best` means, if the run keeps a best checkpoint; else the one of the largest `eval/pass@1`."""
-    if config.checkpoint.best is not None:
-        with contextlib.suppress(UsageError):
-            return find_checkpoint(run, "best")
-        return None
-    rows = read_metrics(run)
-    value_of = {step_name(int(row["step"])): row[_PASS_1] for row in rows if is_finite(row.get(_PASS_1))}
-    return max((path for path in present if path.name in value_of), key=lambda path: value_of[path.name], default=None)
+    return Pruning(run.path, kept, removed, sum(map(folder_bytes, removed))) if removed else "with nothing to spare"
 
 
 def prune(plan: Pruning) -> None:

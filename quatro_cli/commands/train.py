@@ -66,7 +66,7 @@ def train(
     from quatro.launch.begin import check_processes, prepare
     from quatro.processes.launcher import launched
     from quatro.runs.checkpoint import complete_checkpoints
-    from quatro.runs.directory import free_name, is_abandoned, refuse_occupied, refuse_read_only, unfinished_work
+    from quatro.runs.directory import free_name, is_abandoned, place_aside, refuse_occupied, refuse_read_only
     from quatro.runs.lock import refuse_locked
     from quatro.runs.resuming import why_finished
     from quatro.runs.status import read_status
@@ -96,8 +96,8 @@ def train(
             refuse_locked(run_path)
         if not resume:
             check_processes(config, launch.size, source=source)
-    elif is_abandoned(run_path) or (resume and not complete_checkpoints(run_path)):
-        output.info(*unfinished_work(run_path)[1:])
+    elif (resume or is_abandoned(run_path)) and not complete_checkpoints(run_path) and (aside := place_aside(run_path)):
+        output.info(f"the metrics and rollouts from before the first checkpoint go to {aside}")
     with closing(prepare(config, launch)) as prepared:
         if dry_run:
             if launch.is_first:
@@ -188,7 +188,7 @@ def _train(prepared: Prepared, path: Path, *, resume: bool) -> tuple[int | None,
                     ensure_model(name)
         world.barrier("the model to be there")
         if not resume and is_abandoned(path):
-            output.info(f"{path} held a run that ended before its first checkpoint; it is begun anew; log.txt is kept")
+            output.info(f"{path} held a run that ended before its first checkpoint; it is begun anew")
         with open_run(prepared, path, world, resume=resume) as run:
             output.info(f"run: {path}")
             view = TrainingView(str(path), steps=config.steps, delta=config.method.kl_radius)

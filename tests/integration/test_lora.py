@@ -74,7 +74,7 @@ def test_a_stop_at_any_moment_changes_nothing(
         with monkeypatch.context() as patch:
             patch.setattr(StopRequest, "requested", property(look))
             run_training(cut, settings, stop=stop)
-        newest = checkpoint.load(cut)
+        newest = checkpoint.load(checkpoint.find_checkpoint(cut))
         steps.add(newest.step)
         num_inside += newest.is_inside
         with RunDir.open(cut) as run:

@@ -181,7 +181,7 @@ def test_fault_09_a_run_that_was_tampered_with_is_not_continued(tmp_path, settin
     file.write_text(text, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("quatro.launch.saving.assemble", None)
-        newest = checkpoint.load(tmp_path / "run")
+        newest = checkpoint.load(checkpoint.find_checkpoint(tmp_path / "run"))
         inside = {"parts": {**newest.state["parts"], "iteration": {"learnt": {"rewards": []}}}}
         for earlier in ({key: value for key, value in newest.state.items() if key != "parts"}, newest.state | inside):
             patch.setattr(checkpoint, "load_newest", lambda run, found=earlier: replace(newest, state=found))

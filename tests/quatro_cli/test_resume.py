@@ -72,7 +72,6 @@ def test_what_was_drawn_before_the_first_checkpoint_is_kept(run, arguments, cont
     assert status(run) == ("done", STEPS)
     after = contents(run / "previous-1")
     assert {name: after[name] for name in drawn} == drawn
-    assert str(run / "previous-1") in (run / "log.txt").read_text(encoding="utf-8")
 
 
 METRICS, ROLLOUTS = "metrics.jsonl", "rollouts/step-000002.jsonl"
@@ -147,14 +146,11 @@ def test_a_run_with_more_iterations_than_steps_is_not_done(run):
     says(resume(run, 4), "3 iterations", "steps is 2")
 
 
-def test_a_checkpoint_that_has_lost_its_manifest_is_moved_aside(run, contents):
+def test_a_checkpoint_that_has_lost_its_manifest_is_made_again(run):
     newest = run / "checkpoints/step-000003"
-    for number in (1, 2):
-        (newest / "manifest.json").unlink()
-        before = contents(newest)
-        says(resume(run), f"step-000003.aside-{number}")
-        assert contents(run / f"checkpoints/step-000003.aside-{number}") == before
-        assert (newest / "manifest.json").exists()  # the iteration was made again from the checkpoint before
+    (newest / "manifest.json").unlink()
+    says(resume(run), "the newest checkpoint, step-000003, is gone or incomplete")
+    assert (newest / "manifest.json").exists()
     assert status(run) == ("done", STEPS)
 
 
