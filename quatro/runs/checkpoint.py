@@ -5,8 +5,8 @@
 
 A checkpoint is written under a temporary name; its manifest (size and SHA-256 of every file) comes last, then the
 directory gets its name, then `latest` is told. A directory without a manifest is no checkpoint; the run replaces it
-when it comes to its iteration again. Nothing is pickled: state is JSON, tensors are safetensors. Both libraries load a file
-with a flipped bit without a word, so every file is hashed first.
+when it comes to its iteration again. Nothing is pickled: state is JSON, tensors are safetensors. Both libraries load a
+file with a flipped bit without a word, so every file is hashed first.
 """
 
 from __future__ import annotations

@@ -461,8 +461,9 @@ def checkpoints(run: Path) -> list[int]:
 def saved(tmp_path: Path) -> Path:
     """A finished run with five checkpoints, of which the second was the best, beside one that was interrupted."""
     rows = [{"eval/pass@1": value, "reward/mean": 1.0} for value in (0.1, 0.5, 0.5, 0.2, 0.3)]
+    evaluated = ("eval.every=1", "eval.benchmark=countdown")
     for name, status in (("saved", "done"), ("stopped", "interrupted")):
-        add_checkpoints(make_run(tmp_path / "runs" / name, *rows, settings=("eval.every=1",), status=status), 5)
+        add_checkpoints(make_run(tmp_path / "runs" / name, *rows, settings=evaluated, status=status), 5)
     return tmp_path / "runs/saved"
 
 
