@@ -158,7 +158,7 @@ def restore(
     found = world.from_first(lambda: checkpoint.load_newest(run.path), "the verified checkpoint")
     if found is not None:  # refused now, and not after minutes of loading
         refuse_earlier_version(found)
-        refuse_other_settings(config, found.state, found.path.name)
+        refuse_other_settings(run.path, config, found.state, found.path.name)
         if world.is_first:
             refuse_changed(run.path, found.state)
     prepared = prepared or prepare(config, launched() if world.size > 1 else None)

@@ -6,16 +6,12 @@ import contextlib
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from evals.errors import UsageError
 from quatro.runs.checkpoint import complete_checkpoints, remove_checkpoint, verify
-from quatro.runs.directory import folder_bytes, require_run, step_name
+from quatro.runs.directory import folder_bytes, require_run, step_number
 from quatro.runs.lock import held, is_locked, refuse_locked
 from quatro.runs.metrics import is_imported
-
-if TYPE_CHECKING:
-    from quatro.runs.views.summary import RunSummary
 
 
 def refuse_removal(run: Path) -> None:
@@ -51,23 +47,19 @@ class Pruning:
     num_bytes: int
 
 
-def plan_pruning(run: RunSummary, *, keep: int = 1) -> Pruning | str:
+def plan_pruning(run: Path, status: str, best: int | None, *, keep: int) -> Pruning | str:
     """What pruning would do to a run, or why it does nothing: the run is not done, or has nothing to spare.
 
-    The ``keep`` newest checkpoints stay, and that of `RunSummary.best`.
-
-    Raises:
-        DataError: the metrics cannot be read.
+    The ``keep`` newest checkpoints stay, and that of the iteration ``best``.
     """
-    if run.status != "done":
-        return run.status
-    if is_locked(run.path):
+    if status != "done":
+        return status
+    if is_locked(run):
         return "running"
-    present = complete_checkpoints(run.path)
-    best = None if run.best is None else step_name(run.best[2])
-    kept = tuple(path for path in present if path in present[-keep:] or path.name == best)
+    present = complete_checkpoints(run)
+    kept = tuple(path for path in present if path in present[-keep:] or step_number(path.name) == best)
     removed = tuple(path for path in present if path not in kept)
-    return Pruning(run.path, kept, removed, sum(map(folder_bytes, removed))) if removed else "with nothing to spare"
+    return Pruning(run, kept, removed, sum(map(folder_bytes, removed))) if removed else "with nothing to spare"
 
 
 def prune(plan: Pruning) -> None:

@@ -8,11 +8,10 @@ from typing import Any
 
 from evals.errors import DataError
 from quatro.config import Config
-from quatro.config.lasting import lasting_differences
 from quatro.runs.best import ends_early
 from quatro.runs.checkpoint import complete_checkpoints, load
 from quatro.runs.directory import step_name
-from quatro.runs.identity import refuse_changed
+from quatro.runs.identity import refuse_changed, refuse_other_config
 from quatro.runs.status import read_status
 
 
@@ -30,7 +29,7 @@ def why_finished(run: Path, config: Config) -> str:
     early = ends_early(config, state["carried"])
     if state["step"] != config.steps and not early:
         return ""
-    refuse_other_settings(config, state, newest[0].name)
+    refuse_other_settings(run, config, state, newest[0].name)
     refuse_changed(run, state)
     if (run / "metrics.jsonl").stat().st_size != int(state["metrics_bytes"]):
         return ""  # rows are to be cut back
@@ -39,9 +38,10 @@ def why_finished(run: Path, config: Config) -> str:
     return f"{early}; -s early_stop.patience=0 goes on to iteration {config.steps}"
 
 
-def refuse_other_settings(config: Config, state: Mapping[str, Any], name: str) -> None:
-    """Raises DataError, with the keys, if ``state`` of the checkpoint ``name`` is of another configuration."""
-    differing = lasting_differences(state["config"], config)
+def refuse_other_settings(run: Path, config: Config, state: Mapping[str, Any], name: str) -> None:
+    """Raises DataError, with the keys, if the checkpoint ``name`` with ``state`` does not go on with ``config``."""
+    refuse_other_config(run, config, state, name)
+    differing = []
     if config.optimizer.schedule != "constant" and state["config"]["steps"] != config.steps:
         differing.append(f"steps was {state['config']['steps']!r}, is {config.steps!r}")
     if state["step"] > config.steps:

@@ -256,7 +256,7 @@ def prune(
     plans, left = [], Counter[str]()
     for run in _found(paths):
         try:
-            plan = removing.plan_pruning(run, keep=keep)
+            plan = removing.plan_pruning(run.path, run.status, run.best and run.best[2], keep=keep)
         except QuatroError as error:  # the other runs are not to wait for it
             output.warn(str(error))
             plan = "unreadable"

@@ -99,7 +99,7 @@ def test_fault_08_a_run_that_has_lost_its_newest_checkpoint_is_not_whole_and_not
             assert "--step (step-000002 is the newest" in " ".join(result.stderr.split())
     result = quatro("export", run, "--step", "2", "-o", tmp_path / "out")
     quatro("train", run, "--resume")
-    assert [part for part in damaged(run) if "aside" not in part] == []
+    assert damaged(run) == []
 
 
 def test_a_finished_run_whose_steps_were_raised_can_go_on(run):
@@ -111,10 +111,10 @@ def test_a_finished_run_whose_steps_were_raised_can_go_on(run):
 
 
 def test_files_that_are_gone_are_named(run):
-    for name in ("rollouts/step-000002.jsonl", "environment.json", "log.txt"):
+    for name in ("rollouts/step-000002.jsonl", "environment.json"):
         (run / name).unlink()
     parts = {part.name: part.detail for part in examine(run).damaged}
-    assert parts.keys() == {"checkpoints/step-000003: the run's files", "environment.json", "log.txt"}
+    assert parts.keys() == {"checkpoints/step-000003: the run's files", "environment.json"}
     assert "rollouts/step-000002.jsonl" in parts["checkpoints/step-000003: the run's files"]
     assert parts["environment.json"] == f"{run / 'environment.json'}: No such file or directory"
 
@@ -193,12 +193,6 @@ def test_the_last_error_is_that_of_the_log(run):
     assert last_error(run) == expected
     result = quatro("doctor", run, "--json")
     assert json.loads(result.stdout)["last_error"] == expected
-    (run / "log.txt").write_text(
-        f"{log}2026-01-02 03:06:00,000 ERROR quatro: two ranks\nfailed at once\nTraceback (most recent call last):\n"
-        '  File "x.py", line 1\nValueError: first line\nsecond line\n',
-        encoding="utf-8",
-    )
-    assert last_error(run) == "2026-01-02 03:06:00 two ranks failed at once: ValueError: first line second line"
 
 
 def test_no_run_is_refused(tmp_path):

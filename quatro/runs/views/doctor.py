@@ -13,7 +13,7 @@ from evals.files.strict_json import parse_row, read_document, read_lines
 from evals.results.document import read_result
 from evals.samples.places import refuse_misplaced
 from quatro.config import load_config
-from quatro.runs.checkpoint import MANIFEST, STATE, complete_checkpoints, is_whole, lost_newest, verify
+from quatro.runs.checkpoint import MANIFEST, STATE, complete_checkpoints, is_whole, load, lost_newest
 from quatro.runs.directory import folder_bytes, require_run, step_number
 from quatro.runs.identity import missing_rollouts, read_config, refuse_changed, refuse_other_config
 from quatro.runs.metrics import is_imported, read_metrics
@@ -23,7 +23,7 @@ from quatro.runs.views.summary import RunSummary, describe_or_unreadable
 
 # In log.txt an error is one record: time, message, and lines without a time up to the next record.
 _TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
-_ERROR = re.compile(rf"^({_TIME}),\d+ (?:ERROR|CRITICAL) \S+: (.*(?:\n(?!{_TIME},).*)*)", re.MULTILINE)
+_ERROR = re.compile(rf"^({_TIME}),\d+ ERROR \S+: (.*(?:\n(?!{_TIME},).*)*)", re.MULTILINE)
 _TAIL_BYTES = 256 * 1024
 
 Look = Callable[[], str]
@@ -92,7 +92,7 @@ def _said(error: BaseException) -> str:
 
 
 def last_error(run: Path) -> str | None:
-    """The last error in the end of log.txt: its time, its lines, and the exception that ends its traceback, if any."""
+    """The last error in the end of log.txt: its time, its first line, and the last one, which names the exception."""
     try:
         content = (run / "log.txt").read_bytes()[-_TAIL_BYTES:]
     except OSError:
@@ -101,10 +101,8 @@ def last_error(run: Path) -> str | None:
     if not errors:
         return None
     time, text = errors[-1]
-    message, _, traceback = text.partition("\nTraceback ")
-    exception = re.split(r"\n .*", traceback)[-1]  # what follows the last frame
-    said = [" ".join(line.strip() for line in part.split("\n") if line.strip()) for part in (message, exception)]
-    return f"{time} {': '.join(filter(None, said))}"
+    lines = text.rstrip().splitlines()
+    return f"{time} {': '.join(dict.fromkeys([lines[0], lines[-1]]))}"
 
 
 def _looks(run: Path) -> list[tuple[str, Look]]:
@@ -122,7 +120,6 @@ def _looks(run: Path) -> list[tuple[str, Look]]:
         *((f"{_name(run, path)}: the run's files", partial(_vouched, run, path)) for path in _newest(run)),
         ("rollouts", partial(_rollouts, run / "rollouts")),
         *((_name(run, path), partial(_document, path)) for path in files if not path.name.startswith(".")),
-        ("log.txt", partial(_log, run)),
     ]
 
 
@@ -163,9 +160,8 @@ def _metrics(run: Path) -> str:
 
 def _checkpoint(run: Path, path: Path) -> str:
     if not is_whole(path):
-        raise DataError(f"{path} has lost its {MANIFEST}: a resume moves it aside and goes on without it")
-    verify(path)
-    refuse_other_config(run, load_config(run), read_document(path / STATE), path.name)
+        raise DataError(f"{path} has lost its {MANIFEST}: a resume goes on without it")
+    refuse_other_config(run, load_config(run), load(path).state, path.name)
     return f"{folder_bytes(path) / 2**20:.1f} MiB, as its manifest says"
 
 
@@ -202,12 +198,6 @@ def _num_rows(path: Path) -> int:
     )
 
 
-def _log(run: Path) -> str:
-    if not (run / "log.txt").is_file():
-        raise DataError(f"{run / 'log.txt'} is missing: errors of this run are not known")
-    return "there"
-
-
 def _resume(run: RunSummary, whole: set[str]) -> tuple[bool, str]:
     """Whether a resume would work, and what it would do; ``whole`` are the names of the parts that are whole."""
     command = f"`quatro train {run.path} --resume`"
@@ -224,12 +214,11 @@ def _resume(run: RunSummary, whole: set[str]) -> tuple[bool, str]:
     try:
         if why := why_finished(run.path, run.config):
             return False, f"nothing to do: {why}"
-        step = verify(newest[0])
-        state = read_document(newest[0] / STATE)
-        refuse_other_settings(run.config, state, newest[0].name)
-        refuse_changed(run.path, state)
+        found = load(newest[0])
+        refuse_other_settings(run.path, run.config, found.state, newest[0].name)
+        refuse_changed(run.path, found.state)
     except _FAULTS as error:
         earlier = [path.name for path in complete_checkpoints(run.path)[:-1] if _name(run.path, path) in whole]
         advice = f"; without {newest[0].name} it would go on from {earlier[-1]}, which is whole" if earlier else ""
         return False, f"no: {_said(error)}{advice}"
-    return True, f"yes, from {newest[0].name}, with {run.config.steps - step} iterations left; {command}"
+    return True, f"yes, from {newest[0].name}, with {run.config.steps - found.step} iterations left; {command}"

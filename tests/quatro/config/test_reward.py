@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from evals.errors import DataError, UsageError
 from quatro.config import Config, config_to_yaml, diff_configs, load_config, resolve_config
-from quatro.runs.resuming import refuse_other_settings
+from quatro.runs.identity import refuse_other_config
 
 SMALLEST = "model: some/model\nmethod: {name: quatro}\n"
 BLOCK = "{name: 'm:f', options: {scale: 2, names: [a, null]}, timeout_s: 5, workers: 3, on_error: zero}"
@@ -95,9 +96,10 @@ def test_a_block_is_held_against_the_prompts_as_a_name_is(write: Any) -> None:
 def test_a_checkpoint_that_holds_a_name_is_that_of_the_block(write: Any) -> None:
     config = load_config(write(f"{SMALLEST}reward: {{name: 'm:f'}}\n"))
     state = {"config": {**config.model_dump(mode="json"), "reward": "m:f"}, "step": 1}
-    refuse_other_settings(config, state, "step-000001")
-    with pytest.raises(DataError, match=r"reward.timeout_s was None, is 5.0. Undo"):
-        refuse_other_settings(load_config(write(SMALLEST + "reward: {name: 'm:f', timeout_s: 5}\n")), state, "step")
+    refuse_other_config(Path("run"), config, state, "step-000001")
+    other = load_config(write(SMALLEST + "reward: {name: 'm:f', timeout_s: 5}\n"))
+    with pytest.raises(DataError, match=r"reward.timeout_s was None, is 5.0;"):
+        refuse_other_config(Path("run"), other, state, "step-000001")
 
 
 def test_a_function_is_not_imported_to_read_a_configuration(write: Any) -> None:
