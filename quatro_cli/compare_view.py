@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import hypot
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quatro_cli.run_view import Rows, step_text
@@ -14,17 +15,9 @@ if TYPE_CHECKING:
 Table = tuple[str, list[str], Rows]
 
 
-def compared(found: RunsBeside) -> tuple[Rows, Rows, list[Table]]:
-    """Rows of the settings that differ, those of one method alone, and tables: title, columns and rows."""
-    of_methods = found.of_methods()
-    known = {f"method.{key}" for settings in of_methods.values() for key in settings}
-    settings: Rows = [(key, *values) for key, values in found.settings.items() if key not in known]
-    texts: Rows = [
-        (name, ", ".join(f"{key}={text}" for key, text in own.items() if text != "null"))
-        for name, own in of_methods.items()
-    ]
-    tables = [_last_iterations(found), _evaluations(found), *(_samples(found, tag) for tag in found.tags)]
-    return settings, texts, [table for table in tables if table[-1]]
+def compared(found: RunsBeside) -> list[Table]:
+    """Title, columns and rows of each table."""
+    return [table for table in (_last_iterations(found), _evaluations(found), *_samples(found)) if table[-1]]
 
 
 def _last_iterations(found: RunsBeside) -> Table:
@@ -74,12 +67,13 @@ def _gap(values: Sequence[Evaluated | None]) -> list[str | None]:
     return [f"{b.value - a.value:+.3g}{error}"]
 
 
-def _samples(found: RunsBeside, tag: str) -> Table:
-    sides = found.compared(tag)
-    first = next(side for side in sides if side is not None)
-    rows: list[list[object]] = [[row.benchmark, row.k, f"{100 * row.a:.1f}"] for row in first.rows]
-    for side in sides:
-        for cells, row in zip(rows, side.rows if side is not None else [None] * len(rows), strict=True):
-            cells.append(row and f"{100 * row.b:.1f} [{100 * row.ci_low:+.1f}, {100 * row.ci_high:+.1f}]")
-    title = f"samples/{found.sampled(tag)}: Pass@k in % [95 % interval of the difference to {found.names[0]}]"
-    return title, ["benchmark", "k", *found.names], list(rows)
+def _samples(found: RunsBeside) -> Iterator[Table]:
+    for tag in sorted({Path(one.a).name for one in found.samples}):
+        of_run = {Path(one.b).parents[1]: one for one in found.samples if Path(one.a).name == tag}
+        first = next(iter(of_run.values()))
+        rows: list[list[object]] = [[row.benchmark, row.k, f"{100 * row.a:.1f}"] for row in first.rows]
+        for side in (of_run.get(run.path) for run in found.runs[1:]):
+            for cells, row in zip(rows, [None] * len(rows) if side is None else side.rows, strict=True):
+                cells.append(row and f"{100 * row.b:.1f} [{100 * row.ci_low:+.1f}, {100 * row.ci_high:+.1f}]")
+        title = f"samples/{tag}: Pass@k in % [95 % interval of the difference to {found.names[0]}]"
+        yield title, ["benchmark", "k", *found.names], list(rows)

@@ -133,8 +133,8 @@ def compare(
 
     Metrics are means of the last 10 iterations, +- their standard deviation over these iterations; that says nothing
     about other seeds. With two runs, the last column is the second minus the first. If the runs have graded samples
-    with the same settings (possibly at different steps), the difference of each run to the first has a 95 % interval
-    from a paired bootstrap over problems; `quatro eval compare` says more.
+    in folders of one name, the difference of each run to the first has a 95 % interval from a paired bootstrap over
+    problems; `quatro eval compare` compares any two.
 
     \b
     Examples:
@@ -150,14 +150,12 @@ def compare(
     if json:
         output.json(found.document())
         return
-    settings, of_methods, tables = compared(found)
-    if settings:
-        output.table("settings that differ", ["key", *found.names], settings)
+    if found.settings:
+        rows = [(key, *values) for key, values in found.settings.items()]
+        output.table("settings that differ", ["key", *found.names], rows)
     else:
         output.info("the runs agree on every setting")
-    if of_methods:
-        output.sections([("settings that another method has not", of_methods)])
-    for table in tables:
+    for table in compared(found):
         output.table(*table)
     output.warn(*found.notes)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple, TypeVar
@@ -18,10 +18,8 @@ from evals.samples.about import agreed_grader
 from evals.samples.graded import Asked
 from evals.training_metrics import EVALUATED, evaluation_metrics
 from quatro.config import differing_keys
-from quatro.runs.tag import Tag
 from quatro.runs.views.summary import RunSummary, chosen_metrics, describe_run
 
-METHOD = "method."
 Value = TypeVar("Value")
 
 
@@ -49,8 +47,8 @@ class RunsBeside:
     """Runs side by side; each list has an entry for each of ``runs``, None where a run has no such thing.
 
     ``settings`` are those in which runs differ, by key, as YAML. ``base``, ``last`` and ``best`` are of evaluations
-    before and during training, by metric. ``samples`` compare Pass@k of the first run with that of each other, for
-    samples that were drawn alike, if need be at other steps; what could not be compared, and how, is in ``notes``.
+    before and during training, by metric. ``samples`` compare Pass@k of the first run with that of each other, where
+    both have samples in a folder of one name; what could not be compared, and why, is in ``notes``.
     """
 
     names: Sequence[str]
@@ -62,35 +60,6 @@ class RunsBeside:
     best: Mapping[str, Sequence[Evaluated | None]]
     samples: Sequence[Comparison]
     notes: Sequence[str]
-
-    def of_methods(self) -> dict[str, dict[str, str]]:
-        """For each method its settings that a method of the others has not, and that all of its runs share."""
-        methods = self.settings.get(f"{METHOD}name", [])
-        found: dict[str, dict[str, str]] = {method: {} for method in methods if method is not None}
-        for key, values in self.settings.items():
-            own = {method: {v for m, v in zip(methods, values, strict=True) if m == method} for method in found}
-            if key.startswith(METHOD) and {None} in own.values() and all(len(texts) == 1 for texts in own.values()):
-                for method, (text,) in own.items():
-                    found[method] |= {} if text is None else {key.removeprefix(METHOD): text}
-        return {method: settings for method, settings in found.items() if settings}
-
-    @property
-    def tags(self) -> list[str]:
-        """Folders of samples of the first run that were compared."""
-        return sorted({Path(found.a).name for found in self.samples})
-
-    def compared(self, tag: str) -> list[Comparison | None]:
-        """How the samples of each run but the first compare with those of the first in ``tag``."""
-        by_run = {Path(found.b).parents[1]: found for found in self.samples if Path(found.a).name == tag}
-        return [by_run.get(run.path) for run in self.runs[1:]]
-
-    def sampled(self, tag: str) -> str:
-        """``tag``, or for samples of several steps the settings that they share and the step of each run."""
-        folders = [tag, *(Path(found.b).name if found else "" for found in self.compared(tag))]
-        if len({name for name in folders if name}) == 1:
-            return tag
-        steps = [f"{name} step {_step(at)}" for name, at in zip(self.names, folders, strict=True) if at]
-        return f"{_settings(tag)}, {', '.join(steps)}"
 
     def document(self) -> dict[str, Any]:
         """All of it as plain JSON values."""
@@ -172,8 +141,7 @@ def _best(rows: Rows, metric: str) -> Evaluated | None:
 
 
 def _compared_samples(paths: Sequence[Path]) -> tuple[list[Comparison], list[str]]:
-    """Pass@1 and Pass@n of each run minus those of the first, of every pair of folders that were drawn alike."""
-    first, *others = paths
+    """Pass@1 and Pass@n of each run minus those of the first, of folders of samples with one name."""
     found, notes = [], []
     counted: dict[Path, Counted] = {}
 
@@ -182,8 +150,8 @@ def _compared_samples(paths: Sequence[Path]) -> tuple[list[Comparison], list[str
             counted[folder] = count_samples([folder], asked=Asked(may_grade=False))
         return counted[folder]
 
-    sampled = {path: sorted(folder for folder in path.glob("samples/*") if folder.is_dir()) for path in paths}
-    for folders in [pair for other in others for pair in _pairs(sampled[first], sampled[other])]:
+    first, *others = ({folder.name: folder for folder in path.glob("samples/*") if folder.is_dir()} for path in paths)
+    for folders in [(first[tag], other[tag]) for other in others for tag in sorted(first.keys() & other.keys())]:
         try:
             a, b = map(count, folders)
             agreed_grader({str(folder): count(folder).grader for folder in folders})
@@ -191,37 +159,12 @@ def _compared_samples(paths: Sequence[Path]) -> tuple[list[Comparison], list[str
             found.append(compare_passk(a, b, names=(str(folders[0]), str(folders[1])), ks=ks))
         except (DataError, UsageError) as error:
             notes.append(f"{folders[0]} and {folders[1]} are not compared: {error}")
-            continue
-        if folders[0].name != folders[1].name:
-            at = _step(folders[1].name)
-            notes.append(
-                f"{folders[0]} is compared with {folders[1]}, which is of another step"
-                + (f"; `quatro sample {first} --step {at}` draws at that step" if at.isdigit() else "")
-            )
-    if not found and not notes and any(sampled.values()):
-        held = [f"{path} has {', '.join(one.name for one in own) or 'none'}" for path, own in sampled.items()]
-        notes.append(f"no samples were drawn as those of {first}, so none are compared: {'; '.join(held)}")
+    if not found and not notes and any([first, *others]):
+        held = [
+            f"{path} has {', '.join(sorted(own)) or 'none'}" for path, own in zip(paths, [first, *others], strict=True)
+        ]
+        notes.append(
+            f"no samples lie in a folder of one name, so none are compared: {'; '.join(held)}; `quatro eval compare` "
+            "compares any two"
+        )
     return found, notes
-
-
-def _pairs(first: Sequence[Path], other: Sequence[Path]) -> list[tuple[Path, Path]]:
-    """Folders of two runs with the same tag; or, where there are none of some settings, those of their last steps."""
-    pairs = [(a, b) for a in first for b in other if a.name == b.name]
-    paired = {_settings(a.name) for a, _ in pairs}
-    last_a, last_b = ({_settings(one.name): one for one in side} for side in (first, other))
-    pairs += [(a, last_b[key]) for key, a in last_a.items() if key in last_b and key not in paired]
-    return sorted(pairs)
-
-
-def _settings(name: str) -> str:
-    """The tag ``name`` without the step of the checkpoint; another name as it is."""
-    tag = Tag.parse(name)
-    return name if tag is None else str(replace(tag, step=None, is_inside=False))
-
-
-def _step(name: str) -> str:
-    """The step of the checkpoint in a tag, as text."""
-    tag = Tag.parse(name)
-    if tag is None or tag.step is None:
-        return "no step"
-    return f"inside step {tag.step + 1}" if tag.is_inside else str(tag.step)
