@@ -65,11 +65,10 @@ def _training(run: RunSummary) -> Rows:
 
 
 def _model_text(model: str) -> str:
-    from quatro.runs.views.summary import origins
+    from quatro.runs.views.summary import origin_of
 
-    found, first = origins(model)
-    steps = [f"step {origin.step} of {origin.run}" for origin in found]
-    return ", which began with ".join([*steps, *([] if first is None else [first])])
+    origin = origin_of(model)
+    return model if origin is None else f"step {origin.step} of {origin.run}"
 
 
 def method_text(method: Any) -> str:
@@ -125,11 +124,12 @@ def _evaluation_title(run: RunSummary) -> str:
 
 def _evaluations(run: RunSummary, *, is_whole: bool) -> Rows:
     from evals.training_metrics import EVALUATED
+    from quatro.runs.views.summary import value_text
 
     names, found = _names(run), run.evaluations
     if not found:
         return []
-    rows: Rows = [(_step_text(row), *(_value_text(row, name) for name in names)) for row in found]
+    rows: Rows = [(_step_text(row), *(value_text(row, name) for name in names)) for row in found]
     if len(rows) > MOST_EVALUATIONS and not is_whole:
         left = len(rows) - MOST_EVALUATIONS
         rows = [rows[0], (f"{left} more with --all",), *rows[left + 1 :]]
@@ -140,39 +140,18 @@ def _step_text(row: Mapping[str, Any]) -> str:
     return f"{row['step']:g}" if row["step"] else "0 (before)"
 
 
-def _value_text(row: Mapping[str, Any], name: str) -> str | None:
-    value, error = row.get(name), row.get(f"{name}_se")
-    if value is None:
-        return None
-    return f"{value:.4g}" if error is None else f"{value:.4g} ± {error:.2g}"
-
-
-def _best_text(run: RunSummary, metric: str, step: int) -> str:
-    """The best value, and how many others chance might have put in its place."""
-    from evals.files.metric_rows import with_base
-
-    values = {int(row["step"]): row for row in with_base(run.rows) if row.get(metric) is not None}
-    base, best = values.pop(0, None), values[step]
-    before = "" if base is None else f"; before training {_value_text(base, metric)}"
-    text, error = f"{_value_text(best, metric)} in step {step}{before}", best.get(f"{metric}_se") or 0.0
-    near = sum(row[metric] >= best[metric] - 2 * error for row in values.values()) - 1
-    if not error or not near:
-        return text
-    others = len(values) - 1
-    close = f"{near} of the {others} others {'is' if near == 1 else 'are'}" if others > 1 else "The only other one is"
-    return f"{text}\n{close} within 2 standard errors of it. The largest of several values is too high on average."
-
-
 # ---- what lies in its folder
 
 
 def _kept(run: RunSummary) -> Rows:
+    from quatro.runs.views.summary import best_text
+
     rows: Rows = []
     if run.checkpoints:
         rows.append(("checkpoints", f"after step {', '.join(map(str, run.checkpoints))}"))
     if run.best is not None:
         metric, _, step = run.best
-        rows.append((f"best {metric}", _best_text(run, metric, step)))
+        rows.append((f"best {metric}", best_text(run, metric, step)))
     for folder in sorted(folder for folder in run.path.glob("samples/*") if folder.is_dir()):
         benchmarks = sorted(file.name.partition(".jsonl")[0] for file in folder.glob("*.jsonl*"))
         rows.append(("samples", f"{folder.name}: {', '.join(benchmarks)}"))

@@ -45,7 +45,6 @@ def document(report: Report, *, num_problems: int | None = None) -> Document:
         "latest": max((run.updated for run in report.runs), default="") or None,
         "statuses": dict(Counter(run.status for run in report.runs if run.config)),
         "notes": notes,
-        "hints": {key: visible(hint) for key, hint in report.hints.items()},
         "last_steps": LAST_ITERATIONS,
         "last_metrics": [metric.column for metric in COLUMNS],
         "groups": [_group(name, report.runs) for name in groups],

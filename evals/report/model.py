@@ -55,13 +55,9 @@ class ReportRun:
 
 @dataclass(frozen=True)
 class Report:
-    """``notes`` stand on the page: what could not be read, and why. ``hints`` are commands that fill empty sections.
-
-    The keys of ``hints`` are `training` and `samples`.
-    """
+    """``notes`` stand on the page: what could not be read, and why."""
 
     title: str
     sources: Sequence[str]
     runs: Sequence[ReportRun]
     notes: Sequence[str] = ()
-    hints: Mapping[str, str] = field(default_factory=dict)

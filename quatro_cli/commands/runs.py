@@ -42,7 +42,7 @@ def list_(
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option("--name", metavar="PATTERN", help="Only runs whose path contains or matches this pattern."),
+        typer.Option("--name", metavar="PATTERN", help="Only runs whose path contains this pattern."),
     ] = None,
     method: Annotated[
         str | None,
@@ -70,7 +70,7 @@ def list_(
       quatro runs list --status interrupted,failed,killed
       quatro runs list sweeps/delta --name 'seed=0' --sort best
     """
-    from quatro.runs.views.summary import REWARD, choose_runs, metric_of, none_chosen, sort_runs
+    from quatro.runs.views.summary import ORDERS, REWARD, choose_runs, sort_runs
 
     found = _found(paths)
     methods, statuses = names(method, "--method"), names(status, "--status")
@@ -78,7 +78,7 @@ def list_(
     if json:
         output.json({"schema": 1, "runs": [_document(run) for run in runs]})
     elif runs:
-        metric = metric_of(sort) or REWARD
+        metric = REWARD if sort in ORDERS else sort
         values: list[object] = [run.metrics.get(metric) for run in runs]
         shown = "reward" if metric == REWARD else metric
         if sort == "best":
@@ -91,7 +91,7 @@ def list_(
             if run.status == "unreadable":
                 output.warn(f"{run.path}: {run.reason}")
     elif found:
-        output.info(none_chosen(found, method=methods, status=statuses, name=name))
+        output.info(f"--name, --method and --status choose none of the {len(found)} runs")
     else:
         output.info(f"no runs below {', '.join(map(str, paths or [_RUNS]))}; begin one with `quatro train quickstart`")
 

@@ -184,8 +184,7 @@ def test_many_runs_begin_with_few_of_them_shown(browser, tmp_path):
 
 
 def test_a_report_without_samples_or_metrics_says_what_to_type(browser, tmp_path):
-    hints = {"training": "`quatro train RUN --resume`", "samples": "`quatro sample RUN -b countdown -n 64`"}
-    report = Report("empty", ["x"], [ReportRun("a", "a", config={"seed": "0"})], hints=hints)
+    report = Report("empty", ["x"], [ReportRun("a", "a", config={"seed": "0"})])
     path = tmp_path / "empty.html"
     path.write_text(report_page(document(report)), encoding="utf-8")
     browser.open(path)

@@ -34,14 +34,6 @@ def test_a_file_that_is_no_page_and_a_folder_that_is_no_run_are_refused(run, tmp
     assert not (tmp_path / "x.html").exists()
 
 
-@pytest.mark.parametrize(("name", "advice"), [("a.jsonl", "`quatro eval passk "), ("a.json", "`quatro table ")])
-def test_of_samples_and_results_the_error_says_what_shows_them(tmp_path, name, advice):
-    path = tmp_path / name
-    path.write_text("{}\n", encoding="utf-8")
-    for argument in {path, tmp_path if name == "a.jsonl" else path}:
-        says(quatro("report", argument, "-o", tmp_path / "x.html", code=2), advice=f"{advice}{argument}`")
-
-
 def test_a_page_that_stood_there_survives_a_broken_run(run, tmp_path):
     out = tmp_path / "x.html"
     out.write_text("old", encoding="utf-8")

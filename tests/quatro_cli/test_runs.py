@@ -130,10 +130,7 @@ def test_runs_are_chosen_by_method_status_and_name(runs: Path) -> None:
     assert listed("--name", "uns/c") == ["c"]
     none = quatro("runs", "list", "--name", "d")
     assert (none.exit_code, none.stdout) == (0, "")
-    assert "none of the 3 runs has --name d" in none.stderr
-    assert "none of the 3 runs has --method rloo; the methods are gspo, quatro" in (
-        quatro("runs", "list", "--method", "rloo").stderr
-    )
+    assert "choose none of the 3 runs" in none.stderr
     assert listed("--name", "RUNS/C") == ["c"]
     says(quatro("runs", "list", "--status", "dnoe", code=2), "did you mean done?")
 
@@ -296,7 +293,7 @@ def test_a_run_is_shown_in_sections_and_the_lines_of_an_error_stay_lines(tmp_pat
     assert cells(shown(run, "--all"), "log_ratio/59") == ["1", "1"]
 
 
-def test_evaluations_have_a_line_each_with_their_error_and_the_best_is_doubted(tmp_path: Path) -> None:
+def test_evaluations_have_a_line_each_with_their_error(tmp_path: Path) -> None:
     settings = ("eval.every=1", "eval.benchmark=countdown")
     counts = {"pass@1_se": 0.1, "pass@4": 0.75, "problems": 20.0, "n": 4.0}
     rows = [
@@ -311,10 +308,7 @@ def test_evaluations_have_a_line_each_with_their_error_and_the_best_is_doubted(t
     assert cells(text, "0 (before)") == ["0.2", "±", "0.1", "0.75"]
     assert cells(text, "3") == ["0.25", "±", "0.1", "0.75"]
     assert " ".join(cells(text, "best eval/pass@1")) == "0.5 ± 0.1 in step 1; before training 0.2 ± 0.1"
-    assert "1 of the 2 others is within 2 standard errors of it. The largest of several" in text
     assert [row["step"] for row in json.loads(shown(run, "--json"))["evaluations"]] == [0, 1, 2, 3]
-    two = make_run(tmp_path / "two", rows[0], rows[1], settings=settings)
-    assert "The only other one is within 2 standard errors of it. The largest of several" in shown(two)
     many = make_run(tmp_path / "many", *({**rows[2], "step": float(step)} for step in range(1, 31)), settings=settings)
     assert "\n  22 more with --all\n" in shown(many)
     assert cells(shown(many), "1") == cells(shown(many), "30") == cells(shown(many, "--all"), "9")
@@ -325,13 +319,10 @@ def test_a_run_that_began_with_the_weights_of_another_says_from_which_step(tmp_p
     second = make_run(tmp_path / "second", settings=(f"model={first}/checkpoints/step-000020/model",))
     models = [f"{run}/checkpoints/step-{step:06d}/model" for run, step in ((second, 7), (first, 20))]
     third = make_run(tmp_path / "third", settings=(f"model={models[0]}", f"kl.reference={models[1]}"))
-    said = f"step 7 of {second}, which began with step 20 of {first}, which began with embedded:countdown"
-    assert " ".join(cells(shown(third), "model")) == said
+    assert " ".join(cells(shown(third), "model")) == f"step 7 of {second}"
     assert cells(shown(third), "KL reference")[:2] == ["step", "20"]
     assert json.loads(shown(third, "--json"))["began_with"] == {"run": str(second), "step": 7}
     assert json.loads(shown(first, "--json"))["began_with"] is None
-    (second / "config.yaml").unlink()
-    assert " ".join(cells(shown(third), "model")) == f"step 7 of {second}"
 
 
 def test_the_metrics_of_a_run_are_read_once_to_show_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,9 +35,10 @@ function empty(...words) {
   return el("p", { class: "empty" }, ...words);
 }
 
-// `hint` is the command that fills the section, if there is one.
-function emptyWithHint(words, lead, hint) {
-  return empty(words, ...(hint ? [lead, ...marked(hint), "."] : []));
+const SAMPLE = "quatro sample RUN -b BENCHMARK -n 64 --grade";
+
+function emptyWithCommand(words, command) {
+  return empty(words, el("code", {}, command), ".");
 }
 
 // Text with `commands` set apart.

@@ -227,7 +227,7 @@ function showTip(head, rows, clientX, clientY) {
 function buildTraining() {
   const place = body("training");
   if (!data.charts.length) {
-    place.append(emptyWithHint("No run here has metrics yet. ", "Let one finish a step: ", data.hints.training));
+    place.append(emptyWithCommand("No run here has metrics yet. Let one finish a step: ", "quatro train RUN --resume"));
     return;
   }
   const radii = (curves) => {

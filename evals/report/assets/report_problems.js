@@ -7,7 +7,7 @@ const FIRST_CARDS = 6;
 function buildProblems() {
   const place = body("problems");
   if (!data.problems.length) {
-    place.append(emptyWithHint("There are no samples to browse. ", "Draw some: ", data.hints.samples));
+    place.append(emptyWithCommand("There are no samples to browse. Draw some: ", SAMPLE));
     return;
   }
   const sets = data.problems.map((set) => ({ ...set, byRun: new Map(set.runs.map((one, member) => [one.run, { ...one, member }])) }));

@@ -225,7 +225,7 @@ function resultTable(result) {
 function buildResults() {
   const place = body("results");
   if (!data.results.length) {
-    place.append(emptyWithHint("No run here was sampled on a benchmark. ", "Draw some: ", data.hints.samples));
+    place.append(emptyWithCommand("No run here was sampled on a benchmark. Draw some: ", SAMPLE));
     return;
   }
   const byPanel = new Map();

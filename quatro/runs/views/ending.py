@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evals.files.metric_rows import LAST_ITERATIONS, with_base
+from evals.files.metric_rows import LAST_ITERATIONS
 from evals.text import clock_text
 from quatro.config.blocks import EMBEDDED_PROMPTS
 from quatro.runs.checkpoint import complete_checkpoints
 from quatro.runs.views.rollouts import failures_text
-from quatro.runs.views.summary import RunSummary, describe_run
+from quatro.runs.views.summary import RunSummary, best_text, describe_run
 
 Row = Mapping[str, Any]
 EXAMPLE = "NAME"  # of a benchmark, where none is known
@@ -41,8 +41,8 @@ def _lines(run: RunSummary) -> Iterator[tuple[str, str]]:
     if failures := failures_text(*(run.reward_failures or (0, 0))):
         yield "failures", failures
     if run.best is not None:
-        yield "best", _best(rows, *run.best)
         metric, _, step = run.best
+        yield "best", f"{metric} {best_text(run, metric, step)}"
         if step not in run.checkpoints:
             yield "", f"no checkpoint of step {step}: checkpoint.keep.best={metric} keeps one"
     kl, ratio = _mean(rows, "kl/new_old"), _mean(rows, "kl/ratio_to_delta")
@@ -61,24 +61,6 @@ def _lines(run: RunSummary) -> Iterator[tuple[str, str]]:
     yield "next", f"quatro sample {run.path}{best} -b {benchmark}"
     yield "", f"quatro plot training {run.path}"
     yield "", f"quatro runs show {run.path}"
-
-
-def _best(rows: Sequence[Row], metric: str, value: float, step: int) -> str:
-    """The best value beside the base's, and whether it is above that by two standard errors of the difference.
-
-    The two are on the same problems, but the rows do not have the problems: as of independent values, this error is
-    rather too large.
-    """
-    found = {row["step"]: row for row in with_base(rows)}
-    base = found.get(0, {}).get(metric)
-    error, base_error = (found.get(at, {}).get(f"{metric}_se") for at in (step, 0))
-    sure = "" if error is None else f" ± {error:.2g}"
-    said = f"{metric} {value:.3g}{sure} (step {step})"
-    if base is None:
-        return said
-    clearly = value - base > 2 * math.hypot(error or 0.0, base_error or 0.0)
-    how = "not above it" if value <= base else "above it" if clearly else "not clearly above it"
-    return f"{said}, base {base:.3g}: {how}"
 
 
 def _change(rows: Sequence[Row], metric: str, width: int) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import shlex
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,6 @@ from evals.samples.about import about_samples
 from evals.samples.graded import read_graded
 from evals.samples.reading import sample_files
 from quatro.config import Config, value_texts
-from quatro.config.model import embedded_benchmark
 from quatro.runs.identity import read_config
 from quatro.runs.metrics import is_imported, radius_of, read_metrics, read_source
 from quatro.runs.points import is_sweep, point_config, read_points, refuse_other_base
@@ -70,7 +68,7 @@ def gather_report(paths: Sequence[Path], *, num_answers: int = 3, progress: Repo
         samples = _samples(place.path, tags, num_answers, tell, notes)
         runs.append(_run(place, name, group, settings, samples))
     title = paths[0].resolve().name if len(paths) == 1 else f"{len(runs)} runs"
-    return Report(title, [str(path) for path in paths], runs, list(dict.fromkeys(notes)), _hints(paths, places, runs))
+    return Report(title, [str(path) for path in paths], runs, list(dict.fromkeys(notes)))
 
 
 # ---- which runs
@@ -238,18 +236,3 @@ def _sampling_text(sampling: SamplingInfo | None, tag: str) -> str:
 def _unused(words: str, tag: str, found: Sequence[ReportSamples]) -> str:
     """``words``, with the tag where the run was sampled that way before (at another step, for example)."""
     return f"{words} ({tag})" if any(one.sampling == words for one in found) else words
-
-
-def _hints(paths: Sequence[Path], places: Sequence[_Place], runs: Sequence[ReportRun]) -> dict[str, str]:
-    """Commands that fill the sections that are empty."""
-    hints = {}
-    trained = [(place, run) for place, run in zip(places, runs, strict=True) if place.config]
-    if not any(run.metrics for run in runs):
-        run = shlex.quote(str(trained[0][0].path)) if trained else "RUN"
-        sweep = next((shlex.quote(str(path)) for path in paths if is_sweep(path)), None)
-        hints["training"] = f"`quatro sweep {sweep}`" if sweep else f"`quatro train {run} --resume`"
-    if trained and not any(run.samples for run in runs):  # what was only imported cannot be sampled
-        place, first = next(((p, r) for p, r in trained if r.metrics), trained[0])
-        benchmark = embedded_benchmark(first.config.get("model", "").strip('"')) or "math500"
-        hints["samples"] = f"`quatro sample {shlex.quote(str(place.path))} -b {benchmark} -n 64 --grade`"
-    return hints

@@ -5,7 +5,6 @@ Imports no torch.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -27,8 +26,7 @@ from quatro.runs.seeds import group_by_seed, settings_that_differ
 
 # Keys that change no step of a run, only which seed it has, how long it is, and what is kept or measured beside it.
 _NEUTRAL = ("seed", "steps", "threads", "processes", "device", "save_rollouts", *SIZE_KEYS)
-_NEUTRAL_BLOCKS = ("eval.", "checkpoint.", "audit.")
-_NEUTRAL_ENGINE = "rollout.gpu_memory_utilization"
+_NEUTRAL_BLOCKS = ("eval.", "checkpoint.", "audit.", "rollout.gpu_memory_utilization")
 # Keys with a field of their own in `RunSetting`.
 _NAMED = ("method.name", "method.delta", "method.log_ratio", "optimizer.lr", "inner_updates")
 
@@ -144,21 +142,11 @@ def run_folders(paths: Sequence[Path], *, cell: str | None = None) -> list[Path]
         if not folders:
             raise UsageError(
                 f"{path} is neither a run directory (no config.yaml in it) nor a sweep with runs (no runs/ in it); "
-                + _instead(path)
+                "`quatro runs list` shows the runs, and `quatro runs import` makes one of the metrics of TRL or verl"
             )
         for folder in folders:
             found.setdefault(folder.resolve(), folder)
     return list(found.values())
-
-
-def _instead(path: Path) -> str:
-    """What to type where ``path`` holds no run: what shows samples or a result, or what shows the runs."""
-    named = shlex.quote(str(path))
-    if path.suffix == ".jsonl" or any(file.name != "metrics.jsonl" for file in path.glob("*.jsonl")):
-        return f"samples are measured by `quatro eval passk {named}`, `quatro eval ucc` and `quatro eval clusters`"
-    if path.suffix == ".json" and path.is_file():
-        return f"`quatro table {named}` shows a result of `quatro eval`"
-    return "`quatro runs list` shows them, and `quatro runs import` makes a run of the metrics of TRL or verl"
 
 
 def _begun(sweep: Path, cell: str | None) -> list[Path]:
@@ -240,5 +228,5 @@ def _leaves_of(config: Config) -> Leaves:
     return {
         key: f"{value:g}" if isinstance(value, float) else str(value)
         for key, value in leaves(config.model_dump())
-        if key not in _NEUTRAL and key != _NEUTRAL_ENGINE and not key.startswith(_NEUTRAL_BLOCKS)
+        if key not in _NEUTRAL and not key.startswith(_NEUTRAL_BLOCKS)
     }

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from evals.errors import QuatroError, UsageError
 from evals.files.metric_rows import with_base
 from evals.training_metrics import EVALUATED, TRAINING_METRICS
-from quatro.config import Config, load_config
+from quatro.config import Config
 from quatro.config.errors import closest
 from quatro.runs.checkpoint import MODEL, checkpoint_steps
 from quatro.runs.directory import folder_bytes, require_run, step_number
@@ -114,6 +114,21 @@ class RunSummary:
         return str(self.path)
 
 
+def value_text(row: Mapping[str, Any], metric: str) -> str | None:
+    """The value of an evaluation, with its standard error where that is known."""
+    value, error = row.get(metric), row.get(f"{metric}_se")
+    if value is None:
+        return None
+    return f"{value:.4g}" if error is None else f"{value:.4g} ± {error:.2g}"
+
+
+def best_text(run: RunSummary, metric: str, step: int) -> str:
+    """The best value of ``metric``, which was in ``step``, and that before training."""
+    rows = {int(row["step"]): row for row in with_base(run.rows)}
+    before = value_text(rows.get(0, {}), metric)
+    return f"{value_text(rows[step], metric)} in step {step}" + (f"; before training {before}" if before else "")
+
+
 def chosen_metrics(names: Iterable[str]) -> list[str]:
     """Those of ``names`` by which runs are shown and compared: the main ones but evaluations, and parts of rewards."""
     there = dict.fromkeys(names)
@@ -200,10 +215,9 @@ def choose_runs(
     statuses: Collection[str] | None = None,
     name: str | None = None,
 ) -> list[RunSummary]:
-    """The runs with one of ``methods``, one of ``statuses`` and a path like ``name``; None lets all pass.
+    """The runs with one of ``methods``, one of ``statuses`` and a path that contains ``name``; None lets all pass.
 
-    ``name`` is a shell pattern for the run's path or its last part; without `*`, `?` and `[` it is a part of the path.
-    Capital and small letters are the same to it.
+    ``name`` may be a shell pattern. Capital and small letters are the same to it.
 
     Raises:
         UsageError: a run never has such a status.
@@ -211,30 +225,13 @@ def choose_runs(
     if unknown := [status for status in statuses or () if status not in STATUSES]:
         hint = closest(unknown[0], STATUSES)
         raise UsageError(f"--status {unknown[0]}: a run never has it{hint}; expected {', '.join(STATUSES)}")
-    pattern = "*" if name is None else name.lower() if set("*?[") & set(name) else f"*{name.lower()}*"
     return [
         run
         for run in runs
         if (methods is None or (run.config is not None and run.config.method.name in methods))
         and (statuses is None or run.status in statuses)
-        and (fnmatchcase(str(run.path).lower(), pattern) or fnmatchcase(run.path.name.lower(), pattern))
+        and (name is None or fnmatchcase(str(run.path).lower(), f"*{name.lower()}*"))
     ]
-
-
-def none_chosen(runs: Sequence[RunSummary], **given: str | list[str] | None) -> str:
-    """What to say where `choose_runs` finds none of ``runs``: what was ``given``, and what there is to choose from."""
-    asked = {name: [value] if isinstance(value, str) else value for name, value in given.items()}
-    options = " ".join(f"--{name} {','.join(values)}" for name, values in asked.items() if values is not None)
-    methods = sorted({run.config.method.name for run in runs if run.config is not None})
-    statuses = [status for status in STATUSES if any(run.status == status for run in runs)]
-    known = {"method": f"the methods are {', '.join(methods)}", "status": f"the statuses are {', '.join(statuses)}"}
-    there = [text for name, text in known.items() if given.get(name) is not None]
-    return "; ".join([f"none of the {len(runs)} runs has {options}", *there])
-
-
-def metric_of(order: str) -> str | None:
-    """The metric by which ``order`` sorts, if it does."""
-    return None if order in ORDERS and order != "reward" else REWARD if order == "reward" else order
 
 
 def sort_runs(runs: Sequence[RunSummary], order: str) -> list[RunSummary]:
@@ -245,26 +242,27 @@ def sort_runs(runs: Sequence[RunSummary], order: str) -> list[RunSummary]:
     Raises:
         UsageError: ``order`` is not in `ORDERS`, and no run has such a metric.
     """
-    metric = metric_of(order)
-    if metric is not None and runs and not any(metric in run.metrics for run in runs) and metric != REWARD:
+    if order == "name":
+        return list(runs)
+    if runs and order not in ORDERS and not any(order in run.metrics for run in runs):
         known = sorted({name for run in runs for name in run.metrics if "/" in name})
         raise UsageError(
             f"--sort {order}: expected {', '.join(ORDERS)} or a metric in the last row of a run"
             f"{closest(order, [*ORDERS, *known])}"
         )
 
-    def value(run: RunSummary) -> Any:
+    def value(run: RunSummary) -> float | None:
         match order:
             case "age":
                 return None if run.age_s is None else -run.age_s
             case "best":
                 return run.best and run.best[1]
-            case "size" | "step":
-                return getattr(run, order)
-        return run.metrics.get(metric or "")
+            case "size":
+                return run.size
+            case "step":
+                return run.step
+        return run.metrics.get(REWARD if order == "reward" else order)
 
-    if order == "name":
-        return list(runs)
     return sorted(runs, key=lambda run: (value(run) is None, -(value(run) or 0)))
 
 
@@ -285,16 +283,3 @@ def origin_of(model: str) -> Origin | None:
         return None
     step = step_number(folder.parent.name)
     return None if step is None else Origin(folder.parents[2], step)
-
-
-def origins(model: str) -> tuple[list[Origin], str | None]:
-    """The checkpoints behind ``model``, the nearest first, and the model of the first run; None if that is unknown."""
-    found: list[Origin] = []
-    name: str | None = model
-    while name is not None and (origin := origin_of(name)) is not None and origin not in found:
-        found.append(origin)
-        try:
-            name = load_config(origin.run).model
-        except (QuatroError, OSError):
-            name = None
-    return found, name

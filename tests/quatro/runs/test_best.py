@@ -119,7 +119,7 @@ def test_the_best_checkpoint_stays_and_the_run_ends_early(evaluated: list[str], 
     assert "iteration 2: eval/pass@1 0.5" in log
     for said in (done.stderr, log):
         assert "done       5 of 8 iterations in 0:0" in said
-        assert "best       eval/pass@1 0.5 (step 2), base 0.6: not above it\n" in said
+        assert "best       eval/pass@1 0.5 in step 2; before training 0.6\n" in said
         assert "no checkpoint of step" not in said
         assert f"quatro sample {run} --step best -b countdown\n" in said
     shown = CliRunner().invoke(app, ["runs", "show", str(run)]).stdout

@@ -143,13 +143,6 @@ def test_a_run_says_on_how_many_of_all_responses_its_reward_failed(tmp_path):
     assert [one.reason for one in found.runs] == ["the reward failed on 3 of 16 responses", ""]
 
 
-def test_empty_sections_come_with_the_command_that_fills_them(tmp_path):
-    run = make_run(tmp_path / "a b", steps=0)
-    hints = gather_report([run]).hints
-    assert hints["training"] == f"`quatro train '{run}' --resume`"
-    assert hints["samples"] == f"`quatro sample '{run}' -b countdown -n 64 --grade`"
-
-
 def test_what_is_neither_run_nor_sweep_is_refused(tmp_path):
     with pytest.raises(UsageError, match="neither a run directory"):
         gather_report([tmp_path])
