@@ -10,9 +10,10 @@ however often sampling was interrupted and however problems were batched, and so
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,11 +92,9 @@ def sample_benchmark(
             logger.warning(warning)
         for prompt in prompts:
             _refuse_another_problem(prompt, *writer.asked.get(prompt.id, (None, prompt.answer)), path)
-        missing = [
-            (prompt, [index for index in range(n) if (prompt.id, index) not in writer.present]) for prompt in prompts
-        ]
-        num_wanted = len(prompts) * n
-        num_present = num_wanted - sum(len(indices) for _, indices in missing)
+        wanted = [(prompt, index) for prompt in prompts for index in range(n)]
+        missing = [(prompt, index) for prompt, index in wanted if (prompt.id, index) not in writer.present]
+        num_wanted, num_present = len(wanted), len(wanted) - len(missing)
         num_done, num_tokens = num_present, 0
 
         def report(num_finished: int, num_drawn: int) -> None:
@@ -104,15 +103,17 @@ def sample_benchmark(
 
         if num_present < num_wanted:
             report(0, 0)
-        for chunk in _chunks(missing, num_rows or default_rows_per_call(sampling)):
-            asked = [prompt for prompt, _ in chunk]
+        num_rows = num_rows or default_rows_per_call(sampling)
+        for start in range(0, len(missing), num_rows):
+            some = missing[start : start + num_rows]
+            groups = [list(group) for _, group in itertools.groupby(some, key=lambda pair: pair[0].id)]
+            asked = [group[0][0] for group in groups]
             seeds = [
-                [sample_seed(settings.seed, benchmark, prompt.id, index) for index in indices]
-                for prompt, indices in chunk
+                [sample_seed(settings.seed, benchmark, prompt.id, index) for prompt, index in group] for group in groups
             ]
             with closing(_arrivals(engine, asked, seeds, sampling, report)) as batches:
                 for batch in batches:
-                    drawn = [(asked[one.number], chunk[one.number][1][one.row], one) for one in batch]
+                    drawn = [(*groups[one.number][one.row], one) for one in batch]
                     rollouts = [one.rollout.without_thought(settings.thinking, prompt) for prompt, _, one in drawn]
                     verdicts: Sequence[Sequence[bool | None]] = [[None]] * len(drawn)
                     if reward is not None:
@@ -192,24 +193,6 @@ def put_in_order(path: Path, ids: Sequence[str]) -> None:
 def default_rows_per_call(sampling: Sampling) -> int:
     """Samples that one call of an engine draws: fewer, the longer they may be."""
     return max(1, min(ROWS_PER_CALL, TOKENS_PER_CALL // sampling.max_new_tokens))
-
-
-def _chunks(
-    missing: Sequence[tuple[Prompt, Sequence[int]]], num_rows: int
-) -> Iterator[list[tuple[Prompt, Sequence[int]]]]:
-    """Missing samples problem by problem, ``num_rows`` at a time; a problem is cut only where it does not fit."""
-    chunk: list[tuple[Prompt, Sequence[int]]] = []
-    room = num_rows
-    for prompt, indices in missing:
-        for start in range(0, len(indices), num_rows):
-            piece = indices[start : start + num_rows]
-            if len(piece) > room:
-                yield chunk
-                chunk, room = [], num_rows
-            chunk.append((prompt, piece))
-            room -= len(piece)
-    if chunk:
-        yield chunk
 
 
 def pace(num_new: int, num_left: int, num_tokens: int, elapsed_s: float) -> str:
