@@ -31,18 +31,22 @@ Set = Annotated[
         show_default=False,
     ),
 ]
-Benchmarks = Annotated[
-    list[str],
-    typer.Option(
+
+
+def benchmark_names(help: str) -> Any:
+    """An option that takes names of benchmarks, several of them too."""
+    return typer.Option(
         "-b",
         "--benchmark",
         metavar="NAME[,NAME]",
-        help="Only these benchmarks, by name.",
+        help=help,
         autocompletion=completion.benchmarks,
         default_factory=list,
         show_default=False,
-    ),
-]
+    )
+
+
+Benchmarks = Annotated[list[str], benchmark_names("Only these benchmarks, by name.")]
 Method = Annotated[
     str | None,
     typer.Option(

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quatro_cli import completion
-from quatro_cli.options import AllowUnsafe, DryRun, Seed, Step, checkpoint_step, run_paths, split
+from quatro_cli.options import AllowUnsafe, DryRun, Seed, Step, benchmark_names, checkpoint_step, run_paths, split
 from quatro_cli.output import output
 from quatro_cli.warm import ensure_model
 
@@ -25,18 +24,7 @@ if TYPE_CHECKING:
 
 def sample(
     model: Annotated[str, run_paths("MODEL|RUN", "Folder, Hub id, embedded:NAME, served name, or run.")],
-    benchmarks: Annotated[
-        list[str],
-        typer.Option(
-            "-b",
-            "--benchmark",
-            metavar="NAME[,NAME]",
-            help="Benchmarks, files or Hub data sets.",
-            autocompletion=completion.benchmarks,
-            default_factory=list,
-            show_default=False,
-        ),
-    ],
+    benchmarks: Annotated[list[str], benchmark_names("Benchmarks, files or Hub data sets.")],
     step: Step = None,
     n: Annotated[
         int | None, typer.Option("-n", "--n", metavar="N", min=1, help="Samples per problem. Default: 256.")
