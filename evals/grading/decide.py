@@ -124,7 +124,8 @@ class Comparison:
         item, gold = _merged(item), _merged(gold)
         if item.links:
             unnamed = Answer(gold.node, mark=gold.mark)
-            if not all(self.same(Answer(link), unnamed) for link in item.links):
+            links = [Answer(link, mark=item.mark if link.op == "pct" else "") for link in item.links]
+            if not all(self.same(_unmarked(link), unnamed) for link in links):
                 return Decision(False, "a link of the chain differs")
             return self.same(replace(item, links=()), gold)
         if "words" in (item.node.op, gold.node.op):
@@ -146,8 +147,15 @@ class Comparison:
             return None
         if item.name == gold.node and gold.name == item.node:
             return Decision(True, "the same equation turned round")
-        if item.equation and gold.equation and same_equation(item.equation, gold.equation):
+        if item.equation and gold.equation and not _is_label(item.name) and same_equation(item.equation, gold.equation):
             return Decision(True, "equations that are multiples of each other")
+        if (
+            gold.name.op == "sym"
+            and item.equation
+            and not _is_label(item.name)
+            and solves(item.equation, gold.name, gold.node)
+        ):
+            return Decision(True, "the equation solved for the name of the reference")
         return Decision(False, "another name")
 
     def _same_values(self, item: Answer, gold: Answer) -> Decision:
@@ -168,8 +176,12 @@ class Comparison:
                 and self._matched(_answers(one), _answers(other))
             )
             return Decision(is_equal, "the same members in some order")
+        if "vector" in kinds:
+            return self._same_vectors(one, other)
         if kinds & {"rel", "cup", "cap", "setminus"} or REALS in (one, other):
             return self._same_relations(item, gold)
+        if one.op == "mod" or other.op == "mod":
+            return self._same_residues(one, other)
         if one.op in _LISTS and other.op in _LISTS:
             return self._same_lists(one, other)
         if one.op in _LISTS or other.op in _LISTS:
@@ -204,7 +216,22 @@ class Comparison:
                     for side, gold_side in zip(order, gold_sides, strict=True)
                 ):
                     return Decision(True, "the same relation between the same sides")
+            if (ranked := _ranked(one)) is not None and ranked == _ranked(other):
+                return Decision(True, "the same order")
+        if (multiples := _same_inequality(one, other)) is not None:
+            return multiples
         return Decision(same_set(item, gold), "sets of real numbers, by their members")
+
+    def _same_residues(self, one: Node, other: Node) -> Decision:
+        if one.op == other.op == "mod":
+            (first, modulus), (second, other_modulus) = one.args, other.args
+            is_equal = modulus.exact is not None and modulus.exact == other_modulus.exact
+            if is_equal and first.node.exact is not None and second.node.exact is not None and modulus.exact:
+                is_equal = (first.node.exact - second.node.exact) % modulus.exact == 0
+            else:
+                is_equal = is_equal and bool(self.same(first, second))
+            return Decision(is_equal, "residues of one modulus")
+        return Decision(False, "a residue and no residue")
 
     def _same_lists(self, one: Node, other: Node) -> Decision:
         if self.rules.policy == "simko":
@@ -239,6 +266,16 @@ class Comparison:
         is_equal = len(values) == len(golds) and all(map(self.same, values, golds))
         return Decision(is_equal, "value by value, in order")
 
+    def _same_vectors(self, one: Node, other: Node) -> Decision:
+        first, second = (_coordinates(node) for node in (one, other))
+        rule = "vectors, by their coordinates"
+        if first is None or second is None:
+            return Decision(False, rule)
+        length = max(len(first), len(second))
+        padded = [[*found, *[num(0)] * (length - len(found))] for found in (first, second)]
+        is_equal = all(self.same(Answer(a), Answer(b)) for a, b in zip(*padded, strict=True))
+        return Decision(is_equal, rule)
+
     def _same_ratios(self, parts: Sequence[Node], golds: Sequence[Node]) -> Decision:
         rule = "ratios, part by part"
         if len(parts) != len(golds):
@@ -259,6 +296,8 @@ class Comparison:
             return Decision(False, "a letter that the reference does not have")
         if (item.mark == "%") != (gold.mark == "%"):
             return self._same_share(item, gold)
+        if one.op == other.op == "sym":
+            return Decision(one == other, "names")
         if (
             one.exact is not None
             and other.exact is not None
@@ -310,6 +349,10 @@ def _merged(answer: Answer) -> Answer:
     return answer
 
 
+def _unmarked(link: Answer) -> Answer:
+    return replace(link, node=link.node.args[0]) if link.node.op == "pct" else link
+
+
 def _conflict(item: Answer, gold: Answer) -> Decision | None:
     if item.unit and gold.unit and item.unit != gold.unit:
         return Decision(False, "another unit")
@@ -338,6 +381,13 @@ def _in_radians(answer: Answer) -> Answer:
     return replace(answer, mark="", unit="", node=Node("/", (Node("*", (answer.node, Node("pi"))), num(180))))
 
 
+def _is_label(name: Node) -> bool:
+    """Whether a name names one thing, as `x`, `AB` and `f(x)` do, and is no formula of unknowns."""
+    return name.op == "sym" or (
+        name.op == "*" and all(part.op == "sym" and part.args[0].isupper() for part in _factors(name))
+    )
+
+
 def _same_label(one: Node, other: Node) -> bool:
     """Whether two names differ only in the order of their factors, or are y and f(x)."""
     if one.op == other.op == "*":
@@ -346,8 +396,31 @@ def _same_label(one: Node, other: Node) -> bool:
     return len(texts) == 2 and "y" in texts and any(text.endswith("(x)") for text in texts)
 
 
+def _ranked(node: Node) -> tuple[object, ...] | None:
+    """An order of names such as `A > B = C`, from the least on; None for any other relation."""
+    signs, *sides = node.args
+    if not all(side.op == "sym" for side in sides) or (not set(signs) <= {"=", "<"} and not set(signs) <= {"=", ">"}):
+        return None
+    groups = [{sides[0].args[0]}]
+    for sign, side in zip(signs, sides[1:], strict=True):
+        if sign == "=":
+            groups[-1].add(side.args[0])
+        else:
+            groups.append({side.args[0]})
+    return tuple(frozenset(group) for group in (groups if "<" in signs else groups[::-1]))
+
+
 def _answers(node: Node) -> list[Answer]:
     return [arg if isinstance(arg, Answer) else Answer(arg) for arg in node.args]
+
+
+def _coordinates(node: Node) -> list[Node] | None:
+    """The coordinates of a vector in i, j and k, of a tuple or of a column."""
+    if node.op == "vector":
+        return list(node.args)
+    if (node.op == "tuple" and node.args[0] in ("()", "[]")) or (node.op == "matrix" and set(node.args[0]) == {1}):
+        return [value.node for value in node.args[1:]]
+    return None
 
 
 def _factors(node: Node) -> list[Node]:
@@ -362,6 +435,43 @@ def same_equation(first: Node, second: Node) -> bool:
     """Whether two equations are multiples of each other."""
     one, other = (Node("+", (node.args[1], neg(node.args[2]))) for node in (first, second))
     return bool(first.names) and bool(second.names) and same_ratio(one, other)
+
+
+def _same_inequality(one: Node, other: Node) -> Decision | None:
+    """Whether two inequalities of several unknowns are positive multiples of each other; None for anything else."""
+    if not all(
+        node.op == "rel" and len(node.args) == 3 and node.args[0][0] in ("<", ">", "<=", ">=") for node in (one, other)
+    ):
+        return None
+    if len(one.names | other.names) < 2:
+        return None
+    (signs, *sides), (other_signs, *other_sides) = one.args, other.args
+    if (len(signs[0]) == 2) != (len(other_signs[0]) == 2):
+        return Decision(False, "an inequality with and without equality")
+    first, second = (
+        Node("+", (left, neg(right))) if sign[0] == ">" else Node("+", (right, neg(left)))
+        for (sign,), (left, right) in ((signs, sides), (other_signs, other_sides))
+    )
+    return Decision(same_ratio(first, second, is_positive=True), "inequalities that are positive multiples")
+
+
+def solves(equation: Node, name: Node, value: Node) -> bool:
+    """Whether an equation says `name = value` and nothing else: it is linear in the name, which the value solves."""
+    _, left, right = equation.args
+    difference = Node("+", (left, neg(right)))
+    if name.args[0] not in difference.names or name.args[0] in value.names:
+        return False
+    at = [_substituted(difference, name, point) for point in (num(0), num(1), num(2), value)]
+    second = Node("+", (at[0], at[2], Node("*", (num(-2), at[1]))))
+    return same_value(second, num(0)) and same_value(at[3], num(0)) and not same_value(at[0], at[1])
+
+
+def _substituted(node: Any, name: Node, value: Node) -> Any:
+    if node == name:
+        return value
+    if not isinstance(node, Node) or name.args[0] not in node.names:
+        return node
+    return Node(node.op, tuple(_substituted(arg, name, value) for arg in node.args))
 
 
 def _is_interval(answer: Answer) -> bool:

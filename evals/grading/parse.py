@@ -11,6 +11,7 @@ What a mathematician would not read as one formula raises `NotAFormula`; such a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -20,7 +21,7 @@ from evals.grading.tokens import END, MAX_DEPTH, NotAFormula, Token
 from evals.grading.tree import OO, Answer, Node, call, neg, num, sym
 from evals.grading.units import UNMISTAKABLE, is_noun, is_unit, unit_name
 from evals.grading.values import value_of
-from evals.grading.words import multiplied, number_in_words
+from evals.grading.words import number_in_words, reckoned
 from evals.text import words_of
 
 FUNCTIONS = words_of(
@@ -42,14 +43,15 @@ _GREEK = words_of(
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron rho sigma tau"
     " upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar triangle"
 )
-_RELATIONS = {sign: sign for sign in ("=", "<", ">", "<=", ">=", "!=", "~", "|", "in", "notin", "to", "equiv", "bmod")}
+_RELATIONS = {sign: sign for sign in ("=", "<", ">", "<=", ">=", "!=", "~", "|", "in", "notin", "to", "equiv")}
 _RELATIONS |= {
     name: name for name in ("sim", "napprox", "parallel", "perp", "subset", "subseteq", "supset", "implies", "iff")
 }
-_MATRICES = words_of("pmatrix bmatrix matrix array smallmatrix cases Bmatrix")
+_MATRICES = words_of("pmatrix bmatrix matrix vmatrix array smallmatrix cases Bmatrix")
 _CLOSING = {"(": ")", "[": "]", "{": "}", "\\{": "\\}"}
 _CURRENCIES = {"\\$": "dollar", "eur": "euro", "gbp": "lb", "jpy": "yen", "cent": "cent"}
 _CONNECTIVES = frozenset(["and", "or", "und", "oder", "&"])
+_MODULI = frozenset(["bmod", "pmod"])
 # No unit is longer, and no number in words.
 MAX_WORDS = 24
 # Trees are walked by recursion; a product of 60 factors is as deep.
@@ -137,6 +139,14 @@ class Parser:
             signs.append(_RELATIONS[self.take().text])
             sides.append(self._side())
         value = sides[-1]
+        if modulus := self._modulus():
+            if "~" in signs or set(signs) - {"=", "equiv"} or len(signs) > 1:
+                raise NotAFormula("a modulus behind another relation")
+            name = sides[0].node if signs else None
+            residue = value.node
+            if name is not None and not _is_name(name) and _is_name(residue):  # 5 \\equiv x
+                name, residue = residue, name
+            return [Answer(Node("mod", (Answer(residue), modulus)), name)]
         nodes = [side.node for side in sides]
         unit = value.unit or next((side.unit for side in reversed(sides) if side.unit), "")
         value = replace(value, unit=unit)
@@ -170,6 +180,20 @@ class Parser:
             mark, unit = ("%" if unit == "percent" else "deg"), ""
         return Answer(node, None, unit or currency, mark)
 
+    def _modulus(self) -> Node | None:
+        has_bracket = self.is_sign("(") and self.peek(1).text in (*_MODULI, "mod")
+        at = self.at
+        if has_bracket:
+            self.take()
+        if self.peek().text not in (*_MODULI, "mod"):
+            self.at = at
+            return None
+        self.take()
+        found = self.argument() if self.is_sign("{") else self.expression()
+        if has_bracket:
+            self.expect(")")
+        return found
+
     # -- words
 
     def _phrase(self) -> tuple[str, int]:
@@ -198,15 +222,15 @@ class Parser:
         return "".join(words), at
 
     def _words_behind(self, node: Node) -> tuple[Node, str] | None:
-        """A plain number times the word behind it, and the unit that is left: `3 dozen eggs`."""
+        """A plain number with the arithmetic in words behind it, and the unit that is left: `3 dozen eggs`."""
         if node.exact is None or node.op not in ("num", "neg", "/") or self.peek().kind not in ("text", "word"):
             return None
         phrase, end = self._phrase()
-        found = multiplied(phrase)
-        if found is None or (found[1] and not is_unit(found[1])):
+        arithmetic = reckoned(phrase)
+        if arithmetic is None or (arithmetic.rest and not is_unit(arithmetic.rest)):
             return None
         self.at = end
-        return Node("*", (node, num(found[0]))), unit_name(found[1])
+        return Node(arithmetic.op, (node, num(arithmetic.operand))), unit_name(arithmetic.rest)
 
     def _unit(self) -> str:
         """The unit that the words behind a value name; empty, and nothing read, where they name none."""
@@ -362,9 +386,13 @@ class Parser:
         if token.kind == "command":
             if token.text == "frac":
                 return self.peek(2).kind != "text" or self.peek(1).text != "{"
-            is_known = token.text in FUNCTIONS | _CONSTANTS.keys() | _ACCENTS.keys() | _GREEK
+            is_known = (
+                token.text.startswith("unit ") or token.text in FUNCTIONS | _CONSTANTS.keys() | _ACCENTS.keys() | _GREEK
+            )
             return is_known or token.text in ("sqrt", "surd", "binom", "begin", "lfloor", "lceil", "langle")
         if token.kind != "sign":
+            return False
+        if token.text == "(" and self.peek(1).text in (*_MODULI, "mod"):
             return False
         return token.text in ("(", "[", "{", "\\{") or (
             token.text == "|" and not self._bars and self.at < self._last_bar
@@ -376,7 +404,7 @@ class Parser:
             not token.text.isascii()
             or number_in_words(token.text) is not None
             or self.is_comma()
-            or token.text in ("pct", "percent")
+            or token.text in ("pct", "percent", "mod")
         ):
             return False
         is_behind_number = self.peek(-1).kind == "number"
@@ -478,7 +506,7 @@ class Parser:
         if token.kind == "word" and len(token.text) > 1 and token.text not in FUNCTIONS:
             self.tokens[self.at] = Token("word", token.text[1:])
             return sym(token.text[0])
-        return self._atom()
+        return self._postfix() if self.is_sign("(") else self._atom()
 
     # -- atoms
 
@@ -553,7 +581,8 @@ class Parser:
             period = self.raw_argument()
             if not (period.isascii() and period.isdigit()):
                 raise NotAFormula("a bar over no digits")
-            return num(_periodic(token.text, period))
+            shift = 10 ** len(token.text.partition(".")[2])
+            return num((Fraction(token.text + "0") * shift + Fraction(int(period), 10 ** len(period) - 1)) / shift)
         if self.is_sign("ldots"):
             self.take()
             return num(_repeating(token.text))
@@ -597,7 +626,7 @@ class Parser:
                 depth += (self.tokens[end].text == "(") - (self.tokens[end].text == ")")
                 end += 1
             inner = "".join(token.text for token in self.tokens[self.at : end - 1])
-            if not depth and inner:
+            if not depth and inner and (letter[0] in "fghPQ"):
                 self.at = end
                 return Node("sym", (f"{letter}({inner})",))
         self.at = at
@@ -607,7 +636,7 @@ class Parser:
         if name in _CONSTANTS:
             return _CONSTANTS[name]
         if name == "frac":
-            return Node("/", (self.argument(), self.argument()))
+            return self._fraction()
         if name == "binom":
             return call("binom", self.argument(), self.argument())
         if name in ("sqrt", "surd"):
@@ -628,11 +657,19 @@ class Parser:
             return self._matrix()
         if name in _GREEK:
             return sym(f"\\{name}")
+        if name.startswith("unit "):
+            return sym(name)
         raise NotAFormula(f"\\{name} is not known")
 
     def _accented(self) -> str:
         """What stands under an accent, or behind `\\angle`: all of its letters."""
         return self.take().text if self.peek().kind == "word" else self.raw_argument()
+
+    def _fraction(self) -> Node:
+        text = "".join(token.text for token in self.tokens[self.at : self.at + 12])
+        derivative = re.match(r"\{d(?:\^\d)?[a-z]?\}\{d[a-z](?:\^\d)?\}", text)
+        found = Node("/", (self.argument(), self.argument()))
+        return sym(derivative[0]) if derivative else found
 
     def _root(self, name: str) -> Node:
         if name == "surd":  # √12 is the root of the whole number
@@ -643,6 +680,8 @@ class Parser:
             self.take()
             index = self.expression()
             self.expect("]")
+        if self.peek().kind == "number" and self.peek(-1).kind == "word":  # sqrt 12, in words
+            return Node("root", (self._atom(), index))
         return Node("root", (self.argument(), index))
 
     def _function(self, name: str) -> Node:
@@ -690,23 +729,45 @@ class Parser:
             if self.peek().kind == "row":
                 self.take()
                 rows.append([])
-            elif self.is_sign("&") or (kind == "cases" and rows[-1] and self._is_before_condition()):
+            elif (
+                self.is_sign("&")
+                or (kind == "cases" and self.is_comma() and (self.is_sign("&", ahead=1) or rows[-1]))
+                or (
+                    kind == "cases"
+                    and self.peek().kind == "text"
+                    and self.peek().text.casefold() in ("if", "for", "when")
+                )
+            ):
                 self.take()
+            elif self.peek().kind == "end":
+                raise NotAFormula("a matrix is not closed")
             else:
                 rows[-1] += self.element()
+                if not (
+                    self.is_sign("&", "end")
+                    or self.peek().kind in ("row", "text")
+                    or (kind == "cases" and self.is_comma())
+                ):
+                    raise NotAFormula(f"{self.peek().text!r} in a matrix")
         self.take()
         self.raw_argument()
         rows = [row for row in rows if row]
-        is_list = kind == "cases" or (kind == "array" and len(rows) == 1)
-        if is_list and rows and all(len(row) == 1 for row in rows):
-            return Node("list", tuple(row[0] for row in rows))
+        if (
+            kind in ("cases", "array")
+            and all(len(row) == 1 for row in rows)
+            and rows
+            and (kind == "cases" or len(rows) == 1)
+        ):
+            return (
+                rows[0][0].node
+                if len(rows) == 1 and not rows[0][0].name
+                else Node("list", tuple(row[0] for row in rows))
+            )
         if kind == "cases":
             return Node("cases", tuple(Node("tuple", ("()", *row)) for row in rows))
+        if kind == "vmatrix":
+            return _determinant([[cell.node for cell in row] for row in rows])
         return Node("matrix", (tuple(map(len, rows)), *(cell for row in rows for cell in row)))
-
-    def _is_before_condition(self) -> bool:
-        """Whether a comma or `if` follows, behind which the condition of a case stands."""
-        return self.is_comma() or (self.peek().kind == "text" and self.peek().text.casefold() in ("if", "for", "when"))
 
 
 # -- what a phrase means
@@ -737,19 +798,32 @@ def _transposed(node: Node) -> Node:
     return Node("sym", (f"{node}^T",))
 
 
-def _periodic(text: str, period: str) -> Fraction:
-    """The fraction of a decimal behind whose digits a period is repeated."""
-    last_place = Fraction(1, 10 ** len(text.partition(".")[2]))
-    return Fraction(text + "0") + last_place * Fraction(int(period), 10 ** len(period) - 1)
-
-
 def _repeating(text: str) -> Fraction:
     """The fraction of a decimal whose last digits repeat: `0.1666` is 1/6."""
-    decimals = text.partition(".")[2]
+    whole, _, decimals = text.partition(".")
     for length in range(1, len(decimals) // 2 + 1):
         if decimals[-length:] == decimals[-2 * length : -length]:
-            return _periodic(text, decimals[-length:])
+            period = decimals[-length:]
+            start = len(decimals) - length
+            while start >= length and decimals[start - length : start] == period:
+                start -= length
+            while start > 0 and decimals[start - 1] == period[-1]:
+                period = period[-1] + period[:-1]
+                start -= 1
+            first = decimals[:start]
+            repeated = int(whole + first + period) - int((whole + first) or "0")
+            return Fraction(repeated, 10 ** len(first) * (10 ** len(period) - 1))
     raise NotAFormula("dots behind no decimal that repeats")
+
+
+def _determinant(rows: list[list[Node]]) -> Node:
+    if len(rows) > 4 or any(len(row) != len(rows) for row in rows):
+        raise NotAFormula("a determinant of more than 4 rows, or not square")
+    if len(rows) == 1:
+        return rows[0][0]
+    minors = [_determinant([row[:at] + row[at + 1 :] for row in rows[1:]]) for at in range(len(rows))]
+    terms = [Node("*", (cell, minor)) for cell, minor in zip(rows[0], minors, strict=True)]
+    return Node("+", tuple(neg(term) if at % 2 else term for at, term in enumerate(terms)))
 
 
 def _lifted(node: Node) -> tuple[Node, str]:

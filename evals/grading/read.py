@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from evals.grading.parse import Parser
 from evals.grading.tokens import MAX_CHARS, NotAFormula, Token, Tokens, clean
-from evals.grading.tree import Answer, Node, num
+from evals.grading.tree import Answer, Node, neg, num
 from evals.grading.units import is_unit, unit_name
 from evals.grading.words import number_in_words, without_sentence
 
@@ -37,6 +37,7 @@ _ANOTHER_LETTER = re.compile(
 )
 _DATE = re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})|(\d{1,2})[-/.](\d{1,2})[-/.](\d{4})", re.ASCII)
 _CAPITALS = re.compile(r"[A-Z]{2,}")
+_BEHIND_INTERVALS = ("", "cup", "cap", "setminus", ",", ";", ")", "}", "\\}")
 _QUOTED = ("**", "__", '"', "`", "''", "'")
 
 
@@ -122,7 +123,9 @@ def _unquoted(text: str) -> str:
 
 
 def _without_braces(text: str) -> str:
-    text = text.strip().strip("$").strip()
+    text = text.strip()
+    if not (text.startswith("$") and text.count("$") == 1):
+        text = text.strip("$").strip()
     partner: dict[int, int] = {}
     stack: list[int] = []
     for at, sign in enumerate(text):
@@ -132,6 +135,9 @@ def _without_braces(text: str) -> str:
             partner[stack.pop()] = at
     start, end = 0, len(text)
     while partner.get(start) == end - 1 and (text[start] == "{" or partner.get(start + 1) == end - 2):
+        inner = text[start + 1 : end - 1]
+        if text[start] == "{" and "," in inner and "{" in inner:
+            break  # {1,{2}} holds a set
         start, end = start + 1, end - 1
     return text[start:end].strip()
 
@@ -141,7 +147,7 @@ def _formulas(plain: str) -> tuple[list[Answer], str]:
     found: dict[Answer, None] = {}
     why = ""
     try:
-        tokens = _with_round_brackets(_without_rows(Tokens(plain).found))
+        tokens = _without_french_brackets(_with_sets(_without_rows(Tokens(plain).found)))
     except NotAFormula as reason:
         return [], str(reason)
     for variant in dict.fromkeys([tuple(_joined(tokens, False)), tuple(_joined(tokens, True))]):
@@ -156,12 +162,52 @@ def _formulas(plain: str) -> tuple[list[Answer], str]:
 
 
 def _one(items: list[Answer], parser: Parser) -> Answer:
+    if len(items) > 1 and items[-1].node.op == "mod":
+        items = [_residue(item, items[-1].node.args[1]) for item in items]
     if len(items) > 1:
         says_or = any(token.text.casefold() in ("or", "lor") for token in parser.tokens)
         is_union = says_or and all(item.node.op == "rel" for item in items)
         return Answer(Node("cup" if is_union else "list", tuple(items)))
     [one] = items
+    if one.node == Node("sym", ("unit i",)):
+        return one
+    if any(name.startswith("unit ") for name in one.node.names) and (parts := _vector(one.node)):
+        *first, last = (parts.get(f"unit {axis}", num(0)) for axis in "ijk")
+        return replace(one, node=Node("vector", tuple(first) if last == num(0) else (*first, last)))
     return replace(one, node=_of_braces(one.node)) if one.node.op == "set" else one
+
+
+def _vector(node: Node) -> dict[str, Node] | None:
+    """The coordinates of a sum of multiples of unit vectors; None for any other formula."""
+    if node.op == "sym" and node.args[0].startswith("unit "):
+        return {node.args[0]: num(1)}
+    if node.op == "neg":
+        inner = _vector(node.args[0])
+        return inner and {axis: neg(value) for axis, value in inner.items()}
+    if node.op == "+":
+        found: dict[str, Node] = {}
+        for term in node.args:
+            for axis, value in (_vector(term) or {"": num(0)}).items():
+                found[axis] = Node("+", (found[axis], value)) if axis in found else value
+        return None if "" in found else found
+    if node.op in ("*", "/"):
+        first, second = node.args
+        inner, factor = _vector(first), second
+        if inner is None and node.op == "*":
+            inner, factor = _vector(second), first
+        if inner is None or any(name.startswith("unit ") for name in factor.names):
+            return None
+        return {axis: Node(node.op, (value, factor)) for axis, value in inner.items()}
+    return None
+
+
+def _residue(item: Answer, modulus: Node) -> Answer:
+    """A residue of a list of which only the last has its modulus: `x \\equiv 1, 4 \\pmod 5`."""
+    node = item.node
+    if node.op == "mod":
+        return replace(item, name=None)
+    value = node.args[2] if node.op == "rel" and node.args[0] == ("equiv",) else node
+    return replace(item, node=Node("mod", (Answer(value), modulus)), name=None)
 
 
 def _of_braces(node: Node) -> Node:
@@ -265,12 +311,37 @@ def _without_rows(tokens: list[Token]) -> list[Token]:
     return found
 
 
-def _with_round_brackets(tokens: list[Token]) -> list[Token]:
-    """`<2,5>` as `(2,5)`."""
-    ends = (tokens[0].text, tokens[-1].text) if len(tokens) > 2 else ()
-    if ends != ("<", ">") or all(token.text != "," for token in tokens):
+def _with_sets(tokens: list[Token]) -> list[Token]:
+    """`{1,{2}}` as the set that it is, where plain braces are all of the answer and hold others."""
+    is_set = len(tokens) > 2 and (tokens[0].text, tokens[-1].text) == ("{", "}")
+    if not is_set or any(token.kind == "command" for token in tokens):
         return tokens
-    return [tokens[0]._replace(text="("), *tokens[1:-1], tokens[-1]._replace(text=")")]
+    return [token._replace(text=f"\\{token.text}") if token.text in ("{", "}") else token for token in tokens]
+
+
+def _without_french_brackets(tokens: list[Token]) -> list[Token]:
+    """`]2,5[` and `<2,5>` as `(2,5)`: a bracket that closes nothing opens, and one that cannot open closes."""
+    ends = (tokens[0].text, tokens[-1].text) if len(tokens) > 2 else ()
+    if ends == ("<", ">") and any(token.text == "," for token in tokens):
+        return [tokens[0]._replace(text="("), *tokens[1:-1], tokens[-1]._replace(text=")")]
+    found = list(tokens)
+    opened: list[tuple[str, bool]] = []  # the brackets that are open, and whether a comma stands behind each
+    for at, token in enumerate(tokens):
+        if token.kind != "sign":
+            continue
+        following = tokens[at + 1].text if at + 1 < len(tokens) else ""
+        if token.text == "[" and opened and opened[-1][1] and following in _BEHIND_INTERVALS:
+            found[at] = token._replace(text=")")
+            opened.pop()
+        elif token.text in ("[", "(") or (token.text == "]" and not opened):
+            found[at] = token._replace(text="(") if token.text == "]" else token
+            opened.append((token.text, False))
+        elif token.text in ("]", ")") and opened:
+            if (opened.pop()[0], token.text) == ("]", ")"):
+                raise NotAFormula("a bracket that opens to the left is closed by a parenthesis")
+        elif token.text in ",;" and opened:
+            opened[-1] = (opened[-1][0], True)
+    return found
 
 
 def _joined(tokens: list[Token], is_number: bool) -> list[Token]:

@@ -81,7 +81,7 @@ _MACROS = {
         "theta": "vartheta",
         "epsilon": "varepsilon",
         "R": "reals Reals",
-        "bmod": "mod pmod",
+        "bmod": "mod",
     }.items()
     for name in names.split()
 }
@@ -95,6 +95,11 @@ _WITH_ARGUMENT = frozenset(["hspace", "vspace", "label"]) | _COLOURS
 _FORMULA_FONTS = words_of(
     "mathbf boldsymbol bm pmb mathit underline ensuremath boxed fbox mathsf mathtt mathbin mathrel"
     " mathord mathopen mathclose"
+)
+_UNIT_VECTORS = words_of("mathbf boldsymbol bm hat vec vb widehat overrightarrow")
+_IJK = re.compile(
+    r"\s*(?:\{\s*)?(?:\\(?:mathbf|boldsymbol|bm|hat|vec)\s*(?:\{\s*)?)?"
+    r"(?:\\(?P<dotless>[ij])math(?![a-z])|(?P<plain>[ijk])(?![A-Za-z]))(?:\s*\})*"
 )
 _TEXT_FONTS = words_of("text textbf textit textrm textnormal mbox mathrm textsf texttt hbox operatorname emph textup")
 _ROWS_OF_FORMULAS = re.compile(r"\s*\{(?:aligned|align|gathered|split|equation|gather|eqnarray|displaymath)\*?\}")
@@ -194,7 +199,7 @@ class Tokens:
         self._gap = ""
         self._depth = 0
         self._closing = self._braces(text)
-        self._read(text, 0, len(text))
+        self._read(text, 0, len(text), is_money=text.count("$") - text.count("\\$") == 1)
 
     def _add(self, kind: str, text: str) -> None:
         self.found.append(Token(kind, text, self._gap))
@@ -206,7 +211,7 @@ class Tokens:
         elif not self._gap:
             self._gap = "wide"
 
-    def _read(self, text: str, start: int, end: int) -> None:
+    def _read(self, text: str, start: int, end: int, *, is_money: bool = False) -> None:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise NotAFormula(f"nested more than {MAX_DEPTH} times")
@@ -221,7 +226,10 @@ class Tokens:
             elif kind == "command":
                 at = self._command(value, text, at, end)
             elif kind == "delimiter":
-                self._space("wide")
+                if is_money and value == "$" and text[at : at + 1].isdigit() and not self.found:
+                    self._add("sign", "\\$")
+                else:
+                    self._space("wide")
             elif kind == "escaped":
                 self._add("sign", "%" if value == "%" else f"\\{value}")
             elif kind == "sign":
@@ -243,6 +251,9 @@ class Tokens:
     def _command(self, name: str, text: str, at: int, end: int) -> int:
         """Adds what a command stands for; the position behind it."""
         name = name.removesuffix("*")
+        if name in _UNIT_VECTORS and (vector := _IJK.match(text, at, end)) and _is_balanced(vector[0]):
+            self._add("command", f"unit {vector['dotless'] or vector['plain']}")
+            return vector.end()
         if name in _TEXT_FONTS or name in _FORMULA_FONTS:
             opening = _opening(text, at, end)
             if opening is None:
@@ -290,8 +301,11 @@ class Tokens:
             return close + 1
         following = _opening(text, close + 1, end)
         if following is not None:
-            last = self._end_of(following)
+            last, num_before = self._end_of(following), len(self.found)
             self._read(text, following, last)
+            before, coloured = self.found[num_before - 1 : num_before + 1] if num_before else (END, END)
+            if before.text.isdigit() and coloured.text.isdigit() and not coloured.gap:  # 6\color{red}{5} is 65
+                self.found[num_before - 1 : num_before + 1] = [before._replace(text=before.text + coloured.text)]
             return last + 1
         return close + 1
 
@@ -343,6 +357,10 @@ class Tokens:
 _SIGN_BEHIND = re.compile(r"\s*[-+]")
 _OPTION = re.compile(r"\[[^\]]{0,20}\]")
 _WHITE = re.compile(r"(?:white|transparent|#?fff(?:fff)?\b|1(?:\.0*)?(?:,1(?:\.0*)?){0,2}$|255,255,255)", re.IGNORECASE)
+
+
+def _is_balanced(text: str) -> bool:
+    return text.count("{") == text.count("}")
 
 
 def _opening(text: str, at: int, end: int) -> int | None:

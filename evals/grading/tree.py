@@ -130,6 +130,7 @@ _INFIX = {
     "ratio": " : ",
     "cup": " cup ",
     "cap": " cap ",
+    "mod": " mod ",
 }
 
 

@@ -40,9 +40,9 @@ def same_value(first: Node, second: Node) -> bool:
     return all(_agree(first, second, digits) for digits in DIGITS)
 
 
-def same_ratio(first: Node, second: Node) -> bool:
-    """Whether one formula is a multiple of the other by a number that is not zero."""
-    return all(_proportional(first, second, digits) for digits in DIGITS)
+def same_ratio(first: Node, second: Node, *, is_positive: bool = False) -> bool:
+    """Whether one formula is a multiple of the other by a number that is not zero, or ``is_positive``."""
+    return all(_proportional(first, second, digits, is_positive) for digits in DIGITS)
 
 
 def value_of(node: Node, x: Any = None) -> Any:
@@ -75,7 +75,7 @@ def _agree(first: Node, second: Node, digits: int) -> bool:
     return num_agreeing >= (2 if first.names or second.names else 1)
 
 
-def _proportional(first: Node, second: Node, digits: int) -> bool:
+def _proportional(first: Node, second: Node, digits: int, is_positive: bool) -> bool:
     is_complex = _has_i(first) or _has_i(second)
     ratios = []
     with mpmath.workdps(digits):
@@ -84,6 +84,8 @@ def _proportional(first: Node, second: Node, digits: int) -> bool:
                 ratios.append(_value(first, point, is_complex) / _value(second, point, is_complex))
             except (ArithmeticError, ValueError, TypeError):
                 continue
+        if is_positive and any(not isinstance(ratio, mpmath.mpf) or ratio < 0 for ratio in ratios):
+            return False
         return len(ratios) > 1 and abs(ratios[0]) > 1e-30 and all(close(ratio, ratios[0]) for ratio in ratios)
 
 
@@ -262,7 +264,8 @@ def _applied(name: str, values: list[Any], point: Point | None) -> Any:
 def _opaque(name: str, values: list[Any], point: Point | None) -> Any:
     """What jumps or has a corner: where it depends on unknowns, a number that only its arguments have.
 
-    Points nearby could lie on one step; so `floor(x)` is x minus something that only the fraction of x decides.
+    Points nearby could lie on one step; so `floor(x)` is x minus something that only the fraction of x decides, and the
+    larger and the smaller of two numbers are their mean plus and minus something.
     """
     if not isinstance(point, _Point) or not all(map(mpmath.isfinite, values)):
         return mpmath.mpf(_ROUNDED[name](*values)) if name in _ROUNDED else _undefined()
@@ -271,6 +274,12 @@ def _opaque(name: str, values: list[Any], point: Point | None) -> Any:
     if name == "floor":
         rest = values[0] - mpmath.floor(values[0])
         return values[0] - (point(f"rest of {mpmath.nstr(rest, 30)}") if rest else 0)
+    if name in ("max", "min") and len(values) == 2:
+        first, second = values
+        distance = (
+            point(f"between {mpmath.nstr(abs(first - second), 30)}") if not close(first, second) else mpmath.mpf(0)
+        )
+        return (first + second + (distance if name == "max" else -distance)) / 2
     return point(name + " ".join(mpmath.nstr(value, 30) for value in sorted(values)))
 
 

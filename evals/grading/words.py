@@ -3,13 +3,14 @@ r"""What English says around and in an answer: the sentence that announces it, a
 `The answer is 5`, `Hence 5`, `The value of x is 5`, `5 is the answer`, `5 in total`: what may stand there without
 changing the answer is a small grammar of closed classes: a word of consequence, a subject that names the quantity asked
 for, and a copula. Any other word stays where it is, so that `The wrong answer is 5` and `The answer is about 5` say
-what they say. Numbers are `twenty-one`, `two thirds`, and behind a number `dozen`, `million`, `halves`.
+what they say. Numbers are `twenty-one`, `two thirds`, and behind a number `dozen`, `squared`, `minus one`.
 """
 
 from __future__ import annotations
 
 import re
 from fractions import Fraction
+from typing import NamedTuple
 
 from evals.grading.units import is_unit
 
@@ -41,6 +42,15 @@ _LEAD = re.compile(
     rf"|(?:{_DETERMINER} )?(?:{_QUALITY} )?{_ASKED}|ans \.|{_PRONOUN} {_COPULA}|it's|that's"
     rf"|(?:there (?:is|are)|{_FINDING})(?: {_JUST})?|{_COPULA}|{_JUST}|(?:there (?:is|are) )?a total of)?(?: :)?"
 )
+# The same in other languages: only what announces an answer, before a formula.
+_FOREIGN_LEAD = re.compile(
+    rf"(?P<wrapper>{_WRAPPER}\s*)?(?:(?:所以|因此|故)[，,]?\s*)?(?:(?:最终|最後|最后)?(?:的)?答案?(?:是|为|為|:)|答えは|答え\s*:|정답은|답은|정답\s*:"
+    r"|antwort\s*:|die antwort ist|respuesta\s*:|la respuesta es|réponse\s*:|la réponse est|ответ\s*:|risposta\s*:"
+    r"|la risposta è|resposta\s*:|a resposta é):?\s*(?:(?P<closing>\})\s*)?",
+    re.IGNORECASE,
+)
+# A sign of consequence, or of equality with what was asked for.
+_SIGN = re.compile(r"\s*(?:=|\\(?:therefore|implies|Rightarrow|Longrightarrow)(?![A-Za-z]))\s*(?=[^\s=])")
 _TRAIL = re.compile(
     rf"(?:({_WRAPPER})\s*|\s)(?:(?:is|are) (?:{_SUBJECT}|correct)|in (?:total|all)|altogether)\s*(\}})?$", re.IGNORECASE
 )
@@ -48,6 +58,11 @@ _TRAIL = re.compile(
 
 def without_sentence(text: str) -> str:
     """``text`` (cleaned) without the words that only say that it is the answer; `x=5` for `The value of x is 5`."""
+    if (sign := _SIGN.match(text)) is not None:
+        text = text[sign.end() :]
+    if (lead := _FOREIGN_LEAD.match(text)) is not None and lead.end() < len(text):
+        wrapper = lead["wrapper"] if not lead["closing"] else ""
+        text = (wrapper or "") + text[lead.end() :]
     trail = _TRAIL.search(text)
     if trail and trail.start() and bool(trail[1]) <= bool(trail[2]):
         text = text[: trail.start()].rstrip(" ,") + ("}" if trail[2] and not trail[1] else "")
@@ -102,15 +117,35 @@ _PLURAL_FRACTIONS = {"halves": 2, "quarters": 4} | {
 _PLURAL_FRACTIONS |= {"hundredths": 100, "thousandths": 1000}
 _FRACTIONS = _PLURAL_FRACTIONS | {name.removesuffix("s"): value for name, value in _PLURAL_FRACTIONS.items()}
 _FRACTIONS["half"] = _FRACTIONS.pop("halve")
+_RAISED = {"squared": 2, "cubed": 3}
+_OPERATORS = {"plus": ("+", 1), "minus": ("+", -1), "times": ("*", 1), "multiplied by": ("*", 1), "over": ("/", 1)}
+_OPERATORS |= {"divided by": ("/", 1)}
 
 
-def multiplied(phrase: str) -> tuple[Fraction, str] | None:
-    """What a word behind a number multiplies it by, and the words that remain: `dozen eggs`, `million`, `halves`."""
-    first, *rest = phrase.casefold().strip(" .").split() or [""]
+class Reckoned(NamedTuple):
+    """What words behind a number do to it: the operation, its second operand, and the words that remain."""
+
+    op: str
+    operand: Fraction
+    rest: str = ""
+
+
+def reckoned(phrase: str) -> Reckoned | None:
+    """Plain arithmetic in words behind a number: `dozen eggs`, `squared`, `minus one`; None for any other words."""
+    words = phrase.casefold().strip(" .").split()
+    if not words:
+        return None
+    first, rest = words[0], " ".join(words[1:])
     if first in _MULTIPLIERS:
-        return Fraction(_MULTIPLIERS[first]), " ".join(rest)
+        return Reckoned("*", Fraction(_MULTIPLIERS[first]), rest)
+    if not rest and first in _RAISED:
+        return Reckoned("^", Fraction(_RAISED[first]))
     if not rest and first in _PLURAL_FRACTIONS:
-        return Fraction(1, _PLURAL_FRACTIONS[first]), ""
+        return Reckoned("/", Fraction(_PLURAL_FRACTIONS[first]))
+    for name, (op, sign) in _OPERATORS.items():
+        operand = " ".join(words).removeprefix(f"{name} ")
+        if operand != " ".join(words) and (value := number_in_words(operand)) is not None:
+            return Reckoned(op, sign * value)
     return None
 
 

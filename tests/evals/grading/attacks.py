@@ -118,9 +118,11 @@ NUMERIC_TAILS = [
 ]
 # What a value with words behind it amounts to.
 ARITHMETIC = r"""
-    3\text{ dozen} => 3 => 36 && 5 dozen => 5 => 60 && 2\text{ gross} => 2 => 288
-    5\text{ halves} => 5 => \frac{5}{2} && 2 thirds => 2 => \frac{2}{3} && 7 tenths => 7 => 0.7
-    2\text{ million} => 2 => 2000000 && \text{twenty-one} => 20 => 21
+    3\text{ dozen} => 3 => 36 && 5 dozen => 5 => 60 && 2\text{ gross} => 2 => 288 && 5\text{ squared} => 5 => 25
+    5 squared => 5 => 25 && 2\text{ cubed} => 2 => 8 && 4 cubed => 4 => 64 && 5\text{ halves} => 5 => \frac{5}{2}
+    2 thirds => 2 => \frac{2}{3} && 7 tenths => 7 => 0.7 && 5\text{ minus one} => 5 => 4
+    5\text{ plus two} => 5 => 7 && 6\text{ times seven} => 6 => 42 && 6 divided by two => 6 => 3
+    6\text{ over four} => 6 => 1.5 && 2\text{ million} => 2 => 2000000 && \text{twenty-one} => 20 => 21
     \text{two thirds} => 2 => \frac{2}{3} && \text{five} => 4 => 5 && 3\text{ dozen eggs} => 3 => 36
     \text{one half} => 1 => 0.5 && \text{minus four} => 4 => -4
 """

@@ -233,7 +233,10 @@ def test_a_noun_behind_a_value_is_its_unit(box: str) -> None:
     [
         (r"3\text{ dozen}", "36", "3"),
         ("3 dozen eggs", "36", "3"),
+        ("5 squared", "25", "5"),
         ("5 halves", r"\frac{5}{2}", "5"),
+        (r"5\text{ minus one}", "4", "5"),
+        ("6 divided by two", "3", "6"),
         (r"\text{twenty-one}", "21", "20"),
         (r"\text{two thirds}", "2/3", "2"),
         (r"x=2\text{ gross}", "288", "2"),
