@@ -41,29 +41,18 @@ def draw_rows(
     """
     num_slots, vocabulary = logits_SV.shape
     slots_at_once = max(1, MAX_SAMPLED_LOGITS // vocabulary)
-    if num_slots <= slots_at_once:
-        return _draw_slice(logits_SV, slot_L, uniform_L, sampling, with_entropy=with_entropy)
-    token_L = np.empty(len(slot_L), dtype=np.int64)
-    logp_L = np.empty(len(slot_L), dtype=np.float32)
-    entropy_L = np.empty(len(slot_L), dtype=np.float32) if with_entropy else None
-    for start in range(0, num_slots, slots_at_once):
-        here = np.flatnonzero((slot_L >= start) & (slot_L < start + slots_at_once))
-        slice_SV = logits_SV[start : start + slots_at_once]
-        drawn = _draw_slice(slice_SV, slot_L[here] - start, uniform_L[here], sampling, with_entropy=with_entropy)
-        token_L[here], logp_L[here] = drawn.token_L, drawn.logp_L
-        if entropy_L is not None:
-            entropy_L[here] = drawn.entropy_L
-    return Drawn(token_L, logp_L, entropy_L)
-
-
-def _draw_slice(
-    logits_SV: Tensor,
-    slot_L: NDArray[np.int64],
-    uniform_L: NDArray[np.float64],
-    sampling: Sampling,
-    *,
-    with_entropy: bool,
-) -> Drawn:
+    if num_slots > slots_at_once:
+        token_L = np.empty(len(slot_L), dtype=np.int64)
+        logp_L = np.empty(len(slot_L), dtype=np.float32)
+        entropy_L = np.empty(len(slot_L), dtype=np.float32) if with_entropy else None
+        for start in range(0, num_slots, slots_at_once):
+            here = np.flatnonzero((slot_L >= start) & (slot_L < start + slots_at_once))
+            slice_SV = logits_SV[start : start + slots_at_once]
+            part = draw_rows(slice_SV, slot_L[here] - start, uniform_L[here], sampling, with_entropy=with_entropy)
+            token_L[here], logp_L[here] = part.token_L, part.logp_L
+            if entropy_L is not None:
+                entropy_L[here] = part.entropy_L
+        return Drawn(token_L, logp_L, entropy_L)
     slots = torch.from_numpy(slot_L).to(logits_SV.device)
     uniform = torch.from_numpy(uniform_L).to(logits_SV.device)
     drawn = draw_tokens(logits_SV, slots, uniform, sampling, with_entropy=with_entropy)
