@@ -19,14 +19,6 @@ RolloutProgress = Callable[[int, int], None]  # (rollouts finished, tokens drawn
 Seeds = Sequence[Sequence[int]]  # by prompt: 64 bits for each of its rollouts
 
 
-class Share(NamedTuple):
-    """Rollouts ``start`` to ``stop`` (exclusive) of prompt number ``prompt``."""
-
-    prompt: int
-    start: int
-    stop: int
-
-
 class Sampler(Protocol):
     """Draws responses. Same seeds, weights and machine give the same responses, however the work is batched."""
 

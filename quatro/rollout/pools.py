@@ -6,12 +6,18 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from quatro.rollout.engine import Share
-
 # A pool ends before a prompt for whose length the limits leave fewer rows than this share of the pool's first prompt's.
 MIN_SHARE_OF_ROWS = 0.8
 # Rows join once this share of a pool's rows is free: each time costs a forward pass over the new prompts.
 MIN_SHARE_FREE = 0.125
+
+
+class Share(NamedTuple):
+    """Rollouts ``start`` to ``stop`` (exclusive) of prompt number ``prompt``."""
+
+    prompt: int
+    start: int
+    stop: int
 
 
 class Pool(NamedTuple):
