@@ -57,42 +57,46 @@ class Format(StrEnum):
 METRIC_OF = {"ucc": "ucc@k", "entropy": "entropy", "flips": "flip@k"}  # the others but `metric` show Pass@k
 
 
+LayoutChosen = Annotated[
+    Layout | None,
+    typer.Option("--layout", metavar="NAME", help=f"{', '.join(Layout)}.", show_default=False),
+]
+Metric = Annotated[
+    str | None,
+    typer.Option("--metric", metavar="NAME", help="A metric such as ucr or maj@k. Default: that of the files."),
+]
+FormatChosen = Annotated[
+    Format | None, typer.Option("--format", metavar="NAME", help="markdown (default), latex, csv, json.")
+]
+Labels = Annotated[
+    str | None,
+    typer.Option("--labels", metavar="NAME[,NAME]", help="Names of the rows, in order.", show_default=False),
+]
+Models = Annotated[
+    str | None,
+    typer.Option("--models", metavar="NAME[,NAME]", help="Name of the model, or of each in order.", show_default=False),
+]
+Out = Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write to this file instead of stdout.")]
+
+
 def table(
     paths: Annotated[
         list[Path],
         run_paths("RESULT|RUN|SWEEP", "Files from `quatro eval ... -o FILE`, run directories, or sweeps."),
     ],
-    layout: Annotated[
-        Layout | None,
-        typer.Option("--layout", metavar="NAME", help=f"{', '.join(Layout)}.", show_default=False),
-    ] = None,
-    metric: Annotated[
-        str | None,
-        typer.Option("--metric", metavar="NAME", help="A metric such as ucr or maj@k. Default: that of the files."),
-    ] = None,
+    layout: LayoutChosen = None,
+    metric: Metric = None,
     average: Annotated[bool, typer.Option("--average", help="Show the mean over benchmarks.")] = False,
     with_paper: WithPaper = False,
-    format: Annotated[
-        Format | None, typer.Option("--format", metavar="NAME", help="markdown (default), latex, csv, json.")
-    ] = None,
+    format: FormatChosen = None,
     k: Annotated[str | None, typer.Option("--k", metavar="K[,K]", help="Only these values of k. Default: all.")] = None,
     ci: Annotated[bool, typer.Option("--ci", help="Show intervals, or for two seeds both values.")] = False,
-    labels: Annotated[
-        str | None,
-        typer.Option("--labels", metavar="NAME[,NAME]", help="Names of the rows, in order.", show_default=False),
-    ] = None,
-    models: Annotated[
-        str | None,
-        typer.Option(
-            "--models", metavar="NAME[,NAME]", help="Name of the model, or of each in order.", show_default=False
-        ),
-    ] = None,
+    labels: Labels = None,
+    models: Models = None,
     top_p: SweepTopP = None,
     temperature: SweepTemperature = None,
     cell: SweepCell = None,
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write to this file instead of stdout.")
-    ] = None,
+    out: Out = None,
 ) -> None:
     """Print result files as a table in the paper's layout.
 
