@@ -40,6 +40,12 @@ USER_FILE = "quatro-benchmarks.toml"
 GRADERS = ("math", "countdown", "code", "reasoning-gym")
 # How many problems the test split of a task of reasoning-gym has, if its entry does not say it.
 GYM_COUNT = 200
+# What an entry with one of these graders has where it does not say otherwise.
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "countdown": {"template": "plain", "has_short_answers": True},
+    "code": {"template": "code-chat"},
+    "reasoning-gym": {"grader": "reasoning-gym", "template": "reasoning-gym", "count": GYM_COUNT},
+}
 # By these names code benchmarks are known that are not in the registry, such as `humaneval_xl`.
 CODE_BENCHMARKS = ("humaneval", "mbpp", "apps")
 # The column of samples that records the `Kind` of a user's own benchmark.
@@ -92,14 +98,12 @@ class Benchmark(_Entry):
 
     ``count`` is the number of rows (0: unknown), of which ``num_left_out`` are no problems to sample: they have no
     reference answer (``skip_empty_answer``), or another value in a column than ``only`` says.
-    ``hub`` lists data sets in order of preference; ``package`` is a file in an installed package, `package:path`, that
-    needs no fetch; ``made_by`` is the module that makes the problems of an embedded benchmark. The answer is what
-    follows ``answer_after`` in ``answer_field`` (the whole field if that is not set), or the last box of
-    ``solution_field``. ``sha256`` is `content_hash` of the fixed rows. ``verified`` says that count and hash were
-    computed from the data. ``has_short_answers``: UCC takes each text as a solution of its own, since a similarity
-    would make one of most of them (the default of the grader countdown). How an answer is read (leading zeros, several
-    answers in one string) is left to the grader. ``reasoning_gym`` is a task of that library, which makes ``count``
-    test and ``num_train`` training problems with its own ``settings``.
+    ``hub`` lists data sets in order of preference; ``made_by`` is the module that makes the problems of an embedded
+    benchmark. The answer is what follows ``answer_after`` in ``answer_field`` (the whole field if that is not set), or
+    the last box of ``solution_field``. ``sha256`` is `content_hash` of the fixed rows. ``verified`` says that count and
+    hash were computed from the data. ``has_short_answers``: UCC takes each text as a solution of its own, since a
+    similarity would make one of most of them (the default of the grader countdown). ``reasoning_gym`` is a task of that
+    library, which makes ``count`` test and ``num_train`` training problems with its own ``settings``.
     """
 
     name: str
@@ -121,7 +125,6 @@ class Benchmark(_Entry):
     reasoning_gym: str = ""
     settings: dict[str, Any] = {}
     num_train: int = Field(2000, ge=1)
-    package: str = Field("", pattern="^([a-z_]+:[^/].*)?$")
     made_by: str = ""
     grader: str = "math"
     has_short_answers: bool = False
@@ -178,26 +181,18 @@ class Benchmark(_Entry):
 
     @model_validator(mode="before")
     @classmethod
-    def _chains_are_short(cls, said: Any) -> Any:
-        is_countdown = isinstance(said, dict) and said.get("grader") == "countdown"
-        return {"has_short_answers": True, **said} if is_countdown else said
-
-    @model_validator(mode="before")
-    @classmethod
-    def _tasks_have_their_checker(cls, said: Any) -> Any:
-        is_task = isinstance(said, dict) and bool(said.get("reasoning_gym"))
-        return {"grader": "reasoning-gym", "template": "reasoning-gym", "count": GYM_COUNT, **said} if is_task else said
+    def _has_the_defaults_of_its_grader(cls, said: dict[str, Any]) -> dict[str, Any]:
+        grader = "reasoning-gym" if said.get("reasoning_gym") else said.get("grader")
+        return {**_DEFAULTS.get(str(grader), {}), **said}
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Benchmark:
-        if self.reasoning_gym and (self.file or self.hub):
-            raise ValueError("has both `reasoning_gym` and a `file` or `hub`; keep one of them")
+        for several in (("reasoning_gym", "file", "hub"), ("answer_field", "solution_field")):
+            given = [key for key in several if getattr(self, key)]
+            if len(given) > 1:
+                raise ValueError(f"has both `{given[0]}` and `{given[1]}`; keep one of them")
         if self.settings and not self.reasoning_gym:
             raise ValueError("has `settings`, which belong to a task of reasoning-gym; add `reasoning_gym`")
-        if self.file and self.hub:
-            raise ValueError("has both `file` and `hub`; keep one of them")
-        if self.answer_field and self.solution_field:
-            raise ValueError("has both `answer_field` and `solution_field`; keep one of them")
         if self.verified and not (self.sha256 and self.count):
             raise ValueError("verified = true needs the count and sha256 that were computed")
         return self
@@ -324,8 +319,6 @@ def _user_entry(name: str, table: Any, path: Path, at: str) -> Benchmark:
         raise UsageError(
             f'{at}: has no source; add file = "PROBLEMS.jsonl", hub = [{{ id = ... }}] or reasoning_gym = "TASK"'
         )
-    if table.get("grader") in ("countdown", "code"):
-        table = {"template": "plain" if table["grader"] == "countdown" else "code-chat", **table}
     try:
         entry = Benchmark(name=name, defined_in=path, **table)
     except ValidationError as error:

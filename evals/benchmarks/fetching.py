@@ -9,7 +9,6 @@ client are imported only where something is fetched.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import logging
 import os
@@ -99,30 +98,6 @@ def cached_problems(entry: Benchmark) -> list[Problem] | None:
     return problems
 
 
-def package_file(entry: Benchmark) -> Path | None:
-    """The file of an installed package that holds the benchmark; None if there is none."""
-    name, _, inside = entry.package.partition(":")
-    found = importlib.util.find_spec(name) if name else None
-    folders = found.submodule_search_locations if found is not None else None
-    return next((Path(folder, inside) for folder in folders or () if Path(folder, inside).is_file()), None)
-
-
-def packaged_problems(entry: Benchmark) -> list[Problem] | None:
-    """The problems in an installed package; None if it is not installed.
-
-    Raises:
-        DataError: the file is damaged, or not what the registry's hash was computed from.
-    """
-    file = package_file(entry)
-    if file is None:
-        return None
-    problems = read_problem_file(file, entry.name, entry.columns(of_a_copy=True)).problems
-    digest = content_hash(problems)
-    if entry.sha256 and digest != entry.sha256:
-        raise DataError(f"{file}: its content has SHA-256 {digest}, but the registry says {entry.sha256}")
-    return problems
-
-
 def read_lock(entry: Benchmark) -> Lock | None:
     """The lock of a benchmark, None before its first fetch; raises DataError if it cannot be read."""
     path = lock_path(entry)
@@ -146,15 +121,11 @@ def fetch(
     Raises:
         UsageError: the benchmark is built in or a user's file, or the config or split is ambiguous.
         MissingError: the package `datasets` is not installed, or the Hub cannot be reached.
-        DataError: the content differs from the lock or is another benchmark's, the number of rows differs from the
-            registry, or a row is bad.
+        DataError: the content differs from the lock, the number of rows differs from the registry, or a row is bad.
     """
-    if entry.reasoning_gym:
-        raise UsageError(f"{entry.name} is made by reasoning-gym each time: there is nothing to fetch")
-    if entry.source == "built-in":
-        raise UsageError(f"{entry.name} is built in: there is nothing to fetch")
-    if entry.source == "file":
-        raise UsageError(f"{entry.name} is read from {entry.path} each time: there is nothing to fetch")
+    if entry.source != "hub":
+        where = f"read from {entry.path} each time" if entry.file else "built in"
+        raise UsageError(f"{entry.name} is {where}: there is nothing to fetch")
     lock = read_lock(entry)
     source, commit = None, None
     if file is not None:
@@ -165,28 +136,22 @@ def fetch(
     if not is_listed(entry):
         _refuse_working(entry, found.problems)
     digest = content_hash(found.problems)
-    _refuse_another(entry, where, digest)
-    if lock is not None and digest != lock.sha256:
-        raise DataError(
-            f"{entry.name}: {where} has content of SHA-256 {digest}, but the first fetch locked {lock.sha256}; "
-            f"do not mix results of the two. To fetch it anew, delete {lock_path(entry)} and {cached_path(entry)}"
-        )
-    if entry.count and found.num_rows != entry.count and not accept_count and lock is None:
-        raise DataError(
-            f"{entry.name}: {where} has {found.num_rows} rows, expected {entry.count}; a local file can be used with "
-            f"`quatro benchmarks fetch {entry.name} --from FILE`, or add --accept-count to take these rows"
-        )
-    same = digest == entry.sha256 if entry.sha256 else None
-    if same is False and lock is None:
-        logger.warning(
-            "%s: %s differs from the copy that the registry's hash was computed from (SHA-256 %s, there %s): "
-            "compare results only with others of the same hash",
-            entry.name,
-            where,
-            digest,
-            entry.sha256,
-        )
     if lock is None:
+        if entry.count and found.num_rows != entry.count and not accept_count:
+            raise DataError(
+                f"{entry.name}: {where} has {found.num_rows} rows, expected {entry.count}; a local file can be used "
+                f"with `quatro benchmarks fetch {entry.name} --from FILE`, or add --accept-count to take these rows"
+            )
+        same = digest == entry.sha256 if entry.sha256 else None
+        if same is False:
+            logger.warning(
+                "%s: %s differs from the copy that the registry's hash was computed from (SHA-256 %s, there %s): "
+                "compare results only with others of the same hash",
+                entry.name,
+                where,
+                digest,
+                entry.sha256,
+            )
         lock = Lock(
             benchmark=entry.name,
             hub=source,
@@ -195,6 +160,11 @@ def fetch(
             num_problems=len(found.problems),
             sha256=digest,
             same_as_registry=same,
+        )
+    elif digest != lock.sha256:
+        raise DataError(
+            f"{entry.name}: {where} has content of SHA-256 {digest}, but the first fetch locked {lock.sha256}; "
+            f"do not mix results of the two. To fetch it anew, delete {lock_path(entry)} and {cached_path(entry)}"
         )
     # A copy that is there stays: equal content may come with other ids, and samples are kept by id.
     problems = cached_problems(entry) if cached_path(entry).exists() and lock_path(entry).exists() else None
@@ -208,29 +178,13 @@ def is_listed(entry: Benchmark) -> bool:
     return entry.name in registry()
 
 
-def _refuse_another(entry: Benchmark, where: str, digest: str) -> None:
-    """Raises DataError for the content of another benchmark, such as HumanEval's for HumanEval+, whose rows look alike.
-
-    A user may give a benchmark a second name.
-    """
-    other = next((one.name for one in registry().values() if one.sha256 == digest and one.name != entry.name), None)
-    if other is not None and entry.defined_in is None and is_listed(entry):
-        raise DataError(f"{entry.name}: {where} holds the problems and tests of {other}; give the file of {entry.name}")
-
-
 def _refuse_working(entry: Benchmark, problems: list[Problem]) -> None:
     """Raises DataError if the answers are workings as GSM8K's are, with the answer after `####`."""
     if any("####" in (problem.answer or "") for problem in problems):
         raise DataError(
             f"{entry.name}: its answers are whole workings, with the answer after ####; make it an entry of "
-            f"./{USER_FILE}, such as [my-{file_stem(entry.hub[0].id.partition('/')[2])}] with the lines "
-            f'hub = [{_toml(entry.hub[0])}] and answer_after = "####", and use that name'
+            f'./{USER_FILE} with answer_after = "####" (`quatro benchmarks --help` shows one), and use its name'
         )
-
-
-def _toml(source: HubSource) -> str:
-    values = {key: value for key, value in source.model_dump().items() if value}
-    return "{ " + ", ".join(f'{key} = "{value}"' for key, value in values.items()) + " }"
 
 
 def _store(entry: Benchmark, problems: list[Problem], lock: Lock) -> None:
@@ -289,26 +243,19 @@ def _load(datasets: Any, entry: Benchmark, source: HubSource, commit: str) -> tu
             how = "with --config" if is_listed(entry) else f"and a split: {source.id}:{configs[0]}:SPLIT"
             raise UsageError(f"{source} has the configs {', '.join(configs)}; choose one {how}")
         config = configs[0]
-    splits = [source.split] if source.split else datasets.get_dataset_split_names(source.id, config, revision=commit)
-    if not is_listed(entry) and len(splits) > 1:
-        named = f"{source.id}:{f'{config}:' if source.config else ''}{splits[0]}"
-        raise UsageError(f"{source} has the splits {', '.join(splits)}; choose one, for example {named}")
-
-    def rows_of_split(split: str) -> list[Any]:
-        """The rows of a split, or of several as `train+test`; then each row says which it is of."""
-        parts = split.split("+")
-        found = {part: datasets.load_dataset(source.id, name=config, split=part, revision=commit) for part in parts}
-        return [{"split": part, **row} if len(parts) > 1 else row for part in parts for row in found[part]]
-
-    rows_of = {split: rows_of_split(split) for split in splits}
-    # Of several splits, the registry's number of rows may tell which one is meant.
-    fitting = (
-        list(rows_of) if len(rows_of) == 1 else [split for split, rows in rows_of.items() if len(rows) == entry.count]
-    )
-    if len(fitting) != 1:
-        there = ", ".join(f"{split} ({len(rows)} rows)" for split, rows in rows_of.items())
-        raise UsageError(f"{source} has the splits {there}; choose one with --split")
-    return source.model_copy(update={"config": config, "split": fitting[0]}), rows_of[fitting[0]]
+    split = source.split
+    if not split:
+        splits = list(datasets.get_dataset_split_names(source.id, config, revision=commit))
+        if len(splits) != 1:
+            named = f"{source.id}:{f'{config}:' if source.config else ''}{splits[0]}"
+            how = "with --split" if is_listed(entry) else f"as {named}"
+            raise UsageError(f"{source} has the splits {', '.join(splits)}; choose one {how}")
+        split = splits[0]
+    # Of several, as `train+test`, each row says which split it is of.
+    parts = split.split("+")
+    found = {part: datasets.load_dataset(source.id, name=config, split=part, revision=commit) for part in parts}
+    rows = [{"split": part, **row} if len(parts) > 1 else row for part in parts for row in found[part]]
+    return source.model_copy(update={"config": config, "split": split}), rows
 
 
 def _instead(entry: Benchmark) -> str:

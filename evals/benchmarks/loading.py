@@ -13,8 +13,6 @@ from evals.benchmarks.fetching import (
     cached_path,
     cached_problems,
     fetch,
-    package_file,
-    packaged_problems,
     read_lock,
 )
 from evals.benchmarks.gym import items
@@ -62,7 +60,7 @@ def load_problems(source: str, *, split: Split | None = None) -> list[Problem]:
 
     The name of a file ends in one of `FILE_ENDINGS`, and its stem is then the benchmark's name. ``split`` is for those
     of which `has_splits` is true: `test` (the default) or `train`. A benchmark of the Hub is read from the cache
-    or an installed package, and fetched if it is in neither. A row of a file needs `problem`, `question` or `prompt`,
+    and fetched if it is not there. A row of a file needs `problem`, `question` or `prompt`,
     and `answer` or a `solution` whose last box is the answer. It may have an `id`; the default is its line number. If
     the file is named like a benchmark, that benchmark's fixes of rows apply.
 
@@ -104,7 +102,7 @@ def load_problems(source: str, *, split: Split | None = None) -> list[Problem]:
 def _all_problems(entry: Benchmark) -> list[Problem]:
     if entry.source == "file":
         return read_own_file(entry).problems
-    return cached_problems(entry) or packaged_problems(entry) or fetch(entry).problems
+    return cached_problems(entry) or fetch(entry).problems
 
 
 def local_problems(benchmark: str) -> list[Problem]:
@@ -148,7 +146,7 @@ def is_here(entry: Benchmark) -> bool:
         return entry.grader != "reasoning-gym" or is_installed()
     if entry.source == "file":
         return entry.path.exists()
-    return cached_path(entry).exists() or package_file(entry) is not None
+    return cached_path(entry).exists()
 
 
 def local_copy(entry: Benchmark) -> LocalCopy | None:
@@ -157,7 +155,7 @@ def local_copy(entry: Benchmark) -> LocalCopy | None:
         return None
     lock, path = None, None
     if entry.source == "hub":
-        lock, path = read_lock(entry), cached_path(entry) if cached_path(entry).exists() else package_file(entry)
+        lock, path = read_lock(entry), cached_path(entry)
         problems = _all_problems(entry)
     else:
         path = entry.path if entry.source == "file" else None

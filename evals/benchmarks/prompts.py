@@ -108,10 +108,7 @@ def template_text(given: str) -> str:
         return given
     kind, path = (CHAT, given.removeprefix(CHAT).strip()) if given.startswith(CHAT) else ("", given)
     if not os.path.isfile(path):
-        raise UsageError(
-            f"unknown prompt template {shown(given)}; the templates are {', '.join(TEMPLATES)}; or write a text with "
-            f"{PLACE} in it, or the name of a file that holds one"
-        )
+        raise _unknown(given)
     try:
         text = Path(path).read_text(encoding="utf-8-sig").removesuffix("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -144,12 +141,17 @@ def _named(name: str) -> Template:
     if name in TEMPLATES:
         return TEMPLATES[name]
     if PLACE not in name:
-        raise UsageError(
-            f"unknown prompt template {shown(name)}; the templates are {', '.join(TEMPLATES)}, or a text with {PLACE}"
-        )
+        raise _unknown(name)
     if name.startswith(CHAT):
         return Template(name, user=name.removeprefix(CHAT).lstrip(" "))
     return Template(name, user=name, is_chat=False, adds_special_tokens=True)
+
+
+def _unknown(name: str) -> UsageError:
+    return UsageError(
+        f"unknown prompt template {shown(name)}; the templates are {', '.join(TEMPLATES)}; or write a text with "
+        f"{PLACE} in it, or the name of a file that holds one"
+    )
 
 
 def messages(template: str | Template, problem: str) -> list[Message]:

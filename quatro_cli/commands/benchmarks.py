@@ -74,7 +74,7 @@ def list_(json: Json = False) -> None:
     from evals.benchmarks.catalogue import registry
     from evals.benchmarks.loading import is_here
 
-    entries = [_counted(entry) for entry in registry().values()]
+    entries = list(registry().values())
     if json:
         output.json({"schema": 1, "benchmarks": [{**_entry(entry), "here": is_here(entry)} for entry in entries]})
         return
@@ -218,20 +218,6 @@ def _find(name: str) -> Benchmark:
             "sets of the Hub as OWNER/NAME"
         )
     return entry
-
-
-def _counted(entry: Benchmark) -> Benchmark:
-    """``entry``, with the number of problems in its file where that does not say it; a warning if it cannot be read."""
-    from evals.benchmarks.loading import is_here, read_own_file
-    from evals.errors import QuatroError
-
-    if entry.count or entry.source != "file" or not is_here(entry):
-        return entry
-    try:
-        return entry.model_copy(update={"count": read_own_file(entry).num_rows})
-    except QuatroError as error:
-        output.warn(f"{entry.name}: {error}")
-        return entry
 
 
 def _entry(entry: Benchmark) -> dict[str, Any]:

@@ -112,10 +112,6 @@ def test_a_users_benchmark_is_listed_sampled_from_and_graded_by_its_entry(tmp_pa
         encoding="utf-8",
     )
     (tmp_path / "sums.jsonl").write_text('{"problem": "1+1?", "answer": "so #### 2"}\n', encoding="utf-8")
-    (own,) = (
-        entry for entry in json.loads(benchmarks("list", "--json").stdout)["benchmarks"] if entry["name"] == "sums"
-    )
-    assert own["problems"] == 1
     shown = benchmarks("show", "sums").stdout
     assert "CC0" in shown
     assert "in a boxed form." in shown
@@ -123,8 +119,6 @@ def test_a_users_benchmark_is_listed_sampled_from_and_graded_by_its_entry(tmp_pa
     dry = quatro("sample", tiny_folder, "-b", "sums", "-n", "4", "--dry-run")
     assert "1 problems x 4 samples = 4 of sums" in dry.stdout
     assert "template paper-example" in dry.stdout
-    (tmp_path / "sums.jsonl").write_text("{broken\n", encoding="utf-8")
-    assert f"warning: sums: {tmp_path / 'sums.jsonl'}" in benchmarks("list").stderr
     (tmp_path / "sums.jsonl").unlink()
     assert f"no; there is no {tmp_path / 'sums.jsonl'}" in benchmarks("show", "sums").stdout
 

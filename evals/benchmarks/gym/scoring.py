@@ -185,10 +185,5 @@ def _jobs(asked: Mapping[tuple[Reference, str], Any]) -> Iterator[Job]:
 def _of_verdict(verdict: Verdict, text: str) -> Score:
     if verdict.status == "pass" and verdict.number is not None:
         return _scored(verdict.number, text)
-    said = f"{verdict.status}: {verdict.detail}"
-    match verdict.status:
-        case "timeout":
-            return Score(0.0, "timeout", text, said)
-        case "infra_error":
-            return Score(0.0, "infra_error", text, said)
-    return Score(0.0, "error", text, said)
+    outcome = verdict.status if verdict.status in ("timeout", "infra_error") else "error"
+    return Score(0.0, outcome, text, f"{verdict.status}: {verdict.detail}")

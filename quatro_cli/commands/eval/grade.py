@@ -218,32 +218,19 @@ def _explain(
 
 
 def _show_explained(entries: list[dict[str, Any]], *, with_file: bool, with_stored: bool) -> None:
-    """A table, or on a terminal a section for each sample: most cells are too long for columns there."""
-    of_sample = {"file": "file"} if with_file else {}
-    of_sample |= {"benchmark": "benchmark", "id": "id", "sample_index": "sample", "outcome": "outcome"}
+    """A section for each sample: most cells are too long for the columns of a table."""
     heads = {"why": "decided by", "extracted": "answer", "form": "read as", "reference": "reference"}
-    heads |= {
-        "reference_form": "read as",
-        **({"stored": "stored"} if with_stored else {}),
-        "completion_end": "ends with",
-    }
+    heads |= {"reference_form": "read as", **({"stored": "stored"} if with_stored else {}), "end": "ends with"}
     on_terminal = output.is_terminal("stdout")
     room = output.width("stdout") - max(map(len, heads.values())) - 4 if on_terminal else 200
+    sections = []
     for entry in entries:
         is_whole = entry["completion_end"] == entry["extracted"]
-        entry["completion_end"] = None if is_whole else _end_of(entry["completion_end"], room)
-    if on_terminal:
-        sections = []
-        for entry in entries:
-            title = f"{entry['benchmark']} {entry['id']}, sample {entry['sample_index']}: {entry['outcome']}"
-            rows = [(head, visible(str(entry[key]))) for key, head in heads.items() if entry[key] not in (None, "")]
-            sections.append((f"{entry['file']}: {title}" if with_file else title, rows))
-        output.sections(sections)
-        return
-    # Forms are those of maths, and what is the answer as a whole has no other end.
-    unused = {key for key in ("form", "reference_form", "completion_end") if not any(entry[key] for entry in entries)}
-    shown = {key: head for key, head in (of_sample | heads).items() if key not in unused}
-    output.table("", list(shown.values()), [[entry[key] for key in shown] for entry in entries])
+        shown = {**entry, "end": None if is_whole else _end_of(entry["completion_end"], room)}
+        title = f"{entry['benchmark']} {entry['id']}, sample {entry['sample_index']}: {entry['outcome']}"
+        rows = [(head, visible(str(shown[key]))) for key, head in heads.items() if shown[key] not in (None, "")]
+        sections.append((f"{entry['file']}: {title}" if with_file else title, rows))
+    output.sections(sections)
 
 
 def _end_of(text: str, room: int) -> str:

@@ -65,6 +65,8 @@ def test_no_split_or_config_is_written_that_public_code_does_not_show() -> None:
         "google-research-datasets/mbpp": ("full", "train+test+validation+prompt"),
         "evalplus/mbppplus": ("", "test"),
         "codeparrot/apps": ("all", "train"),
+        "DigitalLearningGmbH/MATH-lighteval": ("", "train"),
+        "EleutherAI/hendrycks_math": ("", "train"),
     }
 
 

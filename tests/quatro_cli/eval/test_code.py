@@ -145,8 +145,6 @@ def test_missing_tests_are_named_with_what_to_do(tmp_path, monkeypatch):
     row = {"benchmark": "humaneval", "id": "HumanEval/0", "sample_index": 0, "completion": "x", "answer": None}
     file = tmp_path / "humaneval.jsonl"
     file.write_text(json.dumps(row) + "\n", encoding="utf-8")
-    monkeypatch.setattr("evals.benchmarks.fetching.package_file", lambda entry: None)
-    monkeypatch.setattr("evals.benchmarks.loading.package_file", lambda entry: None)
     done = quatro("eval", "passk", file, "--k", "1")
     assert done.exit_code == 4
     assert "quatro benchmarks fetch humaneval" in done.stderr
