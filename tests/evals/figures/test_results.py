@@ -100,6 +100,16 @@ def test_deltas_are_shades_from_light_to_dark_and_the_same_in_every_figure():
     assert [looks_of([label])[0].color for label in deltas] == [look.color for look in looks]
 
 
+def test_the_width_of_a_text_is_what_a_figure_gives_it():
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 1), dpi=200)
+    drawn = figure.text(0, 0.5, "QUATRO, delta 0.01", size=20)
+    width = drawn.get_window_extent(FigureCanvasAgg(figure).get_renderer()).width / figure.dpi
+    assert inches_of("QUATRO, delta 0.01", size=20) == pytest.approx(width, rel=0.05)
+
+
 def test_a_long_label_is_cut_in_the_middle_to_its_inches():
     cut = fitted("begin" + "W" * 5000 + "end\n", 2.0, size=8)
     assert 1.8 < inches_of(cut, size=8) <= 2.0

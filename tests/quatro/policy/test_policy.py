@@ -172,3 +172,17 @@ def test_a_model_that_caps_its_logits_is_scored_through_its_whole_forward(tiny_c
     expected = log_probs[torch.arange(length), ids[0, start:]]
     torch.testing.assert_close(scored_BT[row, :length], expected, atol=2e-5, rtol=1e-5)
     assert not has_plain_head(model)
+
+
+@pytest.mark.parametrize(("scale", "is_plain"), [(1.0, True), (1 + 1e-5, True), (1.01, False)])
+def test_a_head_is_plain_up_to_rounding(tiny_folder, monkeypatch, scale, is_plain):
+    model = load_model(str(tiny_folder), torch.float32, "cpu")
+    forward = model.forward
+
+    def scaled(**inputs):
+        output = forward(**inputs)
+        output.logits *= scale
+        return output
+
+    monkeypatch.setattr(model, "forward", scaled)
+    assert has_plain_head(model) is is_plain

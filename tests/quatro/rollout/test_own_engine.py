@@ -70,7 +70,8 @@ MODULE = """
             return Moody(Transformers.open(recipe, tokenizer, policy), None)
 
     Silent = changing(lambda one: replace(one, logp=None))
-    Off = changing(lambda one: replace(one, logp=tuple(value - 0.1 for value in one.logp)))
+    Off = changing(lambda one: replace(one, logp=tuple(value - 0.002 for value in one.logp)))
+    Near = changing(lambda one: replace(one, logp=tuple(value - 0.0005 for value in one.logp)))
     Broken = changing(lambda one: one.no_such_thing)
 
     class Said(EngineKind):
@@ -168,7 +169,8 @@ def test_an_engine_of_ones_own_draws_samples(folder, tiny_folder):
         ("Copied", 0, "its log-probabilities are the policy's to"),
         ("Stale", 2, "under the weights that sync brought"),
         ("Mood", 0, "a resume will not be exact"),
-        ("Off", 2, "0.1 nats"),
+        ("Off", 2, "0.002 nats"),
+        ("Near", 0, "its log-probabilities are the policy's to 5e-04 nats"),
         ("Broken", 1, "AttributeError: 'Rollout' object has no attribute 'no_such_thing'"),
         ("Said", 1, "TypeError: 'NoneType' object is not iterable"),
         ("Unopened", 2, "quatro.rollout.engine.EngineKind"),
