@@ -26,6 +26,7 @@ from quatro.runs.status import read_status
 logger = logging.getLogger(__name__)
 
 PUT_BACK = "put it back as it was, or begin a new run from config.yaml"
+_PUT_BACK_ONE = "one of the two was edited or is of another run: put back what belongs there"
 
 
 def read_config(run: Path) -> Config:
@@ -44,7 +45,8 @@ def read_config(run: Path) -> Config:
     if status.get("run_digest", digest) != digest and not isinstance(config.method, AbsentMethod):
         raise DataError(
             f"{run / 'config.yaml'} and {run / 'status.json'} are not of one run: the configuration has the digest "
-            f"{digest}, and run_digest is {status['run_digest']}; {_PUT_BACK_FILE}. {_doctor(run)}"
+            f"{digest}, and run_digest is {status['run_digest']}; {_PUT_BACK_ONE}. "
+            f"`quatro doctor {run}` looks at every file"
         )
     try:
         for written in (status, state):
@@ -87,15 +89,8 @@ def refuse_other_config(run: Path, config: Config, state: Mapping[str, Any], nam
     if differing := lasting_differences(state["config"], config) if "config" in state else []:
         raise DataError(
             f"{run / 'config.yaml'} is not what {run / 'checkpoints' / name} was trained with: "
-            f"{'; '.join(differing)}; {_PUT_BACK_FILE}. {_doctor(run)}"
+            f"{'; '.join(differing)}; {_PUT_BACK_ONE}. `quatro doctor {run}` looks at every file"
         )
-
-
-_PUT_BACK_FILE = "one of the two was edited or is of another run: put back what belongs there"
-
-
-def _doctor(run: Path) -> str:
-    return f"`quatro doctor {run}` looks at every file of the run"
 
 
 def missing_rollouts(run: Path, written: Mapping[str, Any]) -> list[str]:
@@ -113,12 +108,10 @@ def refuse_changed(run: Path, written: Mapping[str, Any]) -> None:
     """
     refuse_changed_metrics(run, written)
     gone = missing_rollouts(run, written)
-    for name in written.get("rollouts_sha256", {}):
-        if name not in gone:
-            refuse_changed_rollouts(run / "rollouts" / name, written)
+    for name in written.get("rollouts_sha256", {}).keys() - set(gone):
+        refuse_changed_rollouts(run / "rollouts" / name, written)
     if gone:
-        names = ", ".join([*gone[:3], *(["..."] if len(gone) > 3 else [])])
-        said = f"the rollouts of {len(gone)} finished iterations are gone ({names})"
+        said = f"the rollouts of {len(gone)} finished iterations are gone, the first are {gone[0]}"
         logger.warning("%s: %s; the run goes on without them", run / "rollouts", said)
 
 
@@ -141,12 +134,6 @@ def refuse_changed_metrics(run: Path, written: Mapping[str, Any]) -> None:
         raise DataError(f"{path} has {size} bytes, but {num_bytes} when the run wrote it: rows are gone; {PUT_BACK}")
     if not path.is_file():
         return
-    with path.open("rb") as stream:
-        stream.seek(max(0, num_bytes - 1))
-        if num_bytes and stream.read(1) != b"\n":
-            raise DataError(
-                f"{path} was changed: byte {num_bytes}, where the run ended one, is inside a line; {PUT_BACK}"
-            )
     found = file_digest(path, num_bytes).hexdigest()
     if written.get("metrics_sha256", found) != found:
         raise DataError(

@@ -213,12 +213,9 @@ def rm(runs: Annotated[list[Path], run_paths("RUN...", "Run directories to remov
     output.table(
         "", ["run", "status", "step", "size"], [(r.path, r.status, step_text(r), size_text(r.size)) for r in found]
     )
-    total = size_text(sum(run.size for run in found))
-    number = _counted(found, "run")
-    _confirm(f"{number}, {total}", yes=yes)
+    _confirm(f"runs: {len(found)}, {size_text(sum(run.size for run in found))}", yes=yes)
     for path in paths:
         remove_run(path)
-    output.info(f"{number} removed, {total} freed")
 
 
 def prune(
@@ -247,17 +244,12 @@ def prune(
       quatro runs prune --dry-run
       quatro runs prune runs/math-1.5b-quatro-0 sweeps/delta --keep 2 --yes
     """
-    from evals.errors import PartialFailureError, QuatroError
     from evals.text import size_text
     from quatro.runs import removing
 
     plans, left = [], Counter[str]()
     for run in _found(paths):
-        try:
-            plan = removing.plan_pruning(run.path, run.status, run.best and run.best[2], keep=keep)
-        except QuatroError as error:  # the other runs are not to wait for it
-            output.warn(str(error))
-            plan = "unreadable"
+        plan = removing.plan_pruning(run.path, run.status, run.best and run.best[2], keep=keep)
         if isinstance(plan, str):
             left[plan] += 1
         else:
@@ -269,21 +261,13 @@ def prune(
         return
     rows = [(p.run, _steps(p.kept), _steps(p.removed), size_text(p.num_bytes)) for p in plans]
     output.table("", ["run", "stays", "goes", "frees"], rows)
-    total = size_text(sum(plan.num_bytes for plan in plans))
-    number = _counted([path for plan in plans for path in plan.removed], "checkpoint")
+    what = f"checkpoints: {sum(len(plan.removed) for plan in plans)}, {size_text(sum(p.num_bytes for p in plans))}"
     if dry_run:
-        output.info(f"{number} would be removed and {total} freed")
+        output.info(f"would remove {what}")
         return
-    _confirm(f"{number}, {total}", yes=yes)
-    failed = []
+    _confirm(what, yes=yes)
     for plan in plans:
-        try:
-            removing.prune(plan)
-        except (QuatroError, OSError) as error:
-            failed.append(f"{plan.run} is left as it was: {error}")
-    if failed:
-        raise PartialFailureError("\n".join(failed))
-    output.info(f"{number} removed, {total} freed")
+        removing.prune(plan)
 
 
 def _found(paths: Sequence[Path] | None) -> list[RunSummary]:
@@ -297,10 +281,7 @@ def _confirm(what: str, *, yes: bool) -> None:
     if not yes and not output.confirm(f"Remove {what}, for good?", option="--yes"):
         output.info("nothing is removed")
         raise typer.Exit(2)
-
-
-def _counted(things: Sequence[object], name: str) -> str:
-    return f"{len(things)} {name}{'s' if len(things) != 1 else ''}"
+    output.info(f"removing {what}")
 
 
 def _steps(checkpoints: Sequence[Path]) -> str:
