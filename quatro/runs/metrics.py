@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from evals.errors import DataError
 from evals.files.frames import frame_of
 from evals.files.metric_rows import Rows, metric_dtypes, metric_row, metric_rows
-from evals.files.strict_json import read_document, refuse, shown
+from evals.files.strict_json import read_document
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -72,12 +72,10 @@ def read_source(run: Path) -> dict[str, str]:
         DataError: imported.json is damaged.
     """
     document = read_document(run / IMPORTED)
-    for key in ("from", "file", "sha256", "time"):
-        if type(document.get(key)) is not str:
-            refuse(
-                f"{run / IMPORTED}:1", f"{key} is {shown(document.get(key))}, expected a text; import the file again"
-            )
-    return {key: document[key] for key in ("from", "file", "sha256", "time")}
+    source = {key: document[key] for key in ("from", "file", "sha256", "time") if isinstance(document.get(key), str)}
+    if len(source) < 4:
+        raise DataError(f"{run / IMPORTED} does not say from, file, sha256 and time; import the file again")
+    return source
 
 
 def radius_of(rows: Rows) -> float | None:

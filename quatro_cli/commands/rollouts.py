@@ -43,7 +43,7 @@ def rollouts(
     total, failures = len(rows), [row for row in rows if row.get("error")]
     rows = failures if failed else rows
     order: Order = "best" if best else "worst" if worst else "file"
-    found = chosen(rows, id=id, order=order, count=count) if rows else []
+    found = chosen(rows, id=id, order=order, count=count)
     if json:
         output.json({"schema": 1, "run": str(run), "step": step, "total": total, "rollouts": found})
         return

@@ -70,7 +70,7 @@ def test_failed_rollouts_are_shown_with_their_errors_and_their_number_in_the_gro
     ("words", "says"),
     [
         (["--step", "3"], "--step 3: "),
-        (["--id", "c"], "--id 'c': no rollout is of that problem; there are 'a', 'b'"),
+        (["--id", "c"], "--id 'c': no rollout is of that problem; the first is of 'a'"),
         (["--best", "--worst"], "exclude each other"),
     ],
 )

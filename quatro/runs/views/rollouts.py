@@ -74,11 +74,10 @@ def chosen(rows: list[dict[str, Any]], *, id: str | None, order: Order, count: i
         UsageError: no row is of that problem.
     """
     if id is not None:
-        ids = dict.fromkeys(str(row.get("id")) for row in rows)
-        rows = [row for row in rows if str(row.get("id")) == id]
-        if not rows:
-            known = ", ".join(map(ascii, list(ids)[:5])) + (", ..." if len(ids) > 5 else "")
-            raise UsageError(f"--id {id!a}: no rollout is of that problem; there are {known}")
+        of_problem = [row for row in rows if str(row.get("id")) == id]
+        if rows and not of_problem:
+            raise UsageError(f"--id {id!a}: no rollout is of that problem; the first is of {str(rows[0].get('id'))!a}")
+        rows = of_problem
     if order != "file":
         sign = -1.0 if order == "best" else 1.0
         rows = sorted(rows, key=lambda row: (row.get("reward") is None, sign * (row.get("reward") or 0.0)))

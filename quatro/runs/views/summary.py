@@ -1,7 +1,7 @@
 """Summaries of runs, read without changing them: their state, their last metrics, their checkpoints."""
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -145,7 +145,12 @@ def list_runs(root: Path) -> list[RunSummary]:
     """
     if not root.is_dir():
         raise UsageError(f"{root}: no such directory; name the one that holds the runs, as in `quatro runs list DIR`")
-    return [describe_or_unreadable(path) for path in sorted(runs_below(root))]
+    found: list[Path] = []
+    for folder, subfolders, files in os.walk(root):
+        if "config.yaml" in files or is_imported(Path(folder)):
+            subfolders.clear()  # what is inside a run is no run
+            found.append(Path(folder))
+    return [describe_or_unreadable(path) for path in sorted(found)]
 
 
 def describe_run(path: Path) -> RunSummary:
@@ -187,14 +192,6 @@ def describe_run(path: Path) -> RunSummary:
         num_prompts=environment.get("prompts"),
         num_left_out=environment.get("prompts_left_out", 0),
     )
-
-
-def runs_below(root: Path) -> Iterator[Path]:
-    """The folders below ``root`` that hold a run, imported ones too."""
-    for folder, subfolders, files in os.walk(root):
-        if "config.yaml" in files or is_imported(Path(folder)):
-            subfolders.clear()
-            yield Path(folder)
 
 
 def describe_or_unreadable(path: Path) -> RunSummary:
