@@ -121,7 +121,8 @@ def fetch(
     Raises:
         UsageError: the benchmark is built in or a user's file, or the config or split is ambiguous.
         MissingError: the package `datasets` is not installed, or the Hub cannot be reached.
-        DataError: the content differs from the lock, the number of rows differs from the registry, or a row is bad.
+        DataError: the content differs from the lock or is another benchmark's, the number of rows differs from the
+            registry, or a row is bad.
     """
     if entry.source != "hub":
         where = f"read from {entry.path} each time" if entry.file else "built in"
@@ -136,6 +137,7 @@ def fetch(
     if not is_listed(entry):
         _refuse_working(entry, found.problems)
     digest = content_hash(found.problems)
+    _refuse_another(entry, where, digest)
     if lock is None:
         if entry.count and found.num_rows != entry.count and not accept_count:
             raise DataError(
@@ -171,6 +173,16 @@ def fetch(
     if problems is None:
         _store(entry, problems := found.problems, lock)
     return Fetched(problems, lock, cached_path(entry))
+
+
+def _refuse_another(entry: Benchmark, where: str, digest: str) -> None:
+    """Raises DataError for the content of another benchmark, such as HumanEval's for HumanEval+, whose rows look alike.
+
+    A user may give a benchmark a second name.
+    """
+    other = next((one.name for one in registry().values() if one.sha256 == digest and one.name != entry.name), None)
+    if other is not None and entry.defined_in is None and is_listed(entry):
+        raise DataError(f"{entry.name}: {where} holds the problems and tests of {other}; give the file of {entry.name}")
 
 
 def is_listed(entry: Benchmark) -> bool:

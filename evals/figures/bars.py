@@ -39,9 +39,10 @@ def flips_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int, sheet: Sheet =
     names = in_order(row.benchmark for found in rows.values() for row in found if row.k == k)
     benchmarks = [name for name in names if name != AVERAGE]
     if not benchmarks:
-        held = sorted({row.k for found in rows_of.values() for row in found if row.k is not None})
+        held = ", ".join(map(str, sorted({row.k for found in rows_of.values() for row in found if row.k is not None})))
         raise UsageError(
-            f"no flip@{k} in these files, only k = {held}; make it with `quatro eval flips BASE TUNED --k {k} -o FILE`"
+            f"--k {k}: no flip@{k} in these files, only k = {held}; make it with `quatro eval flips BASE TUNED --k {k} "
+            "-o FILE`"
         )
     shown, looks = sheet.shown(labels), looks_of(labels)
     with styled():

@@ -26,6 +26,7 @@ def threshold_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int, sheet: She
 
     Raises:
         DataError: no file holds UCC@k at two thresholds of one similarity.
+        UsageError: the files hold UCC@k, of other k.
     """
     from matplotlib.lines import Line2D
 
@@ -37,6 +38,9 @@ def threshold_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int, sheet: She
     for row in (row for found in rows.values() for row in found):
         thresholds.setdefault((row.benchmark, row.similarity, row.linkage), set()).add(row.threshold)
     panels = [panel for panel, found in thresholds.items() if len(found) > 1]
+    held = sorted({row.k for found in rows_of.values() for row in found if row.metric == UCC and row.k is not None})
+    if held and k not in held:
+        raise UsageError(f"--k {k}: no UCC@{k} in these files, only k = {', '.join(map(str, held))}")
     if not panels:
         raise DataError(
             f"no UCC@{k} at several thresholds in these files; make them with `quatro eval ucc FILES "

@@ -170,7 +170,7 @@ def _packages() -> Iterator[Check]:
 
 def required(lines: Iterable[str]) -> list[tuple[str, str]]:
     """Extra ("" for what every installation has) and package, of the ``lines`` of our own metadata."""
-    found = [re.match(r"([\w-]+)[^;]*(?:; extra == \W(.+)\W)?$", line) for line in lines]
+    found = [re.match(r"([\w-]+)(?:[^\w;-][^;]*)?(?:; extra == \W([\w-]+)\W)?$", line) for line in lines]
     return [(one[2] or "", one[1]) for one in found if one is not None and one[2] != "dev"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -189,3 +190,11 @@ def test_the_grader_of_a_benchmark():
 def test_values_that_cannot_be_written_down_are_refused():
     with pytest.raises(ValueError, match="cannot be saved as JSON"):
         calls([[object()]], expected=[1])
+
+
+@pytest.mark.skipif(not os.environ.get("QUATRO_DATA"), reason="QUATRO_DATA names no folder")
+def test_humaneval_is_not_taken_for_humanevalplus(tmp_path, monkeypatch):
+    monkeypatch.setenv("QUATRO_CACHE", str(tmp_path))
+    with pytest.raises(DataError, match="holds the problems and tests of humaneval;"):
+        fetch(registry()["humanevalplus"], file=Path(os.environ["QUATRO_DATA"]) / "humaneval.jsonl")
+    assert not list(tmp_path.iterdir())
