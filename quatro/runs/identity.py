@@ -108,8 +108,9 @@ def refuse_changed(run: Path, written: Mapping[str, Any]) -> None:
     """
     refuse_changed_metrics(run, written)
     gone = missing_rollouts(run, written)
-    for name in written.get("rollouts_sha256", {}).keys() - set(gone):
-        refuse_changed_rollouts(run / "rollouts" / name, written)
+    for name in written.get("rollouts_sha256", {}):
+        if name not in gone:
+            refuse_changed_rollouts(run / "rollouts" / name, written)
     if gone:
         said = f"the rollouts of {len(gone)} finished iterations are gone, the first are {gone[0]}"
         logger.warning("%s: %s; the run goes on without them", run / "rollouts", said)
