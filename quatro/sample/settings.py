@@ -81,13 +81,13 @@ def claim_folder(folder: Path, benchmark: str, settings: SampleSettings) -> None
     own["stop"] = list(sampling.stop)
     optional = {"system": settings.system, "thinking": settings.thinking}  # written only where there is one
     own |= {key: value for key, value in optional.items() if value is not None}
-    found = _read_settings(path) if path.exists() else {"benchmarks": {}, "devices": []}
+    found = _read_settings(path) if path.exists() else {"benchmarks": {}, "devices": [], "server": {}}
     _refuse_unknown_files(folder, found["benchmarks"])
     if path.exists():
         there = found["benchmarks"].get(benchmark, own)
         _refuse_other_settings(
             folder,
-            {**found, **found["sampling"], **dict.fromkeys(optional), **there, **_named(found.get("server"))},
+            {**found, **found["sampling"], **dict.fromkeys(optional), **there, **_named(found["server"])},
             {**head, **shared, **optional, **own, "n": there["n"], **_named(source.server)},
         )
         refuse_misplaced(folder / f"{file_stem(benchmark)}.jsonl")
@@ -104,7 +104,7 @@ def claim_folder(folder: Path, benchmark: str, settings: SampleSettings) -> None
     common = {
         key: own[key] if all(entry.get(key) == own[key] for entry in benchmarks.values()) else None for key in own
     }
-    server = {} if source.server is None else {"server": {**_NO_ANSWERS, **found.get("server", {}), **source.server}}
+    server = {} if source.server is None else {"server": {**_NO_ANSWERS, **found["server"], **source.server}}
     document = {
         "schema": 1,
         **head,
@@ -147,9 +147,11 @@ def _named(server: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _read_settings(path: Path) -> dict[str, Any]:
-    found = read_document(path)
-    kinds = {"benchmarks": dict, "sampling": dict, "devices": list}
-    if not all(isinstance(found.get(key), kind) for key, kind in kinds.items()):
+    found = {"server": {}, **read_document(path)}
+    kinds = {"benchmarks": dict, "sampling": dict, "devices": list, "server": dict}
+    is_sound = all(isinstance(found.get(key), kind) for key, kind in kinds.items())
+    entries = found["benchmarks"].values() if is_sound else ()
+    if not is_sound or not all(isinstance(entry, dict) and type(entry.get("n")) is int for entry in entries):
         refuse(str(path), "it is not in the form that `quatro sample` writes; choose another --tag or -o")
     return found
 

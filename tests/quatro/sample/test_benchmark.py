@@ -179,6 +179,18 @@ def test_a_larger_n_draws_the_difference_and_a_smaller_one_nothing(tmp_path):
     assert read_json(tmp_path / "sampling.json")["sampling"]["n"] == 5
 
 
+@pytest.mark.parametrize(
+    "damage", [{"benchmarks": {"toy": 3}}, {"benchmarks": {"toy": {"n": "3"}}}, {"server": 3}, {"sampling": None}]
+)
+def test_a_sampling_json_that_is_none_is_refused_by_name(tmp_path, damage):
+    whole = draw(tmp_path).path.read_bytes()
+    path = tmp_path / "sampling.json"
+    path.write_text(json.dumps({**read_json(path), **damage}), encoding="utf-8")
+    with pytest.raises(DataError, match=r"sampling\.json.* form"):
+        draw(tmp_path)
+    assert (tmp_path / "toy.jsonl").read_bytes() == whole
+
+
 def test_a_reward_says_which_samples_are_correct(tmp_path):
     def score(prompts, groups):
         return SimpleNamespace(
