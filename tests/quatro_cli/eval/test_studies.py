@@ -142,7 +142,6 @@ def test_every_result_has_its_figure(files, tmp_path):
         "similarity": ["similarity", files["tuned"]],
         "side-by-side": ["side-by-side", files["base"], files["tuned"]],
         "threshold": ["ucc", files["tuned"], "--threshold", ".5,.9", "--similarity", "edit"],
-        "bias": ["bias", files["tuned"], "--draws", "2"],
     }
     for name, arguments in made.items():
         document, figure = tmp_path / f"{name}.json", tmp_path / f"{name}.png"
