@@ -29,7 +29,7 @@ class App(typer.Typer):
 
     def add(self, name: str, command: Callable[..., Any] | str, heading: str = "Commands") -> None:
         """Register a function, or `module:function` or `module:app`, which is imported when the command is typed."""
-        self.table.add(name, command, heading)
+        self.table[name], self.table.headings[name] = command, heading
 
 
 class _Table(UserDict[str, Any]):
@@ -38,9 +38,6 @@ class _Table(UserDict[str, Any]):
     def __init__(self) -> None:
         super().__init__()
         self.headings: dict[str, str] = {}
-
-    def add(self, name: str, command: Callable[..., Any] | str, heading: str) -> None:
-        self[name], self.headings[name] = command, heading
 
     def __getitem__(self, name: str) -> Any:
         command = self.data[name]
@@ -86,6 +83,10 @@ class Group(TyperGroup):
         """The command that is meant; raises UsageError for a removed one."""
         _refuse_removed(ctx, args[0])
         return super().resolve_command(ctx, args)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names in order; no command is imported for them."""
+        return list(self.table)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         _write_options(self, ctx, formatter)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,16 +178,25 @@ def _sample(prompt: Prompt, index: int, rollout: Rollout, is_correct: bool | Non
 def put_in_order(path: Path, ids: Sequence[str]) -> None:
     """Sort the rows of a samples file by problem, in the order of ``ids``, and index; other ids come last."""
     rank = {id: position for position, id in enumerate(ids)}
-
-    def place(line: bytes) -> tuple[int, str, int]:
-        row = json.loads(line)
-        return rank.get(row["id"], len(rank)), row["id"], row["sample_index"]
-
+    places: list[tuple[int, str, int, int, int]] = []  # with where a line begins and its length: a file may be large
+    offset = 0
     with path.open("rb") as stream:
-        lines = [line for line in stream if not line.isspace()]
-    ordered = sorted(lines, key=place)
-    if ordered != lines:
-        write_bytes(path, ordered)
+        for line in stream:
+            if not line.isspace():
+                row = json.loads(line)
+                places.append((rank.get(row["id"], len(rank)), row["id"], row["sample_index"], offset, len(line)))
+            offset += len(line)
+    ordered = sorted(places)
+    if ordered == places:
+        return
+
+    def lines() -> Iterator[bytes]:
+        with path.open("rb") as stream:
+            for *_, start, length in ordered:
+                stream.seek(start)
+                yield stream.read(length)
+
+    write_bytes(path, lines())
 
 
 def default_rows_per_call(sampling: Sampling) -> int:

@@ -2,6 +2,7 @@
 
 import json
 import random
+import tracemalloc
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -10,10 +11,10 @@ import pytest
 from evals.errors import DataError
 from evals.samples.reading import read_samples
 from quatro.rollout.streams import sample_seed
-from quatro.sample.benchmark import default_rows_per_call, sample_benchmark
+from quatro.sample.benchmark import default_rows_per_call, put_in_order, sample_benchmark
 from quatro.sample.settings import SampleSettings, Source
 from quatro.types import Prompt, Rollout, Sampling
-from tests.kit import read_json
+from tests.kit import read_json, read_rows, write_rows
 
 
 class FakeEngine:
@@ -150,6 +151,18 @@ def test_a_complete_file_that_is_out_of_order_is_put_in_order(tmp_path):
     (tmp_path / "toy.jsonl").write_bytes(b"".join(reversed(whole.splitlines(keepends=True))))
     assert draw(tmp_path).num_new == 0
     assert (tmp_path / "toy.jsonl").read_bytes() == whole
+
+
+def test_a_large_file_is_put_in_order_without_being_held_in_memory(tmp_path):
+    path = tmp_path / "toy.jsonl"
+    rows = [{"id": "p", "sample_index": index, "completion": "x" * 100_000} for index in reversed(range(100))]
+    write_rows(path, rows)
+    tracemalloc.start()
+    put_in_order(path, ["p"])
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < path.stat().st_size / 4
+    assert read_rows(path) == rows[::-1]
 
 
 def test_long_responses_are_written_more_often():

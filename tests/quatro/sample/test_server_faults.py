@@ -218,8 +218,11 @@ def test_a_prompt_that_was_read_as_it_was_sent_has_one(usage):
 def test_fault_50_an_encoding_that_was_not_asked_for_is_not_unfolded(serve, toy, tmp_path, encoding):
     """A few kB of it may fill all memory; even an honest one is refused."""
     stub = serve()
-    packed = lambda body: gzip.compress(json.dumps(stub.right(body)).encode())  # noqa: E731
-    stub.answer = lambda number, body: (200, packed(body), {"Content-Encoding": encoding})
+
+    def packed(number, body):
+        return 200, gzip.compress(json.dumps(stub.right(body)).encode()), {"Content-Encoding": encoding}
+
+    stub.answer = packed
     with pytest.raises(DataError, match="no JSON"):
         draw(stub, toy, tmp_path / "out", n=1, concurrency=1)
     assert set(stub.encodings) == {"identity"}
