@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
-
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from typing import Any, cast
 
 from evals.errors import DataError
-from evals.results.document import first_error
 from quatro.types import FinishReason
+
+LONGEST_TOKEN = 256  # characters; vocabularies have runs of 128 spaces
+MOST_NAME = 4096  # characters of a name that a server gives
 
 
 class Unanswered(Exception):
@@ -26,27 +26,14 @@ class Unanswered(Exception):
         self.retry_after_s = retry_after_s
 
 
-def _without_halves(value: Any) -> Any:
-    """Half of a surrogate pair, which JSON can hold and a file cannot, becomes a replacement character."""
-    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if isinstance(value, str) else value
-
-
-_Text = Annotated[str, BeforeValidator(_without_halves)]
-_Count = Annotated[int, Field(ge=0)]
-_Id = Annotated[int, Field(ge=0, lt=1 << 31)]
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True)
-
-
-class Served(_Part):
+@dataclass(frozen=True)
+class Served:
     """What a server says of a model in its list; ``max_model_len`` counts prompt and response."""
 
-    id: _Text
-    owned_by: _Text | None = None
-    root: _Text | None = None
-    max_model_len: _Count | None = None
+    id: str
+    owned_by: str | None = None
+    root: str | None = None
+    max_model_len: int | None = None
 
     @property
     def is_vllm(self) -> bool:
@@ -54,79 +41,73 @@ class Served(_Part):
         return self.owned_by == "vllm"
 
 
-class _Models(_Part):
-    data: list[Served]
-
-
-class _Message(_Part):
-    role: Literal["assistant"] | None = None
-    content: _Text | None = None  # null where a server refused or only reasoned, which makes an empty response
-
-
-class _Choice(_Part):
-    finish_reason: FinishReason
-    text: _Text | None = None
-    message: _Message | None = None
-    token_ids: list[_Id] | None = None
-    prompt_token_ids: list[_Id] | None = None
-
-
-class _Usage(_Part):
-    prompt_tokens: _Count | None = None
-    completion_tokens: _Count | None = None
-
-
-class _Reply(_Part):
-    model: _Text | None = None
-    choices: Annotated[list[_Choice], Field(min_length=1, max_length=1)]
-    usage: _Usage | None = None
-    system_fingerprint: _Text | None = None
-
-
 @dataclass(frozen=True)
 class Answer:
-    """A response as the server gives it. Ids and their number are None where it does not say.
+    """A response as the server gives it. Ids and numbers of tokens are None where it does not say.
 
-    ``system_fingerprint`` is the server's own word for what it runs.
+    ``num_prompt`` counts the prompt that it read. ``system_fingerprint`` is the server's own word for what it runs.
     """
 
     text: str
     finish_reason: FinishReason
     token_ids: tuple[int, ...] | None
     num_tokens: int | None
+    num_prompt: int | None
     system_fingerprint: str | None
 
 
-_Document = TypeVar("_Document", _Models, _Reply)
+def read_document(body: bytes | bytearray, kept: Callable[[str], str] = str) -> dict[str, Any]:
+    """The JSON object of an answer with status 200, with what ``kept`` makes of each text in it.
 
-
-def _read(body: bytes | bytearray, kind: type[_Document]) -> _Document:
+    Raises:
+        Unanswered: it is no JSON object, or one that holds an error.
+    """
     try:
-        return kind.model_validate(json.loads(body))
-    except ValidationError as error:
-        wrong = first_error(error)
+        document = _changed(json.loads(body), kept)
     except (ValueError, RecursionError):
-        wrong = "no JSON"
-    raise Unanswered("answer", f"status 200, but no usable answer ({wrong}): {words(body)}")
+        document = None
+    if not isinstance(document, dict) or document.get("error"):
+        what = "with an error" if isinstance(document, dict) else "without a JSON object"
+        raise _useless(f"{what}: {words(body)}")
+    return document
+
+
+def _useless(what: str) -> Unanswered:
+    return Unanswered("answer", f"status 200 {what}")
+
+
+def _changed(value: Any, kept: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return kept(value)
+    if isinstance(value, list):
+        return [_changed(one, kept) for one in value]
+    return {name: _changed(one, kept) for name, one in value.items()} if isinstance(value, dict) else value
 
 
 def words(body: bytes | bytearray) -> str:
     """What the server says of an error, on one line."""
     try:
-        error = json.loads(body)["error"]
+        document = json.loads(body)
+        error = document.get("error", document)
         said = str(error["message"] if isinstance(error, dict) else error)
-    except (ValueError, RecursionError, TypeError, LookupError):
+    except (ValueError, RecursionError, AttributeError, LookupError):
         said = body.decode("utf-8", "replace")
     return " ".join(said.split()) or "nothing"
 
 
-def read_models(body: bytes | bytearray) -> list[Served]:
+def read_models(document: Mapping[str, Any]) -> list[Served]:
     """The models of a server's list; raises Unanswered if it is none."""
-    return _read(body, _Models).data
+    cards = document.get("data")
+    if not isinstance(cards, list) or not all(isinstance(card, dict) and _text(card, "id") for card in cards):
+        raise _useless("without a list of models")
+    return [
+        Served(_text(card, "id") or "", _text(card, "owned_by"), _text(card, "root"), _count(card, "max_model_len"))
+        for card in cards
+    ]
 
 
 def read_answer(
-    body: bytes | bytearray,
+    document: Mapping[str, Any],
     *,
     model: str,
     max_tokens: int,
@@ -140,43 +121,79 @@ def read_answer(
 
     Raises:
         Unanswered: there is no whole response in it.
-        DataError: another model answered, or to another prompt, or the response is of another length than was asked
-            for.
+        DataError: another model or role answered, or to another prompt, or the response is of another length than was
+            asked for.
     """
-    reply = _read(body, _Reply)
-    (choice,), usage = reply.choices, reply.usage or _Usage()
-    if reply.model not in (None, model):
+    if (name := document.get("model")) not in (None, model):
         raise DataError(
-            f"the request names the model {model!r}, and the answer names {reply.model!r}; if both are the same, add "
-            f"--served-model {reply.model!r}"
+            f"the request names the model {model!r}, and the answer names {name!r}; if both are the same, add "
+            f"--served-model {name!r}"
         )
-    text = choice.text
+    choices = document.get("choices")
+    choice = choices[0] if isinstance(choices, list) and len(choices) == 1 else None
+    if not isinstance(choice, dict) or choice.get("index") not in (None, 0):
+        raise _useless("without exactly one response")
+    text, reason, ids = choice.get("text"), choice.get("finish_reason"), choice.get("token_ids")
     if is_chat:
-        text = None if choice.message is None else choice.message.content or ""
-    if text is None:
-        raise Unanswered("answer", f"status 200, but a response that has no text: {words(body)}")
-    num_prompt = usage.prompt_tokens or None
+        text = _content(choice.get("message"))
+    if not isinstance(text, str):
+        raise _useless("with a response that has no text")
+    if reason not in ("stop", "length"):
+        raise _useless(f"with a response that ended with {reason!r}, expected 'stop' or 'length'")
+    if ids is not None and not (isinstance(ids, list) and all(type(id) is int and 0 <= id < 2**31 for id in ids)):
+        raise _useless("with token ids that are not whole numbers")
+    usage = document.get("usage")
+    num_prompt, num_tokens = _count(usage, "prompt_tokens") or None, _count(usage, "completion_tokens")
+    if text and num_tokens == 0:  # it does not count
+        num_tokens = None
     if prompt_ids is not None:
-        _refuse_other_prompt(prompt_ids, num_prompt, choice.prompt_token_ids)
+        _refuse_other_prompt(prompt_ids, num_prompt, choice.get("prompt_token_ids"))
         num_prompt = len(prompt_ids)
-    num_tokens = usage.completion_tokens if choice.token_ids is None else len(choice.token_ids)
-    if num_tokens is not None:
-        may_fill_context = context is not None and (num_prompt is None or num_prompt + num_tokens >= context)
-        is_cut = choice.finish_reason == "length" and num_tokens < max_tokens and not may_fill_context
-        if is_cut or num_tokens > max_tokens:
-            raise DataError(
-                f"at most {max_tokens} tokens were asked for, and a response ended with {choice.finish_reason!r} after "
-                f"{num_tokens}; the server has a limit of its own: change it there, or sample with --max-tokens at or "
-                "below it"
-            )
-    ids = None if prompt_ids is None or choice.token_ids is None else tuple(choice.token_ids)
-    return Answer(text, choice.finish_reason, ids, num_tokens, reply.system_fingerprint)
+    if ids is not None:
+        if num_tokens not in (None, len(ids)):
+            raise _useless(f"with {len(ids)} token ids in a response that is said to have {num_tokens}")
+        num_tokens = len(ids)
+    # A server that does not count cannot have drawn more tokens than its text has bytes, if all of it is there.
+    num_bytes = len(text.encode("utf-8", "replace"))
+    most = num_bytes if num_tokens is None and not is_chat else num_tokens
+    may_fill_context = context is not None and (num_prompt is None or num_prompt + (most or 0) >= context)
+    is_short = reason == "length" and most is not None and most < max_tokens and not may_fill_context
+    if is_short or (num_tokens or 0) > max_tokens or len(text) > LONGEST_TOKEN * (num_tokens or max_tokens):
+        counted = f"{num_bytes} bytes" if num_tokens is None else f"{num_tokens} tokens and {num_bytes} bytes"
+        raise DataError(
+            f"at most {max_tokens} tokens were asked for, and a response ended with {reason!r} after {counted}; the "
+            "server has a limit of its own: change it there, or sample with --max-tokens at or below it"
+        )
+    token_ids = None if ids is None else tuple(ids)
+    fingerprint = _text(document, "system_fingerprint")
+    return Answer(text, cast(FinishReason, reason), token_ids, num_tokens, num_prompt, fingerprint)
 
 
-def _refuse_other_prompt(sent: Sequence[int], num_read: int | None, read: list[int] | None) -> None:
+def _refuse_other_prompt(sent: Sequence[int], num_read: int | None, read: Any) -> None:
     if num_read not in (None, len(sent)) or read not in (None, list(sent)):
         found = f"{num_read} tokens" if num_read not in (None, len(sent)) else "other tokens"
         raise DataError(
             f"the prompt was sent as {len(sent)} token ids, and the server read {found}: it cuts prompts, or adds "
             "tokens of its own; change that there, or let it make the tokens (--chat or --text)"
         )
+
+
+def _content(message: Any) -> Any:
+    """Null where a server refused or only reasoned, which makes an empty response; a list of parts is no text."""
+    if not isinstance(message, dict):
+        return None
+    if (role := message.get("role")) not in (None, "assistant"):
+        raise DataError(f"a message of the role {role!r} came back, expected 'assistant'")
+    content = message.get("content")
+    return "" if content is None else content
+
+
+def _text(block: Any, name: str) -> str | None:
+    """A name that is recorded; half of a surrogate pair would have no place in a file."""
+    value = block.get(name) if isinstance(block, dict) else None
+    return value[:MOST_NAME].encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else None
+
+
+def _count(block: Any, name: str) -> int | None:
+    value = block.get(name) if isinstance(block, dict) else None
+    return value if type(value) is int and value >= 0 else None

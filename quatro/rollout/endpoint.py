@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import functools
+import html
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
-from urllib.parse import urlsplit
+from urllib.parse import quote, quote_plus, urlsplit
 
 from evals.errors import UsageError
 
 KEYS = ("QUATRO_API_KEY", "OPENAI_API_KEY")  # the first that is set is sent
+SECRET_LENGTH = 8  # a shorter key, such as EMPTY, keeps nothing from anybody
 
 PromptForm = Literal["ids", "text", "chat"]
 FORMS: dict[PromptForm, str] = {
@@ -55,6 +60,23 @@ def api_key(environment: Mapping[str, str]) -> str | None:
 def key_name(environment: Mapping[str, str]) -> str | None:
     """The variable whose key is sent."""
     return next((name for name in KEYS if environment.get(name, "").strip()), None)
+
+
+def without_key(said: str, key: str | None) -> str:
+    """``said`` with ``***`` for the key: as it is, and as JSON, URLs, HTML and base64 spell it."""
+    for spelling in _spellings(key) if key else ():
+        said = said.replace(spelling, "***")
+    return said
+
+
+@functools.cache
+def _spellings(key: str) -> list[str]:
+    spellings = {json.dumps(key)[1:-1], quote(key, safe=""), quote_plus(key), html.escape(key)}
+    for offset, start in enumerate((0, 2, 3)):  # the bytes before it, such as those of "Bearer ", shift it
+        whole = base64.b64encode(bytes(offset) + key.encode())[start : (offset + len(key)) // 3 * 4].decode()
+        spellings |= {whole, whole.replace("+", "-").replace("/", "_")}
+    # A part of base64 that is as short as a word stands for nothing.
+    return sorted({key, *(spelling for spelling in spellings if len(spelling) >= SECRET_LENGTH)}, key=len, reverse=True)
 
 
 def checked_address(base_url: str) -> str:

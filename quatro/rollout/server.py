@@ -7,12 +7,13 @@ times. vLLM is also told what the model's generation_config.json would otherwise
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
 import random
+import ssl
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -23,8 +24,8 @@ from anyio.from_thread import start_blocking_portal
 
 from evals.errors import DataError, MissingError, QuatroError, UsageError
 from evals.files.strict_json import shown
-from quatro.rollout.answers import Answer, Served, Unanswered, read_answer, read_models, words
-from quatro.rollout.endpoint import KEYS, Endpoint
+from quatro.rollout.answers import Answer, Served, Unanswered, read_answer, read_document, read_models, words
+from quatro.rollout.endpoint import KEYS, SECRET_LENGTH, Endpoint, without_key
 from quatro.rollout.engine import Arrival, Seeds
 from quatro.rollout.stops import REPLACEMENT, before_stop, response_limits
 from quatro.types import Prompt, Rollout, Sampling
@@ -45,10 +46,17 @@ MOST_BYTES = 16 << 20  # in one answer
 ADDRESS_ADVICE = "--base-url mostly ends in /v1, as in http://localhost:8000/v1"
 MOST_SHOWN = 400  # characters of a server's own words
 MOST_FINGERPRINTS = 20  # some servers make up a new one for each connection
-SECRET_LENGTH = 8  # a shorter key, such as EMPTY, keeps nothing from anybody
+MOST_PER_TOKEN = 16  # letters and digits, on average over a prompt: no vocabulary comes near
+OTHER_MODEL = "is the tokenizer of MODEL that of the model there? If not, name the right one, or send --chat or --text"
 SEED_BITS = 53  # the integers that every reader of JSON holds exactly
 
 T = TypeVar("T")
+
+
+@functools.cache
+def _certificates() -> ssl.SSLContext:
+    """Those that a server must be signed by; reading them takes longer than many a request."""
+    return httpx.create_ssl_context()
 
 
 class _Wanted(NamedTuple):
@@ -77,7 +85,7 @@ class Server:
 
     def __init__(self, endpoint: Endpoint, key: str | None) -> None:
         self.endpoint = endpoint
-        self.where = f"the server at {endpoint.base_url}{_by_way_of(endpoint.base_url)}"
+        self.where = without_key(f"the server at {endpoint.base_url}{_by_way_of(endpoint.base_url)}", key)
         self.retries: Counter[str] = Counter()
         self._key = key
 
@@ -97,6 +105,7 @@ class Server:
                 headers={"Accept-Encoding": "identity", **key},
                 limits=httpx.Limits(max_connections=self.endpoint.concurrency),
                 timeout=httpx.Timeout(None, connect=CONNECT_LIMIT_S),
+                verify=_certificates(),
             )
         except (httpx.InvalidURL, ValueError, ImportError, OSError) as error:  # ImportError: a SOCKS proxy
             raise UsageError(
@@ -121,10 +130,11 @@ class Server:
             for model in models:
                 if name in (model.id, model.root):
                     return model
-        served = shown([model.id for model in models])
-        raise UsageError(f"{self.where} serves {served}, not {names[0]!r}; name one of them with --served-model")
+        served = ", ".join(shown(model.id) for model in models[:5]) or "no model"
+        more = f" and {len(models) - 5} more" if len(models) > 5 else ""
+        raise UsageError(f"{self.where} serves {served}{more}, not {names[0]!r}; name one of them with --served-model")
 
-    async def ask(self, client: httpx.AsyncClient, request: Request, read: Callable[[bytearray], T]) -> T:
+    async def ask(self, client: httpx.AsyncClient, request: Request, read: Callable[[Mapping[str, Any]], T]) -> T:
         """What ``read`` makes of the answer; asked again where it raises Unanswered or the server fails.
 
         Raises:
@@ -135,28 +145,29 @@ class Server:
         tries: Counter[str] = Counter()
         while True:
             try:
-                return read(await self._once(client, request))
+                return read(read_document(await self._once(client, request), self.kept))
             except Unanswered as failure:
-                kind, said, asked_s = failure.kind, str(failure)[:MOST_SHOWN], failure.retry_after_s
+                kind, said = failure.kind, self._shown(str(failure))
+                tries[kind] += 1
+                wait_s = wait_before(tries.total() + 1, random.random(), failure.retry_after_s)
+                if tries[kind] >= MOST_TRIES_OF.get(kind, request.most_tries) or wait_s > LONGEST_RETRY_AFTER_S:
+                    waits = f" and asks to wait for {wait_s:.0f} s" if wait_s > LONGEST_RETRY_AFTER_S else ""
+                    advice = "Nothing that was drawn is lost: the same command draws the rest once the server answers"
+                    if kind == "answer" and not request.about:  # a page for people
+                        advice = ADDRESS_ADVICE
+                    raise (DataError if kind == "answer" else MissingError)(
+                        f"{self.where} gave no response{request.about} in {tries.total()} tries{waits}; at last: "
+                        f"{said}. {advice}"
+                    ) from None
             except DataError as error:
-                raise DataError(f"{self.where}{request.about}: {str(error)[:MOST_SHOWN]}") from None
-            tries[kind] += 1
-            if tries[kind] >= MOST_TRIES_OF.get(kind, request.most_tries) or asked_s > LONGEST_RETRY_AFTER_S:
-                waits = f" and asks to wait for {asked_s:.0f} s" if asked_s > LONGEST_RETRY_AFTER_S else ""
-                advice = "Nothing that was drawn is lost: the same command draws the rest once the server answers"
-                if kind == "answer" and not request.about:  # a page for people
-                    advice = ADDRESS_ADVICE
-                raise (DataError if kind == "answer" else MissingError)(
-                    f"{self.where} gave no response{request.about} in {tries.total()} tries{waits}; at last: "
-                    f"{said}. {advice}"
-                )
+                raise DataError(f"{self.where}{request.about}: {self._shown(str(error))}") from None
             if not self.retries[kind]:
                 logger.warning("%s: %s; it is asked again", self.where, said)
             self.retries[kind] += 1
-            await asyncio.sleep(wait_before(tries.total() + 1, random.random(), asked_s))
+            await asyncio.sleep(wait_s)
 
     async def _once(self, client: httpx.AsyncClient, request: Request) -> bytearray:
-        """The body of the answer if its status is 200; compressed ones, which were not asked for, stay as they are."""
+        """The body of the answer if its status is 200."""
         content, headers = None, {}
         if request.body is not None:
             # httpx would not write half a surrogate pair, which a problem may hold.
@@ -167,6 +178,9 @@ class Server:
                 asyncio.timeout(request.limit_s),
                 client.stream(request.method, request.path, content=content, headers=headers) as response,
             ):
+                encoding = response.headers.get("Content-Encoding", "identity")
+                if encoding.strip().lower() not in ("", "identity"):  # a few kB of it may unfold to all memory
+                    raise Unanswered("answer", f"an answer in the encoding {encoding!r}, expected 'identity'")
                 async for piece in response.aiter_raw(1 << 16):
                     answer += piece
                     if len(answer) > MOST_BYTES:
@@ -175,21 +189,32 @@ class Server:
             raise Unanswered("timeout", f"no answer within {request.limit_s:g} s") from None
         except httpx.RequestError as error:
             raise Unanswered("connection", f"{type(error).__name__}: {error}".rstrip(": ")) from None
-        if len(self._key or "") >= SECRET_LENGTH:  # a server may repeat it
-            answer = answer.replace(str(self._key).encode(), b"***")
         status = response.status_code
         if status == 200:
             return answer
-        said = words(answer)[:MOST_SHOWN]
         if status in (408, 429) or status >= 500:
-            raise Unanswered(str(status), f"status {status}: {said}", retry_after(response.headers))
+            raise Unanswered(str(status), f"status {status}: {words(answer)}", retry_after(response.headers))
+        goes_to = f" (it redirects to {response.headers['Location']})" if "Location" in response.headers else ""
+        raise self._refusal(status, self._shown(words(answer) + goes_to), request.about)
+
+    def _refusal(self, status: int, said: str, about: str) -> QuatroError:
         kind: type[QuatroError] = UsageError
         advice = "change the option that it does not take, or leave it out"
         if status in (401, 403):
             kind, advice = MissingError, f"set the right key in {KEYS[0]}"
         elif 300 <= status < 400 or status in (404, 405):
             advice = ADDRESS_ADVICE
-        raise kind(f"{self.where} refuses the request{request.about} with status {status} and says: {said}; {advice}")
+        elif "top_k" in said:
+            advice = "it draws from all tokens only: leave --top-k out"
+        return kind(f"{self.where} refuses the request{about} with status {status} and says: {said}; {advice}")
+
+    def _shown(self, said: str) -> str:
+        """What a server says may be long and may repeat the key, which must not be cut in two before it is found."""
+        return without_key(said, self._key)[:MOST_SHOWN]
+
+    def kept(self, text: str) -> str:
+        """``text`` for a file: without a key that is one, which the server may have put into it."""
+        return without_key(text, self._key) if len(self._key or "") >= SECRET_LENGTH else text
 
 
 def _by_way_of(base_url: str) -> str:
@@ -216,16 +241,19 @@ def retry_after(headers: Mapping[str, str]) -> float:
 class ServerSampler:
     """Draws from the model ``served`` of a server. ``tokenizer`` is that of MODEL, if prompts are sent as ids.
 
-    ``stop_ids`` end a response besides the model's own. Counts of what came back are in ``num_with_ids`` and
-    ``num_as_text``; ``fingerprints`` are the server's words for what it ran.
+    ``stop_ids`` end a response besides the model's own. The model can draw ids below ``num_ids``. Counts of
+    what came back are in ``num_with_ids`` and ``num_as_text``; ``fingerprints`` are the server's words for what it ran.
     """
 
-    def __init__(self, server: Server, served: Served, *, tokenizer: Any = None, stop_ids: Sequence[int] = ()) -> None:
+    def __init__(
+        self, server: Server, served: Served, *, tokenizer: Any = None, stop_ids: Sequence[int] = (), num_ids: int = 0
+    ) -> None:
         self._server = server
         self._served = served
         self._tokenizer = tokenizer
         self._stop_ids = list(stop_ids)
-        self._are_equal_told = False
+        self._num_ids = num_ids
+        self._told: set[str] = set()
         self.num_with_ids = self.num_as_text = 0
         self.fingerprints: set[str] = set()
 
@@ -246,32 +274,35 @@ class ServerSampler:
             drawing.add_done_callback(lambda _: arrivals.put(None))
             is_over = False
             while not is_over:
-                batch = [arrivals.get() for _ in range(max(1, arrivals.qsize()))]
-                came = [arrival for arrival in batch if arrival is not None]
-                is_over = len(came) < len(batch)
-                for arrival in came:
-                    texts[arrival.number].add(arrival.rollout.text)
-                if came:
-                    yield came
+                batch = [arrivals.get()]
+                while not arrivals.empty():
+                    batch.append(arrivals.get())
+                is_over = batch[-1] is None
+                if came := [arrival for arrival in batch if arrival is not None]:
+                    for arrival in came:
+                        texts[arrival.number].add(arrival.rollout.text)
+                    yield sorted(came, key=lambda arrival: (arrival.number, arrival.row))
             drawing.result()
         repeated = [len(found) for found, row_seeds in zip(texts, seeds, strict=True) if len(row_seeds) > 1]
-        if 2 * (num_equal := repeated.count(1)) > len(repeated) and not self._are_equal_told:
-            self._are_equal_told = True
-            logger.warning(
-                "%s: all samples of %d of %d problems are equal at temperature %g: does it take the temperature and "
-                "the seed, or answer from a cache?",
-                self._server.where,
-                num_equal,
-                len(repeated),
-                sampling.temperature,
+        if 2 * (num_equal := repeated.count(1)) > len(repeated):
+            self._tell(
+                "equal",
+                f"all samples of {num_equal} of {len(repeated)} problems are equal at temperature "
+                f"{sampling.temperature:g}: does it take the temperature and the seed, or answer from a cache?",
             )
+
+    def _tell(self, kind: str, said: str) -> None:
+        """Logs what is odd about the server, of each kind the first."""
+        if kind not in self._told:
+            self._told.add(kind)
+            logger.warning("%s: %s", self._server.where, said)
 
     async def _draw(self, wanted: Iterator[_Wanted], sampling: Sampling, arrive: Callable[[Arrival], None]) -> None:
         async with self._server.client() as client:
 
             async def work() -> None:
                 for one in wanted:  # shared: each takes the next one
-                    arrive(await self._arrival(client, one, sampling))
+                    arrive(self._arrival(one, await self._ask(client, one, sampling), sampling))
 
             try:
                 async with asyncio.TaskGroup() as group:
@@ -280,19 +311,20 @@ class ServerSampler:
             except BaseExceptionGroup as errors:
                 raise errors.exceptions[0] from None
 
-    async def _arrival(self, client: httpx.AsyncClient, wanted: _Wanted, sampling: Sampling) -> Arrival:
+    async def _ask(self, client: httpx.AsyncClient, wanted: _Wanted, sampling: Sampling) -> Answer:
         form, prompt = self._server.endpoint.form, wanted.prompt
 
-        def read(body: bytearray) -> Answer:
+        def read(document: Mapping[str, Any]) -> Answer:
             answer = read_answer(
-                body,
+                document,
                 model=self._served.id,
                 max_tokens=wanted.max_tokens,
                 context=self._served.max_model_len,
                 is_chat=form == "chat",
                 prompt_ids=prompt.token_ids if form == "ids" else None,
             )
-            return answer if answer.token_ids is None else replace(answer, text=self._decoded(answer, sampling.stop))
+            self._refuse_other_text(answer, sampling.stop)
+            return answer
 
         request = Request(
             "POST",
@@ -301,16 +333,7 @@ class ServerSampler:
             body=self._body(wanted, sampling),
             about=f" for {prompt.id!a} of {prompt.benchmark}",
         )
-        answer = await self._server.ask(client, request, read)
-        if answer.system_fingerprint is not None and len(self.fingerprints) < MOST_FINGERPRINTS:
-            self.fingerprints.add(answer.system_fingerprint[:MOST_SHOWN])
-        if answer.token_ids is None:
-            self.num_as_text += 1
-        else:
-            self.num_with_ids += 1
-        text = before_stop(answer.text, sampling.stop)
-        rollout = Rollout(answer.token_ids or (), text, answer.finish_reason if text == answer.text else "stop")
-        return Arrival(wanted.number, wanted.row, rollout, answer.num_tokens or 0)
+        return await self._server.ask(client, request, read)
 
     def _body(self, wanted: _Wanted, sampling: Sampling) -> dict[str, Any]:
         """What is sent for one response."""
@@ -336,18 +359,47 @@ class ServerSampler:
             body["top_k"] = sampling.top_k
         return body
 
-    def _decoded(self, answer: Answer, stop: Sequence[str]) -> str:
-        """The text of the ids; raises DataError where that is another than the text beside them."""
-        ids = list(answer.token_ids or ())
+    def _refuse_other_text(self, answer: Answer, stop: Sequence[str]) -> None:
+        """Raises DataError for ids that the model does not have, or that read otherwise here than the text there."""
+        if answer.token_ids is None or self._tokenizer is None:
+            return
+        ids = list(answer.token_ids)
+        if (largest := max(ids, default=0)) >= self._num_ids:
+            raise DataError(f"the token id {largest} came back, and the model has {self._num_ids} ids; {OTHER_MODEL}")
         # The last token may be the stop token, which a server does not show.
-        text, without_last = (self._tokenizer.decode(some, skip_special_tokens=True) for some in (ids, ids[:-1]))
-        here = [_letters(before_stop(one, stop)) for one in (text, without_last)]
-        if _letters(before_stop(answer.text, stop)) not in here:
-            raise DataError(
-                f"token ids came back that read {shown(text)} here, beside the text {shown(answer.text)}; is the "
-                "tokenizer of MODEL that of the model there? If not, name the right one, or send --chat or --text"
+        readings = (before_stop(self._decode(some), stop) for some in (ids, ids[:-1]))
+        if _letters(before_stop(answer.text, stop)) not in map(_letters, readings):
+            here, there = shown(self._server.kept(self._decode(ids))), shown(answer.text)
+            raise DataError(f"token ids came back that read {here} here, beside the text {there}; {OTHER_MODEL}")
+
+    def _decode(self, ids: list[int]) -> str:
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
+        return text
+
+    def _arrival(self, wanted: _Wanted, answer: Answer, sampling: Sampling) -> Arrival:
+        if answer.system_fingerprint is not None and len(self.fingerprints) < MOST_FINGERPRINTS:
+            self.fingerprints.add(answer.system_fingerprint[:MOST_SHOWN])
+        self._tell_odd(wanted.prompt, answer)
+        whole = answer.text
+        if answer.token_ids is not None and self._tokenizer is not None:
+            self.num_with_ids += 1
+            whole = self._server.kept(self._decode(list(answer.token_ids)))
+        else:
+            self.num_as_text += 1
+        text = before_stop(whole, sampling.stop)
+        rollout = Rollout(answer.token_ids or (), text, answer.finish_reason if text == whole else "stop")
+        return Arrival(wanted.number, wanted.row, rollout, answer.num_tokens or 0)
+
+    def _tell_odd(self, prompt: Prompt, answer: Answer) -> None:
+        if answer.num_tokens is None:
+            self._tell("uncounted", "it does not say how many tokens a response has: it may cut one unnoticed")
+        num_characters = sum(map(str.isalnum, prompt.problem))
+        if answer.num_prompt is not None and answer.num_prompt * MOST_PER_TOKEN < num_characters:
+            self._tell(
+                "prompt",
+                f"it read {answer.num_prompt} tokens of {prompt.id!a} of {prompt.benchmark}, which has "
+                f"{num_characters} letters and digits: does it cut prompts?",
             )
-        return str(text)
 
 
 def _letters(text: str) -> str:

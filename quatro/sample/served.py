@@ -7,7 +7,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from evals.benchmarks.problems import Problem
@@ -15,10 +15,10 @@ from evals.benchmarks.prompts import Template, messages, render
 from evals.errors import MissingError, UsageError
 from quatro.config import packages
 from quatro.policy.embedded import resolve_model
-from quatro.policy.facts import EXTRA_STOP_TOKENS
-from quatro.policy.loading import load_tokenizer
+from quatro.policy.facts import EXTRA_STOP_TOKENS, vocabulary_size
+from quatro.policy.loading import load_model_config, load_tokenizer
 from quatro.policy.model_files import require_tokenizer
-from quatro.rollout.endpoint import FORMS, Endpoint, PromptForm, api_key, checked_address, key_name
+from quatro.rollout.endpoint import FORMS, Endpoint, PromptForm, api_key, checked_address, key_name, without_key
 from quatro.rollout.prompts import make_prompt
 from quatro.rollout.stops import check_temperature
 from quatro.sample.engines import Opened, tokenized
@@ -88,8 +88,9 @@ def check_served(endpoint: Endpoint, model: SampledModel, benchmarks: Sequence[B
 def request_note(plan: SamplePlan, endpoint: Endpoint) -> str:
     """What would be sent for each sample, and where."""
     key = key_name(os.environ)
+    address = without_key(endpoint.base_url, api_key(os.environ))
     return (
-        f"one request a sample, POST {endpoint.base_url}/{endpoint.path} for the model "
+        f"one request a sample, POST {address}/{endpoint.path} for the model "
         f"{endpoint.served_model or plan.model.name}: the prompt as {FORMS[endpoint.form]}, and a seed of its own; "
         f"at most {endpoint.concurrency} at once, {f'with the key in {key}' if key else 'without a key'}"
     )
@@ -118,20 +119,23 @@ def open_server(plan: SamplePlan, endpoint: Endpoint) -> Iterator[Opened]:
             "the samples and is not recorded",
             server.where,
         )
-    tokenizer, stop_ids = None, set()
+    tokenizer, stop_ids, num_ids = None, set(), 0
     if endpoint.form == "ids":
         tokenizer = load_tokenizer(resolve_model(plan.model.name))
         vocabulary = tokenizer.get_vocab()
         stop_ids = {tokenizer.eos_token_id, *(vocabulary[one] for one in EXTRA_STOP_TOKENS if one in vocabulary)}
+        num_ids = len(tokenizer)
+        with contextlib.suppress(MissingError):  # a folder with a tokenizer alone
+            num_ids = max(num_ids, vocabulary_size(load_model_config(resolve_model(plan.model.name))) or 0)
         prompts = tokenized(plan, tokenizer, served.max_model_len)
     else:
         prompts = [
             [make_prompt(problem, _text(problem, one.template, endpoint.form), ()) for problem in one.problems]
             for one in plan.benchmarks
         ]
-    sampler = ServerSampler(server, served, tokenizer=tokenizer, stop_ids=sorted(stop_ids))
+    sampler = ServerSampler(server, served, tokenizer=tokenizer, stop_ids=sorted(stop_ids), num_ids=num_ids)
     # For sampling.json; the address is nobody's business, and a key none's at all.
-    facts = {**served.model_dump(), "prompts": endpoint.form, "seed_bits": SEED_BITS}
+    facts = {**asdict(served), "prompts": endpoint.form, "seed_bits": SEED_BITS}
     try:
         yield Opened(
             sampler=sampler,

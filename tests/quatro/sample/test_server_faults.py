@@ -1,18 +1,23 @@
 """RELIABILITY fault 50: a server that dies, stalls or lies loses nothing, and is named."""
 
+import base64
 import gzip
+import html
 import json
 import os
+import re
 import threading
 import time
+from urllib.parse import quote
 
 import pytest
 
 from evals.errors import DataError, MissingError, QuatroError, UsageError
 from evals.samples.reading import read_samples
-from quatro.rollout.answers import Unanswered, read_answer
+from quatro.rollout.answers import Unanswered, read_answer, read_document
+from quatro.rollout.server import _certificates
 from quatro.sample.drawing import draw_samples
-from tests.kit import read_json, says
+from tests.kit import read_json, says, write_rows
 
 N = 5
 
@@ -146,21 +151,23 @@ def changed(**choice):
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (b"<html>proxy</html>", "<html>proxy</html>"),
-        (b"[1]", "no usable answer"),
-        (json.dumps(RIGHT).encode()[:-9], "no JSON"),
-        (b"[" * 100_000, "no JSON"),
-        ({"error": "busy"}, "busy"),
-        ({**RIGHT, "choices": []}, "choices"),
-        ({**RIGHT, "choices": [RIGHT["choices"][0]] * 2}, "choices"),
-        ({**RIGHT, "choices": "ab"}, "choices"),
-        (changed(text=None), "has no text"),
-        (changed(text=[{"type": "text", "text": "a b"}]), "text"),
-        (changed(finish_reason="abort"), "'stop' or 'length'.*'abort'"),
-        (changed(finish_reason=None), "'stop' or 'length'.*None"),
-        (changed(token_ids=[1, True]), "token_ids"),
-        (changed(token_ids=[1, -1]), "token_ids"),
-        (changed(token_ids=[1, 2**31]), "token_ids"),
+        (b"<html>proxy</html>", r"<html>proxy</html>"),
+        (b"[1]", r"without a JSON object"),
+        (json.dumps(RIGHT).encode()[:-9], r"without a JSON object"),
+        (b"[" * 100_000, r"without a JSON object"),
+        ({"error": "busy"}, r"with an error: busy"),
+        ({**RIGHT, "choices": []}, r"without exactly one response"),
+        ({**RIGHT, "choices": [{}, {}]}, r"without exactly one response"),
+        ({**RIGHT, "choices": "ab"}, r"without exactly one response"),
+        (changed(text=None), r"has no text"),
+        (changed(text=[{"type": "text", "text": "a b"}]), r"has no text"),
+        (changed(index=1), r"without exactly one response"),
+        (changed(finish_reason="abort"), r"ended with 'abort', expected 'stop' or 'length'"),
+        (changed(finish_reason=None), r"ended with None, expected"),
+        (changed(token_ids=[1]), r"1 token ids in a response that is said to have 2"),
+        (changed(token_ids=[1, True]), r"token ids that are not whole numbers"),
+        (changed(token_ids=[1, -1]), r"token ids that are not whole numbers"),
+        (changed(token_ids=[1, 2**31]), r"token ids that are not whole numbers"),
     ],
 )
 def test_fault_50_an_answer_without_a_whole_response_is_asked_for_again(answer, said):
@@ -176,18 +183,18 @@ def test_a_chat_that_only_refuses_or_reasons_is_an_empty_response(content):
 
 def read(answer, *, max_tokens=8, context=None, **more):
     body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-    return read_answer(body, model="small", max_tokens=max_tokens, context=context, **more)
+    return read_answer(read_document(body), model="small", max_tokens=max_tokens, context=context, **more)
 
 
 @pytest.mark.parametrize("message", ["a b", None, {"content": [{"type": "text", "text": "a b"}]}])
 def test_fault_50_a_chat_without_a_message_is_asked_for_again(message):
-    with pytest.raises(Unanswered, match=r"has no text|message"):
+    with pytest.raises(Unanswered, match="has no text"):
         read(changed(message=message), is_chat=True)
 
 
 @pytest.mark.parametrize("role", ["user", "system", "tool", "", 7])
 def test_fault_50_only_what_the_assistant_says_is_a_response(role):
-    with pytest.raises(Unanswered, match=rf"'assistant'.*{role!r}"):
+    with pytest.raises(DataError, match=rf"{role!r}.*'assistant'"):
         read(changed(message={"role": role, "content": "a b"}), is_chat=True)
     assert read(changed(message={"role": "assistant", "content": "a b"}), is_chat=True).text == "a b"
 
@@ -214,16 +221,34 @@ def test_a_prompt_that_was_read_as_it_was_sent_has_one(usage):
     assert read(answer, prompt_ids=[5, 6, 7]).text == "a b"
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "x"])
+def test_fault_50_a_text_of_other_length_than_its_tokens_is_no_response():
+    """A server that does not count, or counts wrongly, is judged by the text."""
+    uncounted = {**changed(text="ab", finish_reason="length"), "usage": None}
+    zero = {**uncounted, "usage": {"completion_tokens": 0}}
+    for answer in (uncounted, zero):
+        with pytest.raises(DataError, match="2 bytes"):
+            read(answer, max_tokens=8)
+        assert read(answer, max_tokens=2).num_tokens is None
+        assert read(answer, context=9).text == "ab"  # a long prompt may leave no more room
+        with pytest.raises(DataError, match="2 bytes"):
+            read(answer, context=9, prompt_ids=[1] * 5)
+    chat = {**changed(message={"content": "ab"}, finish_reason="length"), "usage": None}
+    assert read(chat, is_chat=True).text == "ab"  # what it thought is not there
+    for answer in (changed(text="ab" * 300), {**changed(text="ab" * 3000), "usage": None}):
+        with pytest.raises(DataError, match="--max-tokens"):
+            read(answer, max_tokens=8)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "GZIP", "deflate", "br", "identity, gzip", "x"])
 def test_fault_50_an_encoding_that_was_not_asked_for_is_not_unfolded(serve, toy, tmp_path, encoding):
     """A few kB of it may fill all memory; even an honest one is refused."""
     stub = serve()
-
-    def packed(number, body):
-        return 200, gzip.compress(json.dumps(stub.right(body)).encode()), {"Content-Encoding": encoding}
-
-    stub.answer = packed
-    with pytest.raises(DataError, match="no JSON"):
+    stub.answer = lambda number, body: (
+        200,
+        gzip.compress(json.dumps(stub.right(body)).encode()),
+        {"Content-Encoding": encoding},
+    )
+    with pytest.raises(DataError, match=rf"{re.escape(repr(encoding))}.*'identity'"):
         draw(stub, toy, tmp_path / "out", n=1, concurrency=1)
     assert set(stub.encodings) == {"identity"}
     assert (tmp_path / "out" / "toy.jsonl").read_bytes() == b""
@@ -240,6 +265,7 @@ def ids_and_text(stub, body, ids, text, **more):
     (False, "12", ""),
     (False, "12", "something else"),
     (False, [], "12"),
+    (False, [3, 10**6], "1"),
 ])  # fmt: skip
 def test_fault_50_ids_are_those_of_the_text_and_of_the_model(serve, toy, tmp_path, tiny_folder, is_right, ids, text):
     from quatro.policy.loading import load_tokenizer
@@ -253,7 +279,7 @@ def test_fault_50_ids_are_those_of_the_text_and_of_the_model(serve, toy, tmp_pat
         draw_samples(str(tiny_folder), toy, **arguments)
         assert set(kept(out).values()) == {"12"}
         return
-    with pytest.raises(DataError, match="--chat or --text"):
+    with pytest.raises(DataError, match="id 1000000 .* has 2.. ids" if 10**6 in found else "--chat or --text"):
         draw_samples(str(tiny_folder), toy, **arguments)
     assert (out / "toy.jsonl").read_bytes() == b""
 
@@ -270,18 +296,28 @@ def test_fault_50_equal_samples_of_most_problems_are_told(serve, toy, tmp_path, 
     assert ("3 of 4 problems" in caplog.text and "0.7" in caplog.text) == (num_alike == 3)
 
 
+def test_fault_50_a_server_that_may_cut_prompts_or_responses_is_told_once(serve, tmp_path, caplog):
+    rows = [{"id": str(i), "problem": "word " * 100, "answer": "1"} for i in range(3)]
+    toy, stub = str(write_rows(tmp_path / "toy.jsonl", rows)), serve()
+    draw(stub, toy, tmp_path / "counted", n=1)
+    assert caplog.text.count("5 tokens") == 1
+    assert "400" in caplog.text
+    stub.answer = lambda number, body: {**stub.right(body), "usage": None}
+    caplog.clear()
+    draw(stub, toy, tmp_path / "uncounted", n=1)
+    assert caplog.text.count("how many tokens") == 1
+
+
 def test_fault_50_fewer_or_more_tokens_than_asked_for_are_no_response():
     length = {**changed(finish_reason="length"), "usage": {"prompt_tokens": 5, "completion_tokens": 2}}
     assert read(RIGHT).num_tokens == 2
     assert read(length, max_tokens=2).finish_reason == "length"
     assert read(length, context=7).finish_reason == "length"  # the context is full
-    assert read({**length, "usage": None}).num_tokens is None
     for answer, limits in (
         (length, {}),
         (length, {"context": 8}),
         (length, {"max_tokens": 1}),
         (RIGHT, {"max_tokens": 1}),
-        (length, {"context": 9, "prompt_ids": [1] * 5}),
     ):
         with pytest.raises(DataError, match="the server has a limit of its own"):
             read(answer, **limits)
@@ -327,7 +363,7 @@ def test_a_redirect_is_not_followed_and_the_key_stays(serve, toy, tmp_path, monk
     stub.models = (status, b"", {"Location": f"{other.url}/models"})
     with pytest.raises(UsageError) as caught:
         draw(stub, toy, tmp_path / "out")
-    says(caught, status, advice="--base-url")
+    says(caught, status, f"{other.url}/models", advice="--base-url")
     assert other.keys == []
 
 
@@ -346,17 +382,27 @@ def test_no_part_of_a_key_is_left_where_a_long_message_is_cut(serve, toy, tmp_pa
     assert len(str(caught.value)) < 900
 
 
-def test_the_key_is_written_nowhere(serve, toy, tmp_path, monkeypatch, caplog):
-    monkeypatch.setenv("QUATRO_API_KEY", KEY)
-    stub, out = serve(owned_by=KEY, root=f"/{KEY}/"), tmp_path / "out"
-    stub.answer = lambda number, body: {**stub.right(body, KEY), "system_fingerprint": KEY}
-    draw(stub, toy, out, n=1)
-    assert kept(out)["p1", 0] == "***"
+def spellings(key):
+    """As a server, or what lies before it, may write it."""
+    basic = base64.b64encode(f"Bearer {key}".encode()).decode()
+    return [key, quote(key, safe=""), json.dumps(key), html.escape(key), basic, base64.b64encode(key.encode()).decode()]
+
+
+@pytest.mark.parametrize("end", ["0123456789", '"<\\+/?&', "-" * 99])
+def test_the_key_is_written_nowhere_however_a_server_spells_it(serve, toy, tmp_path, monkeypatch, caplog, end):
+    key = f"sk-do-not-tell-{end}"
+    monkeypatch.setenv("QUATRO_API_KEY", key)
+    echo = " | ".join(spellings(key))
+    stub, out = serve(owned_by=key, root=f"/{key}/"), tmp_path / "out"
+    stub.answer = lambda number, body: {**stub.right(body, echo), "system_fingerprint": echo, "usage": None}
+    draw(stub, toy, out, max_tokens=400, n=1)
+    assert kept(out)["p1", 0].count("***") == len(spellings(key))
     written = caplog.text + "".join(path.read_text(encoding="utf-8") for path in out.iterdir())
     wrong = [
-        lambda body: {**stub.right(body), "model": KEY},
-        lambda body: (500, {"error": {"message": KEY}}, {}),
-        lambda body: stub.right(body, finish_reason=KEY),
+        lambda body: {**stub.right(body), "model": echo},
+        lambda body: (500, {"error": {"message": echo}}, {}),
+        lambda body: (301, b"", {"Location": f"http://h/{quote(key, safe='')}"}),
+        lambda body: stub.right(body, finish_reason=echo),
     ]
     for one in wrong:
         stub.answer = lambda number, body, one=one: one(body)
@@ -364,7 +410,8 @@ def test_the_key_is_written_nowhere(serve, toy, tmp_path, monkeypatch, caplog):
             draw(stub, toy, tmp_path / "refused", n=1, concurrency=1)
         assert "***" in str(caught.value)
         written += str(caught.value)
-    assert KEY[5:] not in written
+    secret = {one[5:25] for one in spellings(key)}
+    assert not [part for part in secret if part in written]
 
 
 def test_a_word_that_serves_as_key_stays_a_word(serve, toy, tmp_path, monkeypatch):
@@ -399,6 +446,7 @@ def test_a_proxy_in_the_environment_is_named_without_its_password(serve, toy, tm
 
 
 def test_certificates_that_are_missing_are_named(serve, toy, tmp_path, monkeypatch):
+    _certificates.cache_clear()
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
     with pytest.raises(UsageError, match=r"look at .* SSL_CERT_FILE"):
         draw(serve(), toy, tmp_path / "out")
@@ -419,7 +467,7 @@ def test_any_text_reaches_the_file(serve, toy, tmp_path):
     draw(stub, toy, out, max_tokens=20)
     assert set(kept(out).values()) == {"a\ufffd \x00\x1b[31m\u2028\r\n\ufffdb"}
     server = recorded(out)
-    assert (server["owned_by"], server["answers_as_text"]) == ("\ufffd", 4 * N)
+    assert (server["owned_by"], server["answers_as_text"]) == ("?", 4 * N)
     [file] = draw(stub, toy, out, n=N + 1, max_tokens=20)
     assert (file.num_present, file.num_new) == (4 * N, 4)
 
