@@ -47,10 +47,10 @@ def doctor(
     """Check what this machine has, or whether a run is whole.
 
     Of the machine: versions, packages, devices, memory, disk, and small trials of the sampler, the similarities, the
-    grader, the sandbox and the lock. Of a run: whether it is finished, whether it can be resumed, its last error, and
-    whether every checkpoint and every other file of it is whole. The exit code is 6 if a check fails; packages of
-    extras that are not installed do not count as failures. --similarity takes the correct samples of a file, or else a
-    few texts, and shows the largest difference.
+    grader, the sandbox and the lock, and whether programs in the sandbox could read solutions of a benchmark. Of a
+    run: whether it is finished, whether it can be resumed, its last error, and whether every checkpoint and every other
+    file of it is whole. The exit code is 6 if a check fails; packages of extras that are not installed do not count as
+    failures. --similarity takes the correct samples of a file, or else a few texts, and shows the largest difference.
 
     \b
     Examples:
@@ -140,6 +140,7 @@ def run_checks() -> Iterator[Check]:
     if find_spec("torch") is not None:
         yield _guarded("sampler self-test", sampler)
     yield _sandbox()
+    yield _benchmark_data()
 
 
 def _versions() -> Iterator[Check]:
@@ -233,6 +234,18 @@ def _sandbox() -> Check:
         return f"tier {tier.name}, version {VERSION}; six programs got the verdicts that they deserve{weaker}"
 
     return _guarded("sandbox self-test", run)
+
+
+def _benchmark_data() -> Check:
+    from evals.sandbox.landlock import readable_paths
+    from evals.sandbox.packages import benchmark_data
+
+    found = benchmark_data(readable_paths())
+    if not found:
+        return Check("benchmark data", "ok", "programs in the sandbox can read no problems of a code benchmark")
+    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+    hint = "move or remove what `benchmark data` names: programs in the sandbox can read it, and solutions in it"
+    return Check("benchmark data", "failed", f"programs can read {', '.join(found[:5])}{more}", hint)
 
 
 def _guarded(name: str, check: Callable[[], str]) -> Check:
