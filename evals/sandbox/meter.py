@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 
 MOST_THREADS = 256  # more than a program has use for
+
+
+def megabytes(maxrss: int) -> float:
+    """Megabytes of a `ru_maxrss`, which is in kilobytes on Linux and in bytes on macOS."""
+    return maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 
 
 class Meter:

@@ -28,7 +28,7 @@ from evals.sandbox import kernel, landlock, packages, seccomp
 from evals.sandbox.folder import MOST_FILES, empty, is_overfull
 from evals.sandbox.forks import address_space, ending, fork, keep_only, kill_children
 from evals.sandbox.judge import Channel, Report, judge_calls, judge_output
-from evals.sandbox.meter import MOST_THREADS, IdleClock, Meter
+from evals.sandbox.meter import MOST_THREADS, IdleClock, Meter, megabytes
 from evals.sandbox.pipes import Drain, EndedError, Talk, pass_on, read_frame, write_all, write_frame
 from evals.sandbox.program import answer_calls, run_script
 from evals.sandbox.values import read_json, write_json
@@ -190,7 +190,7 @@ class _Run:
         _, status, usage = os.wait4(pid, 0)
         if self.worker.tier == "none":
             kill_children(spare=tests.pid)
-        return status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+        return status, usage.ru_utime + usage.ru_stime, megabytes(usage.ru_maxrss)
 
     def _judge_usage(self, cpu_s: float) -> tuple[str, str] | None:
         """Status and detail if the CPU time decides, whatever the program answered."""

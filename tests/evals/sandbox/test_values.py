@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from evals.sandbox import meter
 from evals.sandbox.values import CannotCrossError, MalformedError, decode, encode, read_json, write_json
 
 
@@ -155,3 +156,10 @@ def test_dates_numbers_and_times():
         datetime.timedelta(1, 2, 3),
     ]
     assert list(map(repr, crossed(values))) == list(map(repr, values))
+
+
+@pytest.mark.parametrize(("system", "maxrss"), [("linux", 3 << 10), ("darwin", 3 << 20)])
+def test_the_peak_of_a_program_is_in_megabytes_on_each_system(monkeypatch, system, maxrss):
+    """The kernel gives kilobytes on Linux and bytes on macOS."""
+    monkeypatch.setattr(meter.sys, "platform", system)
+    assert meter.megabytes(maxrss) == 3
