@@ -22,7 +22,7 @@ from evals.benchmarks.loading import load_problems
 from evals.errors import QuatroError
 from evals.samples.reading import read_samples
 from quatro.config import config_to_yaml, load_config
-from quatro.rollout.answers import Unanswered, read_answer, read_models, words
+from quatro.rollout.answers import Unanswered, read_answer, read_document, read_models, words
 from quatro.runs.metrics import last_metrics, read_metrics
 from quatro.runs.views.doctor import examine
 from quatro.runs.views.summary import describe_run
@@ -98,12 +98,12 @@ def read_as_config(path: Path) -> None:
 
 
 def read_as_reply(path: Path) -> None:
-    body = path.read_bytes()
-    words(body)
+    words(path.read_bytes())
     with only_our_errors(Unanswered):
-        read_models(body)
-    with only_our_errors(Unanswered):
-        answer = read_answer(body, model="m", max_tokens=4, context=8)
+        document = read_document(path.read_bytes())
+        with only_our_errors(Unanswered):
+            read_models(document)
+        answer = read_answer(document, model="m", max_tokens=4, context=8)
         assert answer.finish_reason in ("stop", "length")
         assert answer.num_tokens is None or answer.num_tokens <= 4
 
