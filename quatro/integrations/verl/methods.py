@@ -44,9 +44,9 @@ def verl_name_of(method: Method) -> str:
     Raises:
         UsageError: it is a class of your own.
     """
-    for verl_name, name in METHOD_OF.items():
-        if METHODS[name] is type(method):
-            return verl_name
+    known = {METHODS[name]: verl_name for verl_name, name in METHOD_OF.items()}
+    if verl_name := known.get(type(method)):
+        return verl_name
     raise UsageError(f"method {type(method).__name__} is not known to verl: the plug-in has {', '.join(METHODS)} only")
 
 
