@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -25,26 +24,18 @@ from evals.training_metrics import COLUMNS, EVALUATED, EVALUATION_COUNTS, PANELS
 MOST_POINTS = 400
 
 
-class Document(NamedTuple):
-    """JSON values of a page, and notes on what they leave out. The page shows the notes too."""
-
-    values: Json
-    notes: list[str]
-
-
-def document(report: Report, *, num_problems: int | None = None) -> Document:
-    """Everything a page shows; the same report gives the same values."""
+def document(report: Report, *, num_problems: int | None = None) -> Json:
+    """Everything a page shows, with `notes` on what it leaves out; the same report gives the same values."""
     groups = list(dict.fromkeys(run.group for run in report.runs))
     sets, left_out = problem_sets(report, num_problems=num_problems)
     charts, thinned = _charts(report.runs)
-    notes = [*map(visible, report.notes), *thinned, *left_out]
-    values = {
+    return {
         "schema": 1,
         "title": visible(report.title),
         "sources": [visible(source) for source in report.sources],
         "latest": max((run.updated for run in report.runs), default="") or None,
         "statuses": dict(Counter(run.status for run in report.runs if run.config)),
-        "notes": notes,
+        "notes": [*map(visible, report.notes), *thinned, *left_out],
         "last_steps": LAST_ITERATIONS,
         "last_metrics": [metric.column for metric in COLUMNS],
         "groups": [_group(name, report.runs) for name in groups],
@@ -54,7 +45,6 @@ def document(report: Report, *, num_problems: int | None = None) -> Document:
         "results": _results(report.runs, groups),
         "problems": sets,
     }
-    return Document(values, notes)
 
 
 def rounded(value: object) -> float | int | None:

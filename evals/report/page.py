@@ -16,14 +16,14 @@ from functools import cache
 from importlib.resources import files
 
 from evals.figures.method_looks import PALETTE
-from evals.report.document import Document
+from evals.report.problems import Json
 
 SCRIPTS = ("report_base.js", "report_charts.js", "report_tables.js", "report_problems.js", "report.js")
 _ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
 
-def report_page(made: Document) -> str:
-    """The page as HTML; the same document gives the same bytes."""
+def report_page(values: Json) -> str:
+    """The page of a `document` as HTML; the same values give the same bytes."""
     colors = "".join(f"--c{position}:{color};" for position, color in enumerate(PALETTE))
     style = f":root{{{colors}}}\n{_asset('report.css')}"
     script = '"use strict";\n(() => {\n' + "\n".join(_asset(name) for name in SCRIPTS) + "})();\n"
@@ -41,9 +41,9 @@ def report_page(made: Document) -> str:
     )
     parts = {
         "POLICY": policy,
-        "TITLE": html.escape(str(made.values["title"])),
+        "TITLE": html.escape(str(values["title"])),
         "STYLE": style,
-        "DATA": embedded(made.values),
+        "DATA": embedded(values),
         "SCRIPT": script,
     }
     # In one pass: what was put in is not searched again.

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from evals.report.model import Report
@@ -15,7 +14,6 @@ from evals.text import visible
 
 DEFAULT_PROBLEMS = 100
 ANSWER_BYTES = 8 * 1024 * 1024
-MOST_CELLS = 1_000_000
 
 Json = dict[str, Any]
 
@@ -32,8 +30,8 @@ class _Sampled(NamedTuple):
 def problem_sets(report: Report, *, num_problems: int | None) -> tuple[list[Json], list[str]]:
     """One entry for each sampling and benchmark, and notes on what was left out.
 
-    Answers are embedded for ``num_problems`` of each, or for up to `DEFAULT_PROBLEMS` as long as all answers together
-    stay below `ANSWER_BYTES`. These problems are spread evenly from the hardest to the easiest.
+    Answers are embedded for ``num_problems`` of each, or for up to `DEFAULT_PROBLEMS` until all answers together have
+    `ANSWER_BYTES`. These problems are spread evenly from the hardest to the easiest.
     """
     groups: dict[tuple[str, str], list[_Sampled]] = {}
     for index, run in enumerate(report.runs):
@@ -58,27 +56,17 @@ def problem_sets(report: Report, *, num_problems: int | None) -> tuple[list[Json
 def _problem_set(
     benchmark: str, members: Sequence[_Sampled], num_problems: int, budget: int | None
 ) -> tuple[Json, list[str]]:
-    notes = []
     ids = list(dict.fromkeys(id for one in members for id in one.problems))
-    most = max(1, MOST_CELLS // len(members))
-    order = spread([_difficulty(members, id) for id in ids])
-    if len(ids) > most:
-        notes.append(f"{most} of {len(ids)} problems are listed, spread from the hardest to the easiest")
-        kept = set(order[:most])
-        order = [position for position in order if position in kept]
-        places = {old: new for new, old in enumerate(sorted(kept))}
-        ids, order = [ids[old] for old in sorted(kept)], [places[old] for old in order]
-    texts = _Texts()
+    texts: dict[Text, int] = {}  # each once: runs that learn the same task give the same answers
     answers: Json = {}
     spent = 0
-    for position in order[:num_problems]:
-        mark = len(texts.texts)
-        entry = _answers(members, ids[position], texts)
-        spent += len(json.dumps([entry, texts.texts[mark:]]))
+    for position in spread([_difficulty(members, id) for id in ids])[:num_problems]:
         if budget is not None and spent > budget:
-            texts.cut_back(mark)
             break
-        answers[str(position)] = entry
+        num_before = len(texts)
+        entry = answers[str(position)] = _answers(members, ids[position], texts)
+        spent += len(json.dumps([entry, list(texts)[num_before:]]))
+    notes = []
     if len(answers) < len(ids):
         notes.append(
             f"answers of {len(answers)} of {len(ids)} problems are in this page, spread from the hardest to the "
@@ -95,8 +83,11 @@ def _problem_set(
         }
         for one in members
     ]
-    return {"ids": [list(capped(id, LONGEST_NAME)) for id in ids], "runs": runs, "answers": answers} | {
-        "texts": texts.texts
+    return {
+        "ids": [list(capped(id, LONGEST_NAME)) for id in ids],
+        "runs": runs,
+        "answers": answers,
+        "texts": [[text.text, text.num_cut] if text.num_cut else [text.text] for text in texts],
     }, notes
 
 
@@ -118,30 +109,12 @@ def _count(one: _Sampled, id: str, name: str) -> int | None:
     return getattr(one.problems[id].counts, name) if id in one.problems else None
 
 
-@dataclass
-class _Texts:
-    """Each text once: runs that learn the same task give the same answers."""
-
-    texts: list[list[Any]] = field(default_factory=list)
-    places: dict[Text, int] = field(default_factory=dict)
-
-    def place(self, text: Text) -> int:
-        if text not in self.places:
-            self.places[text] = len(self.texts)
-            self.texts.append([text.text, text.num_cut] if text.num_cut else [text.text])
-        return self.places[text]
-
-    def cut_back(self, size: int) -> None:
-        del self.texts[size:]
-        self.places = {text: place for text, place in self.places.items() if place < size}
-
-
-def _answers(members: Sequence[_Sampled], id: str, texts: _Texts) -> Json:
+def _answers(members: Sequence[_Sampled], id: str, texts: dict[Text, int]) -> Json:
     present = [(position, one.problems[id]) for position, one in enumerate(members) if id in one.problems]
     prompt = next((problem.prompt for _, problem in present if problem.prompt is not None), None)
     return {
-        "prompt": None if prompt is None else texts.place(prompt),
-        "answer": texts.place(present[0][1].answer),
+        "prompt": None if prompt is None else _place(prompt, texts),
+        "answer": _place(present[0][1].answer, texts),
         "runs": [
             {
                 "member": position,
@@ -156,6 +129,11 @@ def _answers(members: Sequence[_Sampled], id: str, texts: _Texts) -> Json:
     }
 
 
-def _shown(one: Shown, texts: _Texts) -> list[int]:
+def _shown(one: Shown, texts: dict[Text, int]) -> list[int]:
     """[size, distinct texts, times, place of the text]."""
-    return [one.size, one.num_distinct, one.times, texts.place(one.text)]
+    return [one.size, one.num_distinct, one.times, _place(one.text, texts)]
+
+
+def _place(text: Text, texts: dict[Text, int]) -> int:
+    """The place of ``text`` among the ``texts`` of the page, of which it is the last if it is new."""
+    return texts.setdefault(text, len(texts))

@@ -58,9 +58,9 @@ def report(
     check_out(out, paths)
     with progress("reading samples files") as tell:
         found = gather_report(paths, num_answers=answers, progress=tell)
-    made = document(found, num_problems=problems)
-    page = report_page(made).encode("utf-8")
+    values = document(found, num_problems=problems)
+    page = report_page(values).encode("utf-8")
     write_whole(out, [page])
-    output.warn(*made.notes)
+    output.warn(*values["notes"])
     output.info(f"{len(found.runs)} runs, {size_text(len(page))}")
     output.data(str(out))
