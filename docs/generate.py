@@ -1,6 +1,6 @@
 """Writes the generated pages of docs/, from the program.
 
-They are api.md, cli.md and config.md, tables of similarity.md and files.md, and images/rooms.svg.
+They are api.md, cli.md and config.md, a table of similarity.md, and images/rooms.svg.
 `python docs/generate.py` writes, with `--check` it only compares.
 """
 
@@ -11,7 +11,6 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,24 +53,6 @@ def similarity_page() -> str:
     return _with_first_table("similarity.md", rows)
 
 
-def files_page() -> str:
-    """The page as it is, but for its tables of result documents, which are `evals.results.document`."""
-    from evals.results.document import Document, ProblemEntry, Result, Row
-
-    def rows(document: type[Document], above: str = "") -> Iterator[str]:
-        for name, field in document.model_fields.items():
-            nested = field.annotation
-            if isinstance(nested, type) and issubclass(nested, Document):
-                yield from rows(nested, f"{name}.")
-            elif not field.exclude:
-                yield f"| `{above}{field.alias or name}` | {field.description} |"
-
-    text = (DOCS / "files.md").read_text(encoding="utf-8")
-    for title, document in (("the document", Result), ("a row", Row), ("a problem", ProblemEntry)):
-        text = _with_table(text, list(rows(document)), head=f"key of {title} ")
-    return text
-
-
 def rooms_picture() -> str:
     """docs/images/rooms.svg, of docs/architecture.md."""
     sys.path.insert(0, str(DOCS))
@@ -82,12 +63,8 @@ def rooms_picture() -> str:
 
 def _with_first_table(page: str, rows: list[str]) -> str:
     """The page as it is, with ``rows`` as those of its first table."""
-    return _with_table((DOCS / page).read_text(encoding="utf-8"), rows)
-
-
-def _with_table(text: str, rows: list[str], *, head: str = "") -> str:
-    """``text`` with ``rows`` as those of its first table that begins with ``head``."""
-    before, begin, rest = re.split(rf"^(\| {head}.*\n[|-]+\n)", text, maxsplit=1, flags=re.M)
+    text = (DOCS / page).read_text(encoding="utf-8")
+    before, begin, rest = re.split(r"^(\| .*\n[|-]+\n)", text, maxsplit=1, flags=re.M)
     return before + begin + "\n".join(rows) + "\n\n" + f"\n{rest}".partition("\n\n")[2]
 
 
@@ -153,7 +130,6 @@ PAGES = {
     "api.md": api_page,
     "cli.md": cli_page,
     "config.md": config_page,
-    "files.md": files_page,
     "images/rooms.svg": rooms_picture,
     "similarity.md": similarity_page,
 }

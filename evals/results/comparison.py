@@ -25,21 +25,23 @@ COLUMNS = {
 
 
 class DifferenceRow(Document):
-    """b - a of one metric at one k, averaged over the problems of a benchmark."""
+    """``difference`` is b - a of one metric at one k, averaged over the problems of a benchmark, or over benchmarks.
+
+    Its 95 % interval is by paired bootstrap over problems; ``p`` is two-sided: how often resampled problems would show
+    no difference, or the other sign. ``n`` is the smallest number of samples of a problem, the same for a and b.
+    """
 
     metric: str
-    benchmark: str = Field(description="name, or `average` for the unweighted mean over benchmarks")
+    benchmark: str
     k: Count | None
     a: float
     b: float
-    difference: float = Field(description="b - a")
-    ci_low: float = Field(
-        description="lower end of the 95 % interval of the difference, paired bootstrap over problems"
-    )
-    ci_high: float = Field(description="upper end of it")
-    p: float = Field(description="two-sided: how often resampled problems would show no difference, or the other sign")
+    difference: float
+    ci_low: float
+    ci_high: float
+    p: float
     num_problems: Count
-    n: Count = Field(description="samples per problem, the smallest where they differ; the same for a and b")
+    n: Count
 
 
 class Comparison(FileDocument):
@@ -47,8 +49,8 @@ class Comparison(FileDocument):
 
     schema_version: Literal[1] = Field(1, alias="schema")
     metric: str
-    a: str = Field(pattern=r"^[^\x00]*$", description="the first samples")
-    b: str = Field(pattern=r"^[^\x00]*$", description="the second samples")
+    a: str = Field(pattern=r"^[^\x00]*$")
+    b: str = Field(pattern=r"^[^\x00]*$")
     bootstrap_seed: int
     rows: list[DifferenceRow]
     warnings: list[str] = Field([], exclude=True)

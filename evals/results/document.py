@@ -1,4 +1,7 @@
-"""The result document: what `quatro eval ... --json` prints, `-o` writes and `quatro table` reads."""
+"""The result document: what `quatro eval ... --json` prints, `-o` writes and `quatro table` reads.
+
+docs/files.md says what each key means.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from evals.errors import DataError
 from evals.files.belonging import refuse_other_run, refuse_other_tag
 from evals.files.frames import FRAME_SUFFIXES, TEXT, frame_of, other_columns, write_frame
-from evals.files.strict_json import parse_row, read_document, read_lines, shown
+from evals.files.strict_json import read_document, shown
 from evals.files.whole import write_whole
-from evals.similarity.catalogue import SIMILARITIES
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -47,9 +49,6 @@ ROW_COLUMNS = {
 # Of the keys that only some rows have, those that tables, figures and data frames read.
 _TEXTS = ("label", "model", "method", "bucket")
 _NUMBERS = ("seed", "temperature", "top_p", "num_pairs", "num_clusters")
-
-_SIMILARITY = f"{', '.join(SIMILARITIES)}, or your own as module:function; only if samples were clustered"
-
 
 # Of a garbled file, too, sums and the integers of a data frame stay in range.
 Count = Annotated[int, Field(ge=0, le=2**53)]
@@ -89,22 +88,22 @@ class FileDocument(Document):
 
 
 class SamplingInfo(Document):
-    """How the samples were drawn; null means unknown."""
+    """How the samples were drawn; None: unknown."""
 
-    n: int | None = Field(None, description="samples per problem")
-    temperature: float | None = Field(None, description="softmax temperature")
-    top_p: float | None = Field(None, description="nucleus mass; 1 keeps every token")
-    top_k: int | None = Field(None, description="how many of the most likely tokens are kept; 0 keeps every token")
-    max_tokens: int | None = Field(None, description="longest response in tokens, the stop token included")
-    prompt: str | None = Field(None, description="name of the prompt template")
-    stop: list[str] | None = Field(None, description="strings before which responses end")
+    n: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    max_tokens: int | None = None
+    prompt: str | None = None
+    stop: list[str] | None = None
 
 
 class GraderInfo(Document):
-    """Who graded the samples; null if the rows came with `correct`. Code has a `sandbox`, its tier and version."""
+    """Who graded the samples; None if the rows came with `correct`. Code has a `sandbox`, its tier and version."""
 
-    version: str | None = Field(None, description="version of the grader")
-    policy: str | None = Field(None, description="strict or simko")
+    version: str | None = None
+    policy: str | None = None
 
 
 class About(TypedDict, total=False):
@@ -122,31 +121,21 @@ class About(TypedDict, total=False):
 class Row(Document):
     """One number: a metric of a benchmark at one k."""
 
-    metric: str = Field(description="pass@k, ucc@k, ucr, num_clusters, effective_number, maj@k, cover, vendi, ...")
-    benchmark: str = Field(description="name, or `average`: the unweighted mean over benchmarks")
-    k: Count | None = Field(description="number of draws; null if the metric has none")
-    value: float = Field(description="the number; a share in [0, 1], or a count: ucc@k is in [0, k]")
-    num_problems: Count = Field(description="number of problems in the average, unsolved ones included")
-    n: Count = Field(ge=1, description="samples per problem; the smallest number if they differ")
-    similarity: str | None = Field(None, description=_SIMILARITY)
-    threshold: float | None = Field(
-        None, description="two samples that are at least this similar count as the same solution"
-    )
-    linkage: str | None = Field(None, description="components, complete, average or greedy")
-    tokens: str | None = Field(None, description="math, sklearn, whitespace or code")
-    tau: float | None = Field(None, description="g-pass@k: share of the k draws that must be correct")
-    ci_low: float | None = Field(
-        None,
-        description="lower end of the 95 % interval over problems: by bootstrap, or exact if all have the same value",
-    )
-    ci_high: float | None = Field(None, description="upper end of this interval")
-    draws_se: float | None = Field(
-        None, description="ucc@k reclustered: standard error of the value over its random draws"
-    )
-    share_of_all_solutions: float | None = Field(
-        None,
-        description="countdown with exact: mean share of a problem's distinct solutions that occur in its samples",
-    )
+    metric: str
+    benchmark: str
+    k: Count | None
+    value: float
+    num_problems: Count
+    n: Count = Field(ge=1)
+    similarity: str | None = None
+    threshold: float | None = None
+    linkage: str | None = None
+    tokens: str | None = None
+    tau: float | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    draws_se: float | None = None
+    share_of_all_solutions: float | None = None
 
     @model_validator(mode="after")
     def _check_further(self) -> Self:
@@ -169,39 +158,31 @@ def largest_value(metric: str, k: int | None, n: int | None) -> int | None:
 class ProblemEntry(Document):
     """One problem under one setting."""
 
-    benchmark: str = Field(description="its benchmark")
-    id: str = Field(description="the problem, as in the samples")
-    n: int = Field(description="number of samples")
-    correct: int = Field(description="number of correct samples")
-    clusters: list[int] | None = Field(None, description="sizes of the clusters of correct samples, descending")
-    similarity: str | None = Field(None, description=_SIMILARITY)
-    threshold: float | None = Field(
-        None, description="two samples that are at least this similar count as the same solution"
-    )
-    linkage: str | None = Field(None, description="components, complete, average or greedy")
-    tokens: str | None = Field(None, description="math, sklearn, whitespace or code")
+    benchmark: str
+    id: str
+    n: int
+    correct: int
+    clusters: list[int] | None = None
+    similarity: str | None = None
+    threshold: float | None = None
+    linkage: str | None = None
+    tokens: str | None = None
 
 
 class Result(FileDocument):
     """A result document. ``warnings`` are for the caller to print and are not part of the document."""
 
-    schema_version: Literal[1] = Field(1, alias="schema", description="version of the format: 1")
-    metric: str = Field(description="the main metric, such as pass@k; each row names its own")
-    label: str | None = Field(
-        None, description="name of the result in tables; null: the file's name without its extension"
-    )
-    model: str | None = Field(None, description="the model that the samples were drawn from; null: unknown")
-    method: str | None = Field(
-        None, description="the method that trained it, such as `quatro delta=0.01`; null: unknown or none"
-    )
-    seed: Seed | None = Field(None, description="seed of the samples")
-    source_digest: str | None = Field(
-        None, description="digest of the settings of the run that was sampled, or of the model; null: unknown"
-    )
+    schema_version: Literal[1] = Field(1, alias="schema")
+    metric: str
+    label: str | None = None
+    model: str | None = None
+    method: str | None = None
+    seed: Seed | None = None
+    source_digest: str | None = None
     sampling: SamplingInfo = SamplingInfo()
     grader: GraderInfo = GraderInfo()
-    rows: list[Row] = Field(description="the numbers, see below")
-    problems: list[ProblemEntry] | None = Field(None, description="see below; only with --per-problem")
+    rows: list[Row]
+    problems: list[ProblemEntry] | None = None
     warnings: list[str] = Field([], exclude=True)
 
     def document(self) -> dict[str, Any]:
@@ -242,15 +223,16 @@ def read_result(path: str | Path) -> Result:
         DataError: names the file and the first key that is wrong, or says that it has no rows; or it lies in a run, and
             is not of that run.
     """
+    if ".jsonl" in Path(path).name:
+        raise DataError(
+            f"{path} holds samples, not a result: measure them with `quatro eval passk {path} -o passk.json` (or `eval "
+            "ucc` and so on), and give that file"
+        )
     try:
         document = read_document(Path(path))
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error})") from error
-    except DataError:
-        _refuse_samples(Path(path))
-        raise
     if "rows" not in document:
-        _refuse_samples(Path(path))
         raise DataError(f"{path}: not a result document (no `rows`); make one with `quatro eval passk FILES -o {path}`")
     try:
         result = Result.model_validate(document)
@@ -261,19 +243,6 @@ def read_result(path: str | Path) -> Result:
     refuse_other_run(Path(path), result.source_digest)
     refuse_other_tag(Path(path), result.sampling.model_dump())
     return result
-
-
-def _refuse_samples(path: Path) -> None:
-    """Raises DataError if ``path`` is a samples file."""
-    try:
-        first = next((parse_row(line, str(path)) for _, line, _ in read_lines(path)), None)
-    except DataError:
-        return
-    if first is not None and {"completion", "sample_index"} <= first.keys():
-        raise DataError(
-            f"{path} holds samples, not a result: measure them with `quatro eval passk {path} -o passk.json` (or `eval "
-            "ucc` and so on), and give that file"
-        )
 
 
 def first_error(error: ValidationError) -> str:

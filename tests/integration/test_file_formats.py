@@ -10,6 +10,7 @@ import pytest
 
 from evals.benchmarks.catalogue import JUDGED_AS, Benchmark
 from evals.grading.thinking import THOUGHT
+from evals.results.document import GraderInfo, ProblemEntry, Result, Row, SamplingInfo
 from evals.samples.types import FIELDS, REQUIRED_FIELDS
 from tests.kit import quatro, settings
 
@@ -41,6 +42,21 @@ def test_the_columns_of_samples_are_those_that_are_read():
     columns = {name.strip("`"): required for name, required, _ in table("Samples")}
     assert tuple(name for name in columns if name not in (THOUGHT, JUDGED_AS)) == FIELDS
     assert tuple(name for name, required in columns.items() if required) == REQUIRED_FIELDS
+
+
+@pytest.mark.parametrize(
+    ("head", "document", "inside"),
+    [
+        ("key of the document", Result, {"sampling": SamplingInfo, "grader": GraderInfo}),
+        ("key of a row", Row, {}),
+        ("key of a problem", ProblemEntry, {}),
+    ],
+)
+def test_the_keys_of_a_result_are_those_of_its_models(head, document, inside):
+    lines = re.search(rf"^\| {head} .*\n[|-]+\n((?:\|.*\n)+)", PAGE, re.MULTILINE)[1].splitlines()
+    keys = {field.alias or name for name, field in document.model_fields.items() if not field.exclude}
+    keys |= {f"{key}.{name}" for key, model in inside.items() for name in model.model_fields}
+    assert {line.split("`")[1] for line in lines} == keys - set(inside)
 
 
 def test_the_keys_of_a_benchmark_are_those_of_its_table():
