@@ -28,7 +28,7 @@ from evals.tables.titles import title_of
 from evals.text import visible
 from quatro.runs.tag import Tag
 from quatro.sweep.paper import SweepSources
-from quatro.sweep.results import Counts, SweptRun, all_counts_in, is_measured, label_of
+from quatro.sweep.results import Counts, SweptRun, counts_in, is_measured, label_of
 
 METRICS = {"pass@k": "Pass@k", "ucc@k": "UCC@k"}
 ORDERED_KS = (1, 16, 256)
@@ -90,7 +90,7 @@ def measured_runs(runs: Sequence[SweptRun], tag: Tag) -> Measured:
     for run in runs:
         if is_measured(run.folder, tag):
             label = label_of(run.settings, method=run.config.method.name)
-            found.setdefault(label, []).append(all_counts_in(run.folder, tag))
+            found.setdefault(label, []).append(counts_in(run.folder, tag))
     return found
 
 

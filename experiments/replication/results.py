@@ -52,7 +52,8 @@ class Run(SweptRun):
         return np.array(found, dtype=np.float64)
 
     def counts(self, tag: Tag) -> Counts:
-        return counts_in(self.folder, tag)
+        (counts,) = counts_in(self.folder, tag).values()
+        return counts
 
 
 Group = Mapping[int, Run]  # seed -> run

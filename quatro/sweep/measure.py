@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evals.benchmarks.problems import benchmark_name
 from evals.errors import UsageError
@@ -18,9 +18,6 @@ from quatro.runs.status import read_environment
 from quatro.runs.tag import Tag
 from quatro.sample.measure import PASSK, UCC
 from quatro.sweep.plan import Point, SweepPlan
-
-if TYPE_CHECKING:
-    pass
 
 BASE_CELL = "base"
 
@@ -147,9 +144,10 @@ def measured(evaluation: SweepEvaluation, run: Path, tag: Tag) -> dict[str, floa
 
 def all_measured(evaluation: SweepEvaluation | None, run: Path) -> Mapping[str, float] | None:
     """`measured` of every way of sampling; None where one is missing, empty where nothing is to be measured."""
+    if evaluation is None:
+        return {}
     everything: dict[str, float] = {}
-    for tag in evaluation.tags if evaluation is not None else ():
-        assert evaluation is not None
+    for tag in evaluation.tags:
         found = measured(evaluation, run, tag)
         if found is None:
             return None

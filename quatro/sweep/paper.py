@@ -59,8 +59,6 @@ MOST_HISTOGRAMS = 4
 MAX_PAIRS = 200  # of answers compared of each problem
 
 Tell = Callable[[str], None]  # what is made next
-
-
 Thing = TypeVar("Thing")
 
 
@@ -320,13 +318,7 @@ def write_paper(
         for kind in kinds:
             if tell is not None:
                 tell(kind.title)
-            for ending in (
-                ".tex",
-                ".csv",
-                ".md",
-                ".pdf",
-                ".png",
-            ):  # of an earlier call
+            for ending in (".tex", ".csv", ".md", ".pdf", ".png"):  # of an earlier call
                 (place / kind.name).with_suffix(ending).unlink(missing_ok=True)
             try:
                 thing = kind.make(found)

@@ -213,9 +213,10 @@ def fitting_tags(folder: Path, runs: Sequence[SweptRun], top_p: float | None, te
     Raises:
         UsageError: one of them was given, and nothing was measured at it.
     """
+    measured = {path.parent.name for run in runs for path in run.folder.glob(f"samples/*/{PASSK}")}
+    tags = {tag for name in measured if (tag := Tag.parse(name)) is not None}
     known = sorted(
-        (tag for tag in tags_with(runs, PASSK) if tag == Tag(tag.temperature, tag.top_p)),
-        key=lambda tag: (tag.temperature, tag.top_p),
+        (tag for tag in tags if tag == Tag(tag.temperature, tag.top_p)), key=lambda tag: (tag.temperature, tag.top_p)
     )
     given = {"--top-p": top_p, "--temperature": temperature}
     fitting = [tag for tag in known if top_p in (None, tag.top_p) and temperature in (None, tag.temperature)]
@@ -229,12 +230,6 @@ def fitting_tags(folder: Path, runs: Sequence[SweptRun], top_p: float | None, te
 def _listed(tags: Sequence[Tag]) -> str:
     """``T 0.6, top_p 0.7 | T 1, top_p 0.7``."""
     return " | ".join(f"T {tag.temperature:g}, top_p {tag.top_p:g}" for tag in tags)
-
-
-def tags_with(runs: Sequence[SweptRun], file: str) -> set[Tag]:
-    """The tags under which some of the runs have samples with ``file`` beside them."""
-    names = {path.parent.name for run in runs for path in run.folder.glob(f"samples/*/{file}")}
-    return {tag for name in names if (tag := Tag.parse(name)) is not None}
 
 
 def base_folder(folder: Path, model: str, max_tokens: int) -> Path | None:
@@ -335,20 +330,7 @@ class Counts:
         return flipped_P
 
 
-def counts_in(run: Path, tag: Tag) -> Counts:
-    """The counts of the samples ``tag`` of a run, which are of one benchmark.
-
-    Raises:
-        DataError: the samples have not been measured, the counts of each problem are missing, or there are several
-            benchmarks.
-    """
-    found = all_counts_in(run, tag)
-    if len(found) > 1:
-        raise DataError(f"{tag.folder(run) / UCC} holds several benchmarks ({', '.join(found)}), expected one")
-    return next(iter(found.values()))
-
-
-def all_counts_in(run: Path, tag: Tag) -> Mapping[str, Counts]:
+def counts_in(run: Path, tag: Tag) -> Mapping[str, Counts]:
     """The counts of the samples ``tag`` of a run by benchmark.
 
     Raises:
@@ -398,7 +380,7 @@ def flip_rows(group: Mapping[int, Path], base: Path, tag: Tag) -> list[Row]:
 
     An empty bucket has no row.
     """
-    befores, rows = all_counts_in(base, tag), []
+    befores, rows = counts_in(base, tag), []
     for everyone in _by_benchmark(group, tag):
         before = befores.get(everyone[0].benchmark)
         if before is None:
@@ -414,7 +396,7 @@ def flip_rows(group: Mapping[int, Path], base: Path, tag: Tag) -> list[Row]:
 
 def _by_benchmark(group: Mapping[int, Path], tag: Tag) -> list[list[Counts]]:
     """The counts of all seeds, for each benchmark that every seed has been measured on."""
-    everyone = [all_counts_in(group[seed], tag) for seed in sorted(group)]
+    everyone = [counts_in(group[seed], tag) for seed in sorted(group)]
     return [[found[name] for found in everyone] for name in everyone[0] if all(name in found for found in everyone)]
 
 
