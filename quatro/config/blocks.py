@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
@@ -193,16 +193,6 @@ class RolloutConfig(Block):
     )
     gpu_memory_utilization: float = Field(0.8, gt=0, le=1, description="share of GPU memory that vLLM may take")
     replay_file: Text | None = Field(None, description="file of recorded responses (.jsonl) for engine replay")
-
-    @field_validator("engine", mode="before")
-    @classmethod
-    def _takes_weights(cls, engine: Any) -> Any:
-        if engine == "server":
-            raise ValueError(
-                f"expected one of {', '.join([*ENGINES, OWN])}: a server draws samples only (`quatro sample "
-                "--base-url`), since it cannot be sent the policy's weights"
-            )
-        return engine
 
 
 class OptimizerConfig(Block):

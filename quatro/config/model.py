@@ -246,14 +246,9 @@ def _check_batch(config: Config) -> Problems:
     if minibatch > prompts:
         expected = f"at most prompts_per_step ({prompts}); set it to {prompts} for one optimiser step per pass"
     elif prompts % minibatch:
-        expected = f"a divisor of prompts_per_step ({prompts}), such as {_largest_divisor(prompts, minibatch)}"
+        expected = f"a divisor of prompts_per_step ({prompts})"
     if expected is not None:
         yield "minibatch_prompts", f"found {minibatch}, expected {expected}"
-
-
-def _largest_divisor(number: int, limit: int) -> int:
-    """The largest divisor of ``number`` below ``limit`` among the 100,000 numbers there; 1 if there is none."""
-    return next((size for size in range(limit - 1, max(1, limit - 100_000), -1) if number % size == 0), 1)
 
 
 def _check_data(config: Config) -> Problems:
@@ -340,13 +335,8 @@ def _check_policy(config: Config) -> Problems:
             yield "policy.offload_optimizer", "found true, expected false: only policy.kind deepspeed offloads"
         return
     if config.inner_updates == "auto":
-        yield (
-            "inner_updates",
-            (
-                "found auto, expected a whole number: taking back a pass needs the weights before it, which "
-                "policy.kind deepspeed does not keep"
-            ),
-        )
+        why = "taking back a pass needs the weights before it, which policy.kind deepspeed does not keep"
+        yield "inner_updates", f"found auto, expected a whole number: {why}"
 
 
 _CHECKS: tuple[Callable[[Config], Problems], ...] = (

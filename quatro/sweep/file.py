@@ -20,7 +20,7 @@ The file may also hold what `--eval` and `--eval-...` say, each as a list; an op
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
@@ -136,15 +136,14 @@ class _Reader:
 
         return translate
 
-    def block(self, value: Any, place: KeyPath, known: Iterable[str] | None) -> dict[str, Any]:
+    def block(self, value: Any, place: KeyPath, known: Sequence[str] | None) -> dict[str, Any]:
         """``value`` if it is a mapping with something in it and of ``known`` keys only."""
         if not isinstance(value, dict) or not value:
             what = "missing" if value is None else f"found {_shown(value)}"
             raise self.refuse(place, f"{_words(place)}: {what}, expected a block of keys")
-        for key in value if known is not None else ():
-            if key not in (known or ()):
-                names = tuple(known or ())
-                hint = closest(key, names) or f"; known here: {', '.join(names)}"
+        for key in value:
+            if known is not None and key not in known:
+                hint = closest(key, known) or f"; known here: {', '.join(known)}"
                 raise self.refuse((*place, key), f"{_words((*place, key))}: unknown key{hint}")
         return value
 
@@ -154,7 +153,7 @@ class _Reader:
         if method is not None and not isinstance(method, str):
             raise self.refuse((*place, "method"), f"method: found {_shown(method)}, expected a method's name")
         axes = list(self.axes(raw.get("axes"), (*place, "axes")))
-        axes += self.seeds(raw.get("seeds"), (*place, "seeds"), [axis.key for axis in axes])
+        axes += self.seeds(raw.get("seeds"), (*place, "seeds"))
         entries = {key: tuple(self.entries(raw.get(key), (*place, key))) for key in ("include", "exclude")}
         self.check_excluded(entries["exclude"], axes, (*place, "exclude"))
         return Cell(
@@ -229,14 +228,12 @@ class _Reader:
                 raise self.refuse(here, f"{key}: a value is given twice")
             yield Axis(key, texts)
 
-    def seeds(self, value: Any, place: KeyPath, keys: Sequence[str]) -> list[Axis]:
+    def seeds(self, value: Any, place: KeyPath) -> list[Axis]:
         if value is None:
             return []
         is_list = isinstance(value, list) and value and all(type(item) is int and item >= 0 for item in value)
         if not is_list or len(set(value)) < len(value):
             raise self.refuse(place, f"seeds: found {_shown(value)}, expected different whole numbers such as [0, 1]")
-        if SEED_AXIS in keys:
-            raise self.refuse(place, "seeds: there is an axis over seed already; keep one")
         return [Axis(SEED_AXIS, tuple(map(str, value)))]
 
     def entries(self, value: Any, place: KeyPath) -> Iterator[dict[str, str]]:

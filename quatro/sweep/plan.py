@@ -8,11 +8,16 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from evals.errors import DataError, UsageError
 from quatro.config import Config, load_config, resolve_config
 from quatro.config.yaml_reader import load_yaml
+from quatro.methods import METHODS
 from quatro.runs.points import SWEEP, config_file, is_sweep, planned_config, read_points
+
+if TYPE_CHECKING:
+    from quatro.methods.base import Method
 
 METHOD_AXIS = "method.name"
 SEED_AXIS = "seed"
@@ -78,17 +83,9 @@ def parse_axis(text: str) -> Axis:
     values = tuple(value.strip() for value in separated.split("\0") if value)
     if not separator or not key.strip() or not values or not all(values):
         raise UsageError(f"-g {text}: expected KEY=VALUE,VALUE such as method.delta=0.1,0.01")
-    if len(set(map(_number_or_text, values))) < len(values):
+    if len(set(values)) < len(values):
         raise UsageError(f"-g {text}: a value is given twice")
     return Axis(key.strip(), values)
-
-
-def _number_or_text(value: str) -> float | str:
-    """0.1 and 0.10 are one value, and would be trained twice."""
-    try:
-        return float(value)
-    except ValueError:
-        return value
 
 
 def plan_sweep(
@@ -145,7 +142,7 @@ def plan_cell(cell: Cell) -> tuple[tuple[Point, ...], int]:
     keys = [axis.key for axis in cell.axes]
     if len(set(keys)) < len(keys):
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise UsageError(f"the key {twice} has two axes; give it one -g with all of its values")
+        raise UsageError(f"the key {twice} has two axes; give it one with all of its values")
     base = resolve_config(cell.source, overrides=cell.overrides, method=cell.method).config
     settings: list[dict[str, str]] = []
     num_combinations = 0
@@ -155,7 +152,9 @@ def plan_cell(cell: Cell) -> tuple[tuple[Point, ...], int]:
             if applicable not in settings:
                 settings.append(applicable)
         num_combinations = math.prod(len(axis.values) for axis in cell.axes)
-        _refuse_idle_axes(keys, settings)
+        for key in keys:
+            if not any(key in setting for setting in settings):
+                raise UsageError(f"-g {key}=...: no method of this sweep has the key {key.removeprefix('method.')!r}")
     num_collapsed = num_combinations - len(settings)
     settings = _without_excluded(settings, cell.exclude)
     seeds = next((axis.values for axis in cell.axes if axis.key == SEED_AXIS), ())
@@ -187,39 +186,22 @@ def _without_excluded(settings: Sequence[dict[str, str]], exclude: Sequence[Mapp
 
 def _applicable(setting: dict[str, str], base: Config) -> dict[str, str]:
     """``setting`` without keys of a method block that the point's method does not have."""
-    from quatro.methods import METHODS
-
     method = METHODS[setting[METHOD_AXIS]] if METHOD_AXIS in setting else type(base.method)
-
-    def applies(key: str) -> bool:
-        block, _, field = key.partition(".")
-        return block != "method" or field.split(".")[0] in method.model_fields
-
-    return {key: value for key, value in setting.items() if applies(key)}
+    return {key: value for key, value in setting.items() if _applies(key, method)}
 
 
-def _refuse_idle_axes(keys: Sequence[str], settings: Sequence[Mapping[str, str]]) -> None:
-    for key in keys:
-        if not any(key in setting for setting in settings):
-            raise UsageError(f"-g {key}=...: no method of this sweep has the key {key.removeprefix('method.')!r}")
-
-
-def _method_field(override: str) -> str | None:
-    """``delta`` of `method.delta=0.1`; None for an override of something else."""
-    key = override.partition("=")[0].strip()
-    return key.removeprefix("method.").split(".")[0] if key.startswith("method.") else None
+def _applies(key: str, method: type[Method]) -> bool:
+    """Whether a point of ``method`` has the dotted ``key``; only its own block is unlike that of other methods."""
+    return not key.startswith("method.") or key.split(".")[1] in method.model_fields
 
 
 def _point_config(cell: Cell, setting: Mapping[str, str], base: Config) -> Config:
-    from quatro.methods import METHODS
-
     name = setting.get(METHOD_AXIS)
     others = [f"{key}={value}" for key, value in setting.items() if key != METHOD_AXIS]
     overrides: Sequence[str] = cell.overrides
     if name is not None:
         # An override method.X goes to the points whose method has X, like an axis over it.
-        fields = METHODS[name].model_fields
-        overrides = [text for text in overrides if _method_field(text) is None or _method_field(text) in fields]
+        overrides = [text for text in overrides if _applies(text.partition("=")[0].strip(), METHODS[name])]
     own = (cell.per_method or {}).get(name or base.method.name, ())
     if cell.models:
         seed = int(setting.get(SEED_AXIS, base.seed))

@@ -142,7 +142,7 @@ def sweep(
     if begun:
         plan = read_plan(begun)
         given = {"-g": grid, "--seeds": seeds, "--cell": cells, "-m": method, "-s": settings, "-o": out}
-        _refuse_changes(begun, plan.name, [option for option, value in given.items() if value])
+        _refuse_changes(begun, [option for option, value in given.items() if value])
     else:
         plan = _new_plan(config, file, grid, settings=settings, seeds=seeds, cells=cells, method=method)
     folder = begun or out or Path("sweeps") / plan.name
@@ -180,16 +180,12 @@ def _say_submission(folder: Path, submit: str, path: Path, num_commands: int, *,
         output.info("every point is done: there is nothing to submit")
 
 
-def _refuse_changes(sweep: Path, name: str, ignored: Sequence[str]) -> None:
-    """Raises UsageError if an option was given that the sweep in ``sweep``, begun from ``name``, cannot follow."""
-    from quatro.config import shipped_configs
-
+def _refuse_changes(sweep: Path, ignored: Sequence[str]) -> None:
+    """Raises UsageError if an option was given that the sweep in ``sweep`` cannot follow."""
     if ignored:
-        began = f"{name}.yaml" if Path(f"{name}.yaml").is_file() else name if name in shipped_configs() else "CONFIG"
         raise usage_error(
-            f"{sweep} is a sweep that goes on as it was planned; leave out {' and '.join(ignored)}. To add "
-            f"points, type `quatro sweep {began} ... -o {sweep}` with the values and options that it has "
-            "and the new values; what is done stays. To change settings, begin another one in another folder"
+            f"{sweep} is a sweep that goes on as it was planned; leave out {' and '.join(ignored)}. To add points, "
+            f"repeat the command that began it with more values and -o {sweep}; what is done stays"
         )
 
 

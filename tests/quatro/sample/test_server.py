@@ -363,14 +363,6 @@ def test_samples_can_be_drawn_from_a_notebook(serve, toy, tmp_path):
     assert file.num_new == 4
 
 
-def test_a_server_is_no_source_of_training_responses():
-    from quatro.config import load_config
-
-    with pytest.raises(UsageError) as caught:
-        load_config("quickstart", overrides=["rollout.engine=server"])
-    says(caught, "transformers", key="rollout.engine", value="server", advice="quatro sample")
-
-
 def test_sending_token_ids_names_what_is_missing_in_the_base_install(toy, tmp_path, monkeypatch):
     monkeypatch.setattr("quatro.config.packages.find_spec", lambda name: None)
     with pytest.raises(MissingError, match=r"pip install .*\[train\]'.*--chat or --text"):

@@ -59,7 +59,7 @@ def test_an_axis_is_split_at_commas_outside_brackets():
     assert parse_axis("optimizer.betas=[0.9,0.99],[0.9,0.999]").values == ("[0.9,0.99]", "[0.9,0.999]")
 
 
-@pytest.mark.parametrize("text", ["method.delta", "=1,2", "a=", "a=1,,1", "a=1,1", "a=0.1,0.10", "a=1e-4,0.0001"])
+@pytest.mark.parametrize("text", ["method.delta", "=1,2", "a=", "a=1,,1", "a=1,1"])
 def test_a_malformed_axis_is_refused(text):
     with pytest.raises(UsageError, match="-g"):
         parse_axis(text)

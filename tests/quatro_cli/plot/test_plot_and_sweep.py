@@ -180,7 +180,7 @@ def test_what_would_change_a_sweep_that_goes_on_is_refused(tmp_path):
 
     said = refused("-g", "method.delta=0.1", "-s", "steps=3", "-o", str(tmp_path / "t"))
     assert "goes on as it was planned; leave out -g and -s and -o" in said
-    assert f"To add points, type `quatro sweep quickstart ... -o {folder}`" in said
+    assert f"repeat the command that began it with more values and -o {folder}" in said
     assert "leave out --seeds and -m" in refused("--seeds", "2", "-m", "gspo")
     (folder / "base").mkdir()  # as an earlier version left it, which did not record how it measured
     assert "give --eval and its options again" in refused()
