@@ -32,9 +32,9 @@ from evals.samples.graders import (
     agreements,
     changed_since,
     grade_rows,
-    log_failures,
+    grade_whole,
+    made_by,
     missing_box_hint,
-    own_sources,
     refuse_infra_errors,
     with_grade,
 )
@@ -193,18 +193,15 @@ def grade_planned(
     if not asked.may_grade:
         Samples.graded(samples)
     settings = asked.settings()
-    grades = grade_rows(open_rows, settings=settings, files=samples.files, jobs=jobs, on_progress=on_progress)
-    refuse_infra_errors((row, found.outcome) for row, found in zip(open_rows, grades, strict=True))
-    log_failures(grades)
+    grades, made_here = grade_whole(
+        open_rows, settings=settings, files=samples.files, jobs=jobs, on_progress=on_progress
+    )
     hints = _hints(plan.paths, open_rows, grades, settings)
     rows = list(samples.rows)
     for place, found in zip(open_places, grades, strict=True):
         rows[place] = replace(rows[place], correct=found.correct)
     here = f"{ungraded[0] if ungraded else samples.files[0]}{GRADED_HERE}"
-    sandbox = sandbox_here() if any(grade.verdicts for grade in grades) else None
-    sources = own_sources(open_rows, grades, settings.grader)
-    made_by = {"version": GRADER_VERSION, **settings.recorded(), "sandbox": sandbox, "own_graders": sources}
-    grader = agreed_grader({**said_by, here: grader_info(made_by)})
+    grader = agreed_grader({**said_by, here: grader_info(made_here)})
     is_lasting = all(found.stage not in ("sandbox", OWN) and found.outcome not in GAVE_UP for found in grades)
     warnings = [*samples.warnings, *plan.warnings, *hints]
     return Graded(replace(samples, rows=rows, warnings=warnings), grader, is_lasting)
@@ -398,21 +395,23 @@ def grade_file(
     if note is not None and is_by_this and (note.grader["sandbox"] is None or note.grader["sandbox"] == sandbox_here()):
         known = [Agreement(**one) for one in note.said.get("agreements", ())]
         return GradedFile(source, target, note.said["outcomes"], was_done=True, agreements=known)
-    made_by: dict[str, Any] = {"schema": 1, "grader": grader, "samples_sha256": _sha256(source), "sandbox": None}
+    document: dict[str, Any] = {"schema": 1, "grader": grader, "samples_sha256": _sha256(source)}
     samples = read_samples([source])
     rows = settings.without_thoughts(samples.rows)
     grades = grade_rows(rows, settings=settings, files=[source], jobs=jobs, on_progress=on_progress)
-    if any(grade.verdicts for grade in grades):
-        made_by |= {"sandbox": sandbox_here(), "tests": tests_digests(source, looked_up(rows, source))}
-    if (sources := own_sources(rows, grades, settings.grader)) is not None:
-        made_by["own_graders"] = sources
+    made_here = made_by(rows, grades, settings)
+    document["sandbox"] = made_here["sandbox"]
+    if made_here["sandbox"] is not None:
+        document["tests"] = tests_digests(source, looked_up(rows, source))
+    if made_here["own_graders"] is not None:
+        document["own_graders"] = made_here["own_graders"]
     counts = Counter(grade.outcome for grade in grades)
     outcomes: dict[str, int] = {name: counts[name] for name in OUTCOMES}
     path = _note_path(target)
     path.unlink(missing_ok=True)
     write_whole(target, (with_grade(row, found).to_json_line() for row, found in zip(rows, grades, strict=True)))
     found = agreements(samples.rows, [bool(grade.correct) for grade in grades])
-    document = {**made_by, "outcomes": outcomes, "graded_sha256": _sha256(target)}
+    document |= {"outcomes": outcomes, "graded_sha256": _sha256(target)}
     document["agreements"] = [one._asdict() for one in found]
     # Last, so that a note means a complete file. Failures of this machine deserve another try: no note.
     if not counts["infra_error"]:

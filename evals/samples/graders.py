@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,10 +15,10 @@ from evals.benchmarks.catalogue import GRADERS, JUDGED_AS, Kind, is_grader, kind
 from evals.errors import DataError, MissingError, UsageError, how_to_install
 from evals.files.own_code import file_of, import_own, is_own, line_of_own, source_digest
 from evals.files.strict_json import shown
-from evals.grading import Grade, Outcome, Policy, grade_many
+from evals.grading import GRADER_VERSION, Grade, Outcome, Policy, grade_many
 from evals.grading.extraction import ExtractionPolicy, extract
 from evals.grading.thinking import THOUGHT, split_thought
-from evals.samples.code import grade_code
+from evals.samples.code import grade_code, sandbox_here
 from evals.samples.types import Sample
 
 _log = logging.getLogger(__name__)
@@ -134,8 +134,6 @@ def _grade_maths(
                 f"{row.benchmark} {shown(row.id)} has an empty reference answer: nothing can be correct; "
                 "add the answer, or leave the problem out"
             )
-    if settings.grader is None:
-        _warn_of_tests(rows)
     pairs = ((row.completion, row.answer) for row in rows)
     if settings.grader == MATH_VERIFY:
         return _math_verify_grades(pairs, settings.extraction)
@@ -200,13 +198,6 @@ def graders_of(rows: Sequence[Sample], grader: str | None) -> dict[str, str]:
     return found
 
 
-def own_sources(rows: Sequence[Sample], grades: Sequence[Grade], grader: str | None) -> dict[str, str] | None:
-    """The SHA-256 of the file of each own grader that gave ``grades`` to ``rows``; None where there is none."""
-    if all(grade.stage != OWN for grade in grades):
-        return None
-    return sources_of(filter(is_own, graders_of(rows, grader).values())) or None
-
-
 def _kinds_of(rows: Sequence[Sample]) -> dict[str, Kind]:
     """By benchmark what its rows record, else what the registry says; raises DataError where two rows differ."""
     recorded: dict[str, tuple[Kind, Sample]] = {}
@@ -220,16 +211,6 @@ def _kinds_of(rows: Sequence[Sample]) -> dict[str, Kind]:
             )
     names = {row.benchmark for row in rows}
     return {name: recorded[name][0] if name in recorded else kind_of(name) for name in names}
-
-
-def _warn_of_tests(rows: Sequence[Sample]) -> None:
-    """Logs a warning for each benchmark of maths ``rows`` with tests."""
-    for name in dict.fromkeys(row.benchmark for row in rows if row.extra.get("tests") is not None):
-        _log.warning(
-            "%s: the rows have `tests` but are graded as maths, by their reference answers; to run the tests, add "
-            "`--grader code`",
-            name,
-        )
 
 
 def _grade_countdown(row: Sample) -> Grade:
@@ -275,16 +256,44 @@ def refuse_infra_errors(outcomes: Iterable[tuple[Sample, str]]) -> None:
             )
 
 
-def log_failures(grades: Sequence[Grade]) -> None:
-    """Logs a warning if the grader gave up on samples, which then count as wrong."""
+def grade_whole(
+    rows: Sequence[Sample],
+    *,
+    settings: GradingSettings,
+    files: Sequence[Path],
+    jobs: int | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> tuple[list[Grade], dict[str, Any]]:
+    """`grade_rows`, and who made the grades (`made_by`); warns of samples that the grader gave up on.
+
+    Raises: as `grade_rows`, and DataError for a sample that this machine failed to grade.
+    """
+    grades = grade_rows(rows, settings=settings, files=files, jobs=jobs, on_progress=on_progress)
+    refuse_infra_errors((row, found.outcome) for row, found in zip(rows, grades, strict=True))
     counts = Counter(grade.outcome for grade in grades)
-    failed = {name: counts[name] for name in GAVE_UP if counts[name]}
+    failed = [f"{name} {counts[name]}" for name in GAVE_UP if counts[name]]
     if failed:
         _log.warning(
             "%s of %d graded samples count as wrong; `quatro eval grade --explain` shows them",
-            ", ".join(f"{name} {count}" for name, count in failed.items()),
+            ", ".join(failed),
             len(grades),
         )
+    return grades, made_by(rows, grades, settings)
+
+
+def made_by(rows: Sequence[Sample], grades: Sequence[Grade], settings: GradingSettings) -> dict[str, Any]:
+    """Who gave ``grades``: version, settings, sandbox, and the SHA-256 of the file of each own grader.
+
+    The last two are None where no program and no own grader was run.
+    """
+    is_own_used = any(grade.stage == OWN for grade in grades)
+    sources = sources_of(filter(is_own, graders_of(rows, settings.grader).values())) if is_own_used else {}
+    return {
+        "version": GRADER_VERSION,
+        **settings.recorded(),
+        "sandbox": sandbox_here() if any(grade.verdicts for grade in grades) else None,
+        "own_graders": sources or None,
+    }
 
 
 def own_grader(spec: str) -> Verdict:

@@ -52,7 +52,6 @@ def read_samples(
         for file in files:
             refuse_misplaced(file)
     given = [(path, [(instead or {}).get(file, file) for file in files]) for path, files in named]
-    reader.given = [file for _, files in given for file in files]
     for path, files in given:
         for file in files:
             if file in reader.found:
@@ -114,11 +113,6 @@ def _refuse_other_benchmarks(where: str, found: set[str], wanted: Collection[str
 
 def _reader_warnings(reader: SamplesReader) -> list[str]:
     warnings = []
-    if reader.invisible:
-        count, first_at = len(reader.invisible), reader.invisible[0]
-        warnings.append(
-            f"{count} id(s) hold an invisible character, the first at {first_at}: is one problem there under two ids?"
-        )
     gaps = [problem for problem in reader.problems.values() if problem.kept and max(problem.where) + 1 != problem.kept]
     if gaps:
         first = gaps[0]
@@ -156,7 +150,6 @@ class SamplesReader:
     def __init__(self, *, benchmarks: Collection[str] | None, keep_extra: bool) -> None:
         self.benchmarks = benchmarks
         self.keep_extra = keep_extra
-        self.given: Sequence[Path] = ()  # all files that will be read, if that is known
         self.rows: list[Sample] = []
         self.warnings: list[str] = []
         self.found: dict[Path, set[str]] = {}
@@ -164,7 +157,6 @@ class SamplesReader:
         self.order: dict[str, tuple[Any, ...]] = {}
         self.spelling: dict[str, tuple[str, str]] = {}
         self.composed: dict[tuple[str, str], tuple[str, str]] = {}
-        self.invisible: list[str] = []
 
     def read(self, file: Path, *, may_be_empty: bool = False) -> None:
         """Reads a file; raises DataError with file:line, or with the file alone if it has no row."""
@@ -230,7 +222,7 @@ class SamplesReader:
             refuse(
                 at,
                 f"sample_index {index} of {shown(seen.id)} was already read at {first[0]}:{first[1]}; "
-                f"{_how_to_choose(first[0], file, self.given)}",
+                f"{_how_to_choose(first[0], file)}",
             )
         extra = {key: value for key, value in row.items() if key not in FIELDS} if self.keep_extra else None
         # The strings of the problem, not of the row: one copy of a prompt for all of its samples.
@@ -260,31 +252,21 @@ class SamplesReader:
         first_id, first_at = self.composed.setdefault((benchmark, _composed(id)), (id, at))
         if first_id != id:
             refuse(at, f"id {shown(id)} is {shown(first_id)} at {first_at} in another Unicode form; write one of them")
-        # Legal and escaped wherever it is printed, but to the eye it is another id.
-        if not id.isascii() and any(unicodedata.category(character) == "Cf" for character in id):
-            self.invisible.append(f"{shown(id)} at {at}")
         self.order.setdefault(id, _natural_order(id))
         seen = self.problems[benchmark, id] = _Seen(spelling, id, row["answer"], at)
         return seen
 
 
-def _how_to_choose(first: Path, second: Path, given: Sequence[Path]) -> str:
-    """What to type in place of two of the ``given`` files that hold the same sample."""
+def _how_to_choose(first: Path, second: Path) -> str:
+    """What to type in place of two files that hold the same sample."""
     if first == second:
         return "each (benchmark, id, sample_index) may occur once"
     runs = [file.parents[2] if file.parent.parent.name in ("samples", "graded") else None for file in (first, second)]
     if runs[0] is not None and runs[0] == runs[1]:
         folders = sorted(str(path) for path in (runs[0] / "samples").glob("*") if path.is_dir())
         return f"the run has samples of several settings or steps; name one folder of {', '.join(folders)}"
-    files = [first, second]
-    if first.parent == second.parent and not all(runs):
-        files += [file for file in given if file.parent == first.parent and file not in files]
-    all_of_them = shlex.join(str(file) for file in files[:8])
-    return (
-        f"these are {'two' if len(files) == 2 else len(files)} sets of samples of the same problems: name one of them, "
-        f"or compare: `quatro eval compare {shlex.join(map(str, (first, second)))}`, `quatro eval side-by-side "
-        f"{all_of_them}`{', or the runs in `quatro runs compare`' if all(runs) else ''}"
-    )
+    command = shlex.join(["quatro", "eval", "compare", str(first), str(second)])
+    return f"these are two sets of samples of the same problems: name one of them, or compare: `{command}`"
 
 
 def _check_fields(row: dict[str, Any], at: str) -> None:

@@ -10,15 +10,6 @@ from quatro_cli.commands.eval import options as shared
 from quatro_cli.options import Benchmarks, Json, numbers, refuse_idle, usage_error
 
 
-def _elsewhere(name: str) -> str:
-    """Where metrics are that `compare` does not have; empty for what is nowhere."""
-    from evals.metrics.beside import BESIDE_PASS, BESIDE_UCC
-
-    if name in BESIDE_PASS:
-        return f"; add --also {name} to pass@k"
-    return f"; of one file `quatro eval ucc FILE --also {name}` has it" if name in BESIDE_UCC else ""
-
-
 def compare(
     a: shared.A,
     b: shared.B,
@@ -51,15 +42,12 @@ def compare(
     from quatro_cli.commands.eval.tables import show_comparison
 
     if metric not in ("pass@k", "ucc@k"):
-        raise usage_error(f"--metric {metric}: expected pass@k or ucc@k{_elsewhere(metric.removesuffix('@k'))}")
+        raise usage_error(f"--metric {metric}: expected pass@k or ucc@k")
     if metric == "pass@k":
         chosen = {"--linkage": linkage != "components", "--tokens": tokens}
         refuse_idle({"--similarity": similarity, "--threshold": threshold, **chosen}, "--metric pass@k")
     elif also:
-        raise usage_error(
-            "--also has no effect beside --metric ucc@k, which brings UCR, clusters and effective number"
-            f"{_elsewhere(also)}"
-        )
+        raise usage_error("--also has no effect beside --metric ucc@k, which brings UCR, clusters and effective number")
     else:
         refuse_idle({"--tau": tau}, "--metric ucc@k")
     metrics, taus = shared.beside_pass(also, tau)

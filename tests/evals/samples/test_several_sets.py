@@ -11,7 +11,7 @@ from evals.samples.types import Sample
     ("folders", "says"),
     [
         (("a/samples/T1-p1-step000020", "a/samples/T1-p1-step000023"), "name one folder of "),
-        (("a/samples/T1-p1", "b/samples/T1-p1"), "or the runs in `quatro runs compare`"),
+        (("a/samples/T1-p1", "b/samples/T1-p1"), "name one of them, or compare: `quatro eval compare "),
         (("a", "b"), "name one of them, or compare: `quatro eval compare "),
     ],
 )
@@ -26,15 +26,3 @@ def test_two_sets_of_samples_of_one_problem_lead_to_what_shows_one_or_both(tmp_p
     assert says in str(raised.value)
     if len(roots) == 1:
         assert f"{tmp_path / folders[0]}, {tmp_path / folders[1]}" in str(raised.value)
-
-
-def test_files_that_nobody_named_are_not_called_sets_of_the_same_problems(tmp_path):
-    files = [tmp_path / f"{name}.jsonl" for name in "abc"]
-    for file in files:
-        file.write_bytes(Sample("aime24", "p0", 0, "text", "7").to_json_line())
-    with pytest.raises(DataError) as raised:
-        read_samples(files[::2])
-    assert "these are two sets of samples" in str(raised.value)
-    assert str(files[1]) not in str(raised.value)
-    with pytest.raises(DataError, match="these are 3 sets of samples"):
-        read_samples([tmp_path])

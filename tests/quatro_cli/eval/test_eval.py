@@ -178,11 +178,6 @@ def test_compare_prints_differences_with_intervals_and_p(samples, better, tmp_pa
         (["--linkage", "greedy"], "--linkage has no effect"),
         (["--metric", "ucc@k", "--also", "maj"], "--also has no effect beside --metric ucc@k"),
         (["--metric", "ucr"], "expected pass@k or ucc@k"),
-        (
-            ["--metric", "distinct@k"],
-            "expected pass@k or ucc@k; of one file `quatro eval ucc FILE --also distinct` has it",
-        ),
-        (["--metric", "ucc@k", "--also", "distinct"], "of one file `quatro eval ucc FILE --also distinct` has it"),
         (["--also", "distinct"], "it is one of `quatro eval ucc --also`"),
     ],
 )

@@ -63,7 +63,8 @@ def graded(run: Path) -> Path:
 
 
 def never_graded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evals.samples.graded.grade_rows", lambda *rows, **options: pytest.fail("graded again"))
+    for module in ("graded", "graders"):
+        monkeypatch.setattr(f"evals.samples.{module}.grade_rows", lambda *rows, **options: pytest.fail("graded again"))
 
 
 @pytest.mark.parametrize("name", ["run", "samples file", "graded folder", "graded file"])
@@ -214,19 +215,19 @@ def test_failures_of_the_machine_are_refused_unless_judged_again(tmp_path):
 
 
 def test_only_the_problem_shown_is_graded(tmp_path, monkeypatch):
-    import evals.samples.graded
+    import evals.samples.graders
 
     rows = [{"benchmark": "toy", "id": id, "sample_index": 0, "completion": "\\boxed{1}", "answer": "1"} for id in "ab"]
     file = tmp_path / "t.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     graded: list[str] = []
-    grade = evals.samples.graded.grade_rows
+    grade = evals.samples.graders.grade_rows
 
     def spy(rows, **options):
         graded.extend(row.id for row in rows)
         return grade(rows, **options)
 
-    monkeypatch.setattr("evals.samples.graded.grade_rows", spy)
+    monkeypatch.setattr("evals.samples.graders.grade_rows", spy)
     assert document("clusters", file, "--id", "b")["problems"][0]["correct"] == 1
     assert graded == ["b"]
 

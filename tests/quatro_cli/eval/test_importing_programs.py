@@ -32,14 +32,6 @@ def test_programs_with_their_tests_need_no_answer_and_are_run(tmp_path, monkeypa
     assert json.loads(measured.stdout)["rows"][0]["value"] == 0.5
 
 
-def test_programs_with_a_reference_answer_lead_to_the_grader_of_code(tmp_path, caplog):
-    rows, out = imported(tmp_path, {"id": 1, "completion": RIGHT, "answer": "n/a", "tests": TESTS})
-    assert "judged_as" not in rows[0]
-    runner.invoke(app, ["eval", "passk", str(out), "--k", "1"])
-    assert "own: the rows have `tests` but are graded as maths" in caplog.text
-    assert "`--grader code`" in caplog.text
-
-
 @pytest.mark.parametrize("name", ["completions", "texts"])
 def test_a_list_of_responses_is_in_no_row_as_a_whole(tmp_path, name):
     row = {"problem": "1+1?", "answer": "2", "note": "kept", name: ["\\boxed{2}", "no"]}

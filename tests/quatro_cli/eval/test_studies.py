@@ -208,7 +208,7 @@ def test_the_preset_reads_and_grades_once(tmp_path, monkeypatch):
     graded, read = [], []
     grade_rows, read_samples = samples_graded.grade_rows, samples_graded.read_samples
     monkeypatch.setattr(
-        "evals.samples.graded.grade_rows", lambda rows, **how: graded.append(len(rows)) or grade_rows(rows, **how)
+        "evals.samples.graders.grade_rows", lambda rows, **how: graded.append(len(rows)) or grade_rows(rows, **how)
     )
     monkeypatch.setattr(
         "evals.samples.graded.read_samples", lambda paths, **how: read.append(paths) or read_samples(paths, **how)
