@@ -227,6 +227,7 @@ def _apply(raw: dict[str, Any], locations: Locations, setting: _Setting) -> None
         child = parent.get(part)
         if child is None:  # not there, or a block that is off
             child = parent[part] = {}
+            locations[setting.key[: depth + 1]] = setting.text
         if not isinstance(child, dict):
             block = ".".join(setting.key[: depth + 1])
             raise UsageError(f"{setting.text}: {block} is {scalar_text(child)}, which has no keys below it")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -126,8 +126,7 @@ def sweep(
     from evals.benchmarks.loading import load_problems
     from quatro.runs.points import SWEEP
     from quatro.sweep.cost import sweep_cost
-    from quatro.sweep.file import find_sweep
-    from quatro.sweep.measure import BASE_CELL
+    from quatro.sweep.file import find_sweep, read_evaluation, recorded_evaluation
     from quatro.sweep.plan import find_begun, read_plan
     from quatro.sweep.run import all_points, status_of
     from quatro.sweep.submit import SlurmOptions, write_submission
@@ -146,11 +145,8 @@ def sweep(
     else:
         plan = _new_plan(config, file, grid, settings=settings, seeds=seeds, cells=cells, method=method)
     folder = begun or out or Path("sweeps") / plan.name
-    evaluation = _evaluation(file, plan, evaluate, eval_n, eval_temperature, eval_top_p)
-    if begun and evaluation is None and (begun / BASE_CELL).is_dir():
-        raise usage_error(
-            f"{begun} was measured, but its sweep.yaml does not say how; give --eval and its options again, as before"
-        )
+    recorded = (file and read_evaluation(file)) or recorded_evaluation(folder)
+    evaluation = _evaluation(recorded, plan, evaluate, eval_n, eval_temperature, eval_top_p)
     if dry_run:
         points = all_points(plan, evaluation)
         cost = sweep_cost(points, folder, evaluation)
@@ -268,20 +264,18 @@ def _gpus(text: str, jobs: int | None) -> list[str]:
 
 
 def _evaluation(
-    file: Path | None,
+    recorded: Mapping[str, Any],
     plan: SweepPlan,
     benchmarks: str | None,
     n: int | None,
     temperature: str | None,
     top_p: str | None,
 ) -> SweepEvaluation | None:
-    """What the options say, and where they say nothing the sweep file, or what the sweep's folder records."""
+    """What the options say, and where they say nothing what is ``recorded`` in the sweep's file or folder."""
     from evals.results.paper import BENCHMARKS, CODE_BENCHMARKS
-    from quatro.sweep.file import read_evaluation
     from quatro.sweep.measure import SweepEvaluation
 
-    in_file = read_evaluation(file) if file is not None else {}
-    names = split([benchmarks]) if benchmarks is not None else in_file.get("benchmarks", [])
+    names = split([benchmarks]) if benchmarks is not None else recorded.get("benchmarks", [])
     if not names:
         given = (("--eval-n", n), ("--eval-temperature", temperature), ("--eval-top-p", top_p))
         ignored = [name for name, value in given if value is not None]
@@ -293,9 +287,9 @@ def _evaluation(
         names = [*(() if all(is_code) else BENCHMARKS), *(CODE_BENCHMARKS if any(is_code) else ())]
     return SweepEvaluation(
         tuple(names),
-        n if n is not None else in_file.get("n", 256),
-        tuple(numbers(temperature, "--eval-temperature", float) or map(float, in_file.get("temperature", [1.0]))),
-        tuple(numbers(top_p, "--eval-top-p", float) or map(float, in_file.get("top_p", [1.0]))),
+        n if n is not None else recorded.get("n", 256),
+        tuple(numbers(temperature, "--eval-temperature", float) or recorded.get("temperature", [1.0])),
+        tuple(numbers(top_p, "--eval-top-p", float) or recorded.get("top_p", [1.0])),
     )
 
 

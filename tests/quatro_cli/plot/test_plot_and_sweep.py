@@ -161,6 +161,10 @@ def test_the_folder_of_a_sweep_goes_on_as_it_was_planned(tmp_path):
         for words in ([*command, "-o", str(folder)], ["sweep", str(folder)])
     )
     assert json.loads(goes_on) == json.loads(planned)
+    # The command that began it, without what it measures: that is recorded.
+    again = runner.invoke(app, ["sweep", "quickstart", *grid, "-o", str(folder)])
+    assert again.exit_code == 0, again.output
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == begun
 
     assert runner.invoke(app, ["sweep", str(folder), "--eval-n", "8", "--submit", "local"]).exit_code == 0
     assert '"n": 8, "temperature": [1.0], "top_p": [1.0, 0.7]' in (folder / "sweep.yaml").read_text(encoding="utf-8")
@@ -182,8 +186,6 @@ def test_what_would_change_a_sweep_that_goes_on_is_refused(tmp_path):
     assert "goes on as it was planned; leave out -g and -s and -o" in said
     assert f"repeat the command that began it with more values and -o {folder}" in said
     assert "leave out --seeds and -m" in refused("--seeds", "2", "-m", "gspo")
-    (folder / "base").mkdir()  # as an earlier version left it, which did not record how it measured
-    assert "give --eval and its options again" in refused()
     (folder / "configs/seed=1.yaml").unlink()
     assert "configs/seed=1.yaml is missing" in refused("--eval", "countdown", code=4)
 
