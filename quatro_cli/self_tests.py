@@ -39,8 +39,7 @@ def sample_solutions() -> list[Distinct]:
 def agreement_by_similarity(groups: Sequence[Distinct]) -> dict[str, Agreement]:
     """Our similarities and clusters of each group of texts beside those of scikit-learn, rouge_score and the rules."""
     from evals.clustering import LINKAGES
-    from evals.similarity.catalogue import default_threshold
-    from evals.similarity.setting import Setting
+    from evals.similarity.catalogue import Setting, default_threshold
     from evals.studies.reference import CHECKED, agreement
 
     return {

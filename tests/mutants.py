@@ -222,7 +222,7 @@ MUTANTS = [
     Mutant("90 % intervals of equal scores", BOOTSTRAP, "0.025 **", "0.05 **"),
     Mutant("equal scores are those of one benchmark", BOOTSTRAP, "(len(values) if len(set(values)) == 1 else 1)", "1"),
     Mutant("votes of one spelling only", "evals/metrics/beside.py", "return bool(same_answer(one, other, policy=policy) or", "return bool(one == other and"),
-    Mutant("counts of anything are taken for these", "evals/metrics/counted.py", "if head == _checksum(path, body):", "if head:"),
+    Mutant("counts of anything are taken for these", "evals/metrics/counting.py", "[self._key, what]", "[what]"),
     Mutant("distinct@k over other problems for each k", "evals/metrics/passk_ucc.py", "k <= largest[one.benchmark] <= one.correct", "k <= one.correct"),
 ]  # fmt: skip
 

@@ -16,8 +16,7 @@ from evals.files.strict_json import shown
 from evals.grading import same_answer
 from evals.intervals import average_paired_differences
 from evals.metrics.beside import check_beside_pass
-from evals.metrics.counted import Counted
-from evals.metrics.counting import BY_DEFAULT, Clustering, by_benchmark, resolve_ks
+from evals.metrics.counting import BY_DEFAULT, Clustering, Counted, by_benchmark, resolve_ks
 from evals.metrics.passk_ucc import Estimate, passk_estimates, ucc_estimates
 from evals.results.comparison import Comparison, DifferenceRow
 from evals.results.document import AVERAGE

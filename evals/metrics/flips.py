@@ -24,8 +24,7 @@ import numpy as np
 
 from evals.estimators import fail_table, hit_table
 from evals.metrics.comparing import check_pairs, told_of_sides
-from evals.metrics.counted import Counted
-from evals.metrics.counting import Counts, resolve_ks
+from evals.metrics.counting import Counted, Counts, resolve_ks
 from evals.metrics.passk_ucc import Estimate, rows_of
 from evals.results.document import About, ProblemEntry, Result, Row
 from evals.samples.about import head_of, warnings_of

@@ -1,7 +1,7 @@
 """Pass@k and UCC@k, from samples with grades to the result document.
 
     read_graded             samples/graded.py: files -> samples, each with a grade
-    Counted                 counted.py: samples -> n and c of each problem; known counts need no samples
+    Counted                 counting.py: samples -> n and c of each problem; kept counts need no samples
     count_clusters          counting.py: graded problems -> counts, by evals/clustering.py
     ucc_at_ks, pass_at_ks   evals/estimators.py: counts -> the formulas
     rows_of, ucc_result     here: estimates -> rows -> the document
@@ -23,13 +23,11 @@ from evals import estimators
 from evals.estimators import Floats
 from evals.intervals import average_intervals, interval_without_spread
 from evals.metrics.beside import check_beside_pass, check_beside_ucc
-from evals.metrics.counted import Counted
-from evals.metrics.counting import BY_DEFAULT, Clustering, Counts, by_benchmark, resolve_ks
+from evals.metrics.counting import BY_DEFAULT, Clustering, Counted, Counts, by_benchmark, resolve_ks
 from evals.results.document import AVERAGE, About, ProblemEntry, Result, Row, largest_value
 from evals.samples.about import head_of, warnings_of
 from evals.samples.types import Samples
-from evals.similarity.catalogue import has_vendi_score
-from evals.similarity.setting import Setting
+from evals.similarity.catalogue import Setting, has_vendi_score
 
 
 def passk_result(

@@ -14,7 +14,7 @@ from evals.metrics.counting import BY_DEFAULT, Counts
 from evals.metrics.passk_ucc import passk_estimates, rows_of, ucc_estimates
 from evals.results.document import Row
 from evals.samples.types import GradedProblem, Problem, Samples
-from evals.similarity.setting import Setting
+from evals.similarity.catalogue import Setting
 from evals.studies.clusters import clusters_of
 from evals.text import visible
 

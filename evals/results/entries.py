@@ -21,7 +21,7 @@ from evals.results.comparison import DifferenceRow
 from evals.results.document import AVERAGE, Row, largest_value
 from evals.results.paper import paper
 from evals.results.reading import Labelled, Sources
-from evals.similarity.setting import Setting
+from evals.similarity.catalogue import Setting
 from evals.text import visible
 
 ENTROPY = "entropy"

@@ -13,6 +13,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,8 +39,7 @@ from evals.samples.graders import (
     refuse_infra_errors,
     with_grade,
 )
-from evals.samples.places import refuse_misplaced
-from evals.samples.reading import read_samples, sample_files
+from evals.samples.reading import named_files, read_files, read_samples, sample_files
 from evals.samples.types import Sample, Samples
 
 _SETTINGS = tuple(one.name for one in fields(GradingSettings))
@@ -91,29 +91,27 @@ class Asked:
 
 
 class Reading(NamedTuple):
-    """What is to be read: ``files``, which are those that paths name, or in their place their graded copies.
+    """What is to be read: the ``files`` of each path, or in their place their graded copies.
 
-    ``copies`` are those by samples file, ``notes`` those of all graded files, ``warnings`` are about others.
+    ``notes`` are those of all graded files, ``warnings`` are about others.
     """
 
-    paths: Sequence[Path]
-    files: Sequence[Path]
-    copies: Mapping[Path, Path]
+    files_of: Mapping[Path, Sequence[Path]]
     notes: Sequence[Note]
     warnings: Sequence[str]
 
+    @property
+    def files(self) -> list[Path]:
+        return [file for files in self.files_of.values() for file in files]
+
 
 def plan_reading(paths: Sequence[Path], asked: Asked) -> Reading:
-    """Which files to read; raises DataError for a path that does not exist or holds no samples, and for misplaced ones.
-
-    `refuse_misplaced` says which these are.
-    """
-    sources = [file for path in paths for file in sample_files(Path(path))]
+    """Which files to read; raises as `named_files`."""
+    sources_of = named_files(paths)
     copies: dict[Path, Path] = {}
     notes: list[Note] = []
     warnings: list[str] = []
-    for file in dict.fromkeys(sources):
-        refuse_misplaced(file)
+    for file in chain(*sources_of.values()):
         note, copy = note_of(file), graded_copy(file)
         if note is not None and note.stale:
             warnings.append(f"{file} {note.stale}: the grades in its rows are used, and their grader is unknown")
@@ -129,7 +127,8 @@ def plan_reading(paths: Sequence[Path], asked: Asked) -> Reading:
         else:
             copies[file] = copy.file
             notes.append(copy)
-    return Reading(paths, [copies.get(file, file) for file in sources], copies, notes, warnings)
+    files_of = {path: [copies.get(file, file) for file in files] for path, files in sources_of.items()}
+    return Reading(files_of, notes, warnings)
 
 
 class Graded(NamedTuple):
@@ -178,7 +177,7 @@ def grade_planned(
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Graded:
     """`read_graded` of files that were looked for already; raises as it does."""
-    samples = read_samples(plan.paths, benchmarks=benchmarks, instead=plan.copies, first=asked.first)
+    samples = read_files(plan.files_of, benchmarks=benchmarks, first=asked.first)
     samples = replace(samples, rows=asked.settings().without_thoughts(samples.rows))
     said_by = {str(note.file): grader_info(note.grader) for note in plan.notes if note.file in samples.files}
     ungraded = [file for file in samples.files if str(file) not in said_by]
@@ -196,7 +195,7 @@ def grade_planned(
     grades, made_here = grade_whole(
         open_rows, settings=settings, files=samples.files, jobs=jobs, on_progress=on_progress
     )
-    hints = _hints(plan.paths, open_rows, grades, settings)
+    hints = _hints([*plan.files_of], open_rows, grades, settings)
     rows = list(samples.rows)
     for place, found in zip(open_places, grades, strict=True):
         rows[place] = replace(rows[place], correct=found.correct)
@@ -243,36 +242,16 @@ def _hints(
     ]
 
 
-class FileState(NamedTuple):
-    """What a file held when it was looked at."""
-
-    size: int
-    mtime_ns: int
-    sha256: str
-
-    def is_still_that_of(self, file: Path) -> bool:
-        """Whether nobody has written to ``file`` since, as far as its size and time tell."""
-        status = file.stat()
-        return (status.st_size, status.st_mtime_ns) == (self.size, self.mtime_ns)
-
-
-def file_state(file: Path) -> FileState:
-    """The state of ``file``; what is written while it is read makes it another one."""
-    status = file.stat()
-    return FileState(status.st_size, status.st_mtime_ns, _sha256(file))
-
-
 class Note(NamedTuple):
     """The note beside a graded file. ``stale`` says why the file cannot be used; it is empty if the file can.
 
     ``grader`` holds the version, policy, extraction, grader (None: the registry's choice), sandbox and own graders of
-    the grading, ``state`` is that of the file, and ``said`` the whole note.
+    the grading, and ``said`` the whole note.
     """
 
     file: Path
     grader: Mapping[str, Any]
     stale: str = ""
-    state: FileState | None = None
     said: Mapping[str, Any] = {}
 
 
@@ -288,14 +267,13 @@ def note_of(graded: Path, source: Path | None = None) -> Note | None:
     grader = said.get("grader")
     if not isinstance(grader, dict) or not all(isinstance(grader.get(key), str) for key in ("version", "policy")):
         return Note(graded, {}, f"has a note that cannot be read ({path.name})")
-    state = file_state(graded)
     found = {**grader, "sandbox": said.get("sandbox"), "own_graders": said.get("own_graders")}
-    return Note(graded, found, _why_stale(said, graded, state, source), state, said)
+    return Note(graded, found, _why_stale(said, graded, source), said)
 
 
-def _why_stale(said: Mapping[str, Any], graded: Path, state: FileState, source: Path | None) -> str:
+def _why_stale(said: Mapping[str, Any], graded: Path, source: Path | None) -> str:
     """What decided about the grades and is another one now, in words; empty if nothing is."""
-    if said.get("graded_sha256") != state.sha256:
+    if said.get("graded_sha256") != _sha256(graded):
         return "was changed after it was graded"
     if changed := changed_since(said.get("own_graders")):
         return f"was graded by {changed}, which was changed since"

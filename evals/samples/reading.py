@@ -31,37 +31,61 @@ def read_samples(
     *,
     benchmarks: Collection[str] | None = None,
     keep_extra: bool = True,
-    instead: Mapping[Path, Path] | None = None,
-    first: int | None = None,
 ) -> Samples:
     """Samples of the given `.jsonl`/`.jsonl.gz` files and run directories (their ``samples/**``).
 
     ``benchmarks`` keeps only those, and `Samples.files` only the files that hold them. ``keep_extra`` False forgets the
-    unknown keys of rows, which saves memory. ``instead`` maps a samples file to the file that is read in its place.
-    ``first`` keeps this many samples of every problem, those with the smallest indices.
+    unknown keys of rows, which saves memory.
 
     Raises:
-        DataError: a file is missing, unreadable, empty, or a row breaks the contract (`file:line` in the message); or
-            as `refuse_misplaced`.
-        UsageError: a file is named twice, or holds none of the ``benchmarks`` asked for; or a problem has fewer than
-            ``first`` samples.
+        DataError: as `named_files` and `read_files`.
+        UsageError: as `named_files` and `read_files`.
+    """
+    return read_files(named_files(list(map(Path, paths))), benchmarks=benchmarks, keep_extra=keep_extra)
+
+
+def named_files(paths: Sequence[Path]) -> dict[Path, list[Path]]:
+    """The samples files of each path.
+
+    Raises:
+        DataError: a path does not exist or holds no samples; or as `refuse_misplaced`.
+        UsageError: a file is named twice.
+    """
+    files_of: dict[Path, list[Path]] = {}
+    named: set[Path] = set()
+    for path in paths:
+        files = sample_files(path)
+        for file in files:
+            if file in named:
+                raise UsageError(f"{file} is named twice; name each samples file once")
+            named.add(file)
+            refuse_misplaced(file)
+        files_of[path] = files
+    return files_of
+
+
+def read_files(
+    files_of: Mapping[Path, Sequence[Path]],
+    *,
+    benchmarks: Collection[str] | None = None,
+    keep_extra: bool = True,
+    first: int | None = None,
+) -> Samples:
+    """`read_samples` of the files of each path; ``first`` keeps the samples of every problem with the smallest indices.
+
+    Raises:
+        DataError: a file is unreadable or empty, or a row breaks the contract (`file:line` in the message).
+        UsageError: a path holds none of the ``benchmarks`` asked for, or a problem has fewer than ``first`` samples.
     """
     reader = SamplesReader(benchmarks=benchmarks, keep_extra=keep_extra)
-    named = [(path, sample_files(Path(path))) for path in paths]
-    for _, files in named:
+    for path, files in files_of.items():
         for file in files:
-            refuse_misplaced(file)
-    given = [(path, [(instead or {}).get(file, file) for file in files]) for path, files in named]
-    for path, files in given:
-        for file in files:
-            if file in reader.found:
-                raise UsageError(f"{file} is named twice; name each samples file once")
             reader.read(file)
         if benchmarks is not None:
             _refuse_other_benchmarks(str(path), {name for file in files for name in reader.found[file]}, benchmarks)
     for name in benchmarks or ():
         _refuse_other_benchmarks(
-            ", ".join(map(str, paths)), {found for names in reader.found.values() for found in names}, [name]
+            ", ".join(map(str, files_of)), {found for names in reader.found.values() for found in names}, [name]
         )
     reader.rows.sort(key=lambda row: (row.benchmark, reader.order[row.id], row.sample_index))
     if first is not None:

@@ -1,1 +1,1 @@
-"""How alike two texts are: `catalogue` lists the similarities, `setting` says what counts as the same solution."""
+"""How alike two texts are: `catalogue` lists the similarities, and the settings of what counts as the same solution."""

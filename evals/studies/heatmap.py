@@ -15,9 +15,8 @@ from evals.estimators import Floats
 from evals.files.strict_json import shown
 from evals.metrics.counting import Clustering, solutions
 from evals.samples.types import GradedProblem, Samples
-from evals.similarity.catalogue import DEFAULT
+from evals.similarity.catalogue import DEFAULT, Setting
 from evals.similarity.measures import similarity_of_distinct
-from evals.similarity.setting import Setting
 from evals.similarity.tokens import Integers
 
 

@@ -19,8 +19,8 @@ from evals.metrics.passk_ucc import rows_of, ucc_estimates
 from evals.results.document import AVERAGE, About, Result, Row
 from evals.samples.about import head_of, warnings_of
 from evals.samples.types import GradedProblem, Samples
+from evals.similarity.catalogue import Setting
 from evals.similarity.measures import Distinct, similarity_of_distinct, tfidf_of_counts
-from evals.similarity.setting import Setting
 from evals.similarity.tokens import Integers
 from evals.studies.similarity import problem_key
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import product
 
-from evals.metrics.counted import Counted
-from evals.metrics.counting import resolve_ks
+from evals.metrics.counting import Counted, resolve_ks
 from evals.metrics.passk_ucc import rows_of, ucc_estimates
 from evals.results.document import Result, Row
 from evals.results.paper import paper
 from evals.samples.types import Samples
-from evals.similarity.setting import Setting
+from evals.similarity.catalogue import Setting
 
 # scikit-learn's own tokens and a near-duplicate threshold: what the shortest program that does this would have.
 PAPER = Setting("tfidf", 0.9, "components", "sklearn")

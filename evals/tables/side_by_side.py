@@ -12,13 +12,12 @@ from typing import NamedTuple
 from evals.errors import UsageError
 from evals.files.strict_json import shown
 from evals.metrics.comparing import namesakes
-from evals.metrics.counted import Counted
-from evals.metrics.counting import BY_DEFAULT, Clustering
+from evals.metrics.counting import BY_DEFAULT, Clustering, Counted
 from evals.metrics.passk_ucc import passk_result, ucc_result
 from evals.results.document import About, Result, Row, SamplingInfo
 from evals.samples.about import agreed_grader
 from evals.samples.types import Samples
-from evals.similarity.setting import Setting
+from evals.similarity.catalogue import Setting
 
 METRIC = "ucr"
 SHOWN = ("pass@k", "ucr", "num_clusters", "effective_number")

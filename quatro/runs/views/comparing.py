@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from evals.errors import DataError, UsageError
 from evals.files.metric_rows import Rows, is_finite, last_values, with_base
 from evals.metrics.comparing import compare_passk
-from evals.metrics.counted import Counted, count_samples
+from evals.metrics.counting import Counted, count_samples
 from evals.results.comparison import Comparison
 from evals.results.reading import labels_of
 from evals.samples.about import agreed_grader

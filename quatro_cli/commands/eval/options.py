@@ -16,8 +16,7 @@ from quatro_cli.options import names, numbers, refuse_loss, split, usage_error
 from quatro_cli.output import Bar, output
 
 if TYPE_CHECKING:
-    from evals.metrics.counted import Counted
-    from evals.metrics.counting import Clustering
+    from evals.metrics.counting import Clustering, Counted
     from evals.results.comparison import Comparison
     from evals.results.document import About, Result
     from evals.samples.graded import Asked
@@ -162,7 +161,7 @@ def counted_samples(
     files: list[Path], benchmarks: list[str], *, asked: Asked, label: str | None = None, jobs: int | None = None
 ) -> tuple[Counted, About]:
     """`graded_samples` as counts, which may be known from an earlier command."""
-    from evals.metrics.counted import count_samples
+    from evals.metrics.counting import count_samples
     from evals.samples.about import about_samples
 
     require(files)

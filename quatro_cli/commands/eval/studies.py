@@ -15,7 +15,7 @@ from quatro_cli.output import output
 if TYPE_CHECKING:
     from evals.benchmarks.catalogue import Kind
     from evals.results.document import Result, Row
-    from evals.similarity.setting import Setting
+    from evals.similarity.catalogue import Setting
 
 
 def similarity(
@@ -238,7 +238,7 @@ def _show_sides(result: Result) -> None:
 
 
 def _show_bias(rows: list[Row]) -> None:
-    from evals.similarity.setting import Setting
+    from evals.similarity.catalogue import Setting
     from evals.studies.partition_bias import RECLUSTERED
     from evals.tables.titles import title_of, without_lone_average
     from quatro_cli.commands.eval.tables import head_of, show_grid

@@ -58,7 +58,7 @@ def show_sensitivity(rows: Sequence[Row]) -> None:
     Of several benchmarks the mean is shown.
     """
     from evals.results.document import AVERAGE
-    from evals.similarity.setting import Setting
+    from evals.similarity.catalogue import Setting
     from evals.studies.sensitivity import PAPER
     from evals.tables.titles import title_of
 
@@ -154,7 +154,7 @@ def _excerpt(text: str) -> list[str]:
 def _tables_of(rows: Iterable[AnyRow]) -> dict[str, list[AnyRow]]:
     """The rows that stand in one table, by its title."""
     from evals.results.entries import setting_of
-    from evals.similarity.setting import Setting
+    from evals.similarity.catalogue import Setting
     from evals.tables.metric_tables import metric_title
     from evals.tables.titles import rows_in_order
 

@@ -14,8 +14,7 @@ from evals.metrics.counting import BY_DEFAULT, Clustering
 from evals.metrics.passk_ucc import ucc_result
 from evals.report.samples import view_samples
 from evals.samples.types import Sample, Samples
-from evals.similarity.catalogue import SIMILARITIES
-from evals.similarity.setting import Setting
+from evals.similarity.catalogue import SIMILARITIES, Setting
 from evals.studies.clusters import clusters_of_problem
 from evals.studies.heatmap import heatmap_of
 from evals.studies.partition_bias import reclustered_result

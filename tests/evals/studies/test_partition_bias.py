@@ -9,7 +9,7 @@ from evals.clustering import cluster
 from evals.metrics.counting import Clustering
 from evals.metrics.passk_ucc import ucc_result
 from evals.samples.types import Sample, Samples
-from evals.similarity.setting import Setting
+from evals.similarity.catalogue import Setting
 from evals.studies.partition_bias import RECLUSTERED, reclustered_result
 
 # Neighbours share 4 of 5 words, ends only 3: a chain.

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from evals.clustering import LINKAGES
-from evals.similarity.catalogue import SIMILARITIES
+from evals.similarity.catalogue import SIMILARITIES, Setting
 from evals.similarity.measures import distinct
-from evals.similarity.setting import Setting
 from evals.similarity.tokens import TOKENISERS
 from evals.studies import reference
 from evals.studies.reference import TOLERANCE, agreement

@@ -6,7 +6,7 @@ from evals.metrics.counting import Clustering
 from evals.metrics.passk_ucc import ucc_result
 from evals.results.document import AVERAGE, Result, SamplingInfo
 from evals.samples.types import Sample, Samples
-from evals.similarity.setting import Setting
+from evals.similarity.catalogue import Setting
 from evals.studies.sensitivity import LINKAGES, PAPER, THRESHOLDS, TOKENS, sampling_warnings, sensitivity_rows
 
 TEXT = "add the two numbers then halve what you have and write it down as a fraction"

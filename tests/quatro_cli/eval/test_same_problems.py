@@ -38,7 +38,7 @@ def write(path, *problems):
 def test_one_id_for_two_problems_is_refused_with_both_texts(
     tmp_path, monkeypatch, command, least_bytes, mine, theirs, said
 ):
-    monkeypatch.setattr("evals.metrics.counted.LEAST_BYTES", least_bytes)
+    monkeypatch.setattr("evals.metrics.counting.LEAST_BYTES", least_bytes)
     monkeypatch.setenv("QUATRO_CACHE", str(tmp_path / "cache"))
     files = [str(write(tmp_path / name / "s.jsonl", *rows)) for name, rows in (("a", mine), ("b", theirs))]
     for file in files:

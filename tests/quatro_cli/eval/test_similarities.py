@@ -210,7 +210,7 @@ def test_rounding_of_ones_own_is_rounded_away_and_a_threshold_is_asked_for(own):
 
 
 def test_kept_counts_never_answer_for_a_similarity_of_ones_own(own, monkeypatch):
-    monkeypatch.setattr("evals.metrics.counted.LEAST_BYTES", 1)
+    monkeypatch.setattr("evals.metrics.counting.LEAST_BYTES", 1)
     monkeypatch.setenv("QUATRO_CACHE", "cache")
     found = []
     for same in ("1.0", "0.1"):  # what the function reads has changed, its file has not

@@ -206,12 +206,12 @@ def test_the_preset_reads_and_grades_once(tmp_path, monkeypatch):
     file = tmp_path / "s.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     graded, read = [], []
-    grade_rows, read_samples = samples_graded.grade_rows, samples_graded.read_samples
+    grade_rows, read_files = samples_graded.grade_rows, samples_graded.read_files
     monkeypatch.setattr(
         "evals.samples.graders.grade_rows", lambda rows, **how: graded.append(len(rows)) or grade_rows(rows, **how)
     )
     monkeypatch.setattr(
-        "evals.samples.graded.read_samples", lambda paths, **how: read.append(paths) or read_samples(paths, **how)
+        "evals.samples.graded.read_files", lambda files, **how: read.append(files) or read_files(files, **how)
     )
     done = runner.invoke(app, ["eval", "ucc", str(file), "--preset", "paper", "--json"])
     assert done.exit_code == 0, done.output
