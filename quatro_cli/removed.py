@@ -23,6 +23,8 @@ REMOVED = {
     "quatro eval clusters --random": "name a problem with --id",
     "quatro eval clusters --members": "`quatro plot heatmap FILE --id ID` shows which samples are near which",
     "quatro eval grade --outcome": "type `--explain --json | jq '.samples[] | select(.outcome == \"error\")'`",
+    "quatro eval import --split-by": "write a file for each value first, as with pandas: "
+    "`for name, rows in frame.groupby('model'): rows.to_json(f'{name}.jsonl', orient='records', lines=True)`",
     "quatro eval passk --compare": "type `quatro eval compare A B`",
     "quatro eval ucc --compare": "type `quatro eval compare A B --metric ucc@k`",
     "quatro eval ucc --backend": "`quatro doctor --similarity FILE` compares with scikit-learn and rouge_score",

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,51 +47,17 @@ def import_samples(
     benchmark: str | None = None,
     columns: Mapping[str, str] | None = None,
     answer_after: str = "",
-    split_by: str | None = None,
-) -> list[Imported]:
+) -> Imported:
     """Writes the samples of ``file`` to ``out``, whole or not at all.
 
     ``columns`` names a field for any of `FIELDS`, in place of the tool's own; dots go into objects (`answer=doc.gold`).
-    ``answer_after``: the reference answer is what follows the last of these in its field (GSM8K's `####`). With
-    ``split_by`` ``out`` is a folder, and gets a file for each value of that field, named after it.
+    ``answer_after``: the reference answer is what follows the last of these in its field (GSM8K's `####`).
 
     Raises:
         UsageError: unknown tool or column, ``out`` exists, or no name for the benchmark.
         MissingError: parquet without pyarrow.
         DataError: a row is not of the tool's layout (the keys found are named) or breaks the samples contract.
     """
-    layout = _checked(tool, benchmark, columns)
-    targets = {out: None} if split_by is None else _parts(layout, file, out, split_by)
-    folders = [folder for folder in (out, *out.parents) if not folder.exists()]
-    done: list[Imported] = []
-    try:
-        for target, only in targets.items():
-            done.append(_Conversion(file, layout, benchmark, columns or {}, answer_after, only).write(target))
-    except BaseException:
-        for part in done:
-            part.path.unlink()
-        for folder in folders:
-            with suppress(OSError):  # it was not made, or somebody else has put something there
-                folder.rmdir()
-        raise
-    return done
-
-
-def _parts(layout: Layout, file: Path, folder: Path, split_by: str) -> dict[Path, tuple[str, str] | None]:
-    """The file of each value of the field ``split_by``; raises UsageError where two would have the same name."""
-    values: dict[str, None] = {}
-    for number, row in layout.rows(file):
-        values.setdefault(str(_field(row, split_by, "--split-by", f"{file}:{number}")))
-    targets: dict[Path, tuple[str, str] | None] = {}
-    for value in values:
-        target = folder / f"{_file_name(value)}.jsonl"
-        if there := targets.get(target):
-            raise UsageError(f"{split_by} {shown(there[1])} and {shown(value)} would both become {target}")
-        targets[target] = (split_by, value)
-    return targets
-
-
-def _checked(tool: str, benchmark: str | None, columns: Mapping[str, str] | None) -> Layout:
     if tool not in TOOLS:
         raise UsageError(f"unknown tool {tool!r}; samples are imported from {', '.join(TOOLS)}")
     unknown = [name for name in columns or () if name not in FIELDS]
@@ -101,22 +65,26 @@ def _checked(tool: str, benchmark: str | None, columns: Mapping[str, str] | None
         raise UsageError(f"unknown column {unknown[0]!r}; a sample has {', '.join(FIELDS)}")
     if benchmark is not None and "benchmark" in (columns or ()):
         raise UsageError("the benchmark is given twice; leave out --benchmark or --column benchmark=")
-    return TOOLS[tool]
+    if out.suffix != ".jsonl":
+        raise UsageError(f"{out}: samples are written to a .jsonl file")
+    if out.exists():
+        raise UsageError(f"{out} exists; name another file with -o, or delete it (`rm {shlex.quote(str(out))}`)")
+    conversion = _Conversion(file, TOOLS[tool], benchmark, columns or {}, answer_after)
+    write_whole(out, (sample.to_json_line() for sample in conversion.samples()))
+    num_of = conversion.num_of
+    names = sorted({benchmark for benchmark, _ in num_of})
+    return Imported(out, num_of.total(), len(num_of), names, conversion.notes())
 
 
 @dataclass
 class _Conversion:
-    """Turns rows into samples, and remembers what must be the same for all rows of a problem or of the file.
-
-    ``only`` is a field, and the value that it has in the rows that are taken.
-    """
+    """Turns rows into samples, and remembers what must be the same for all rows of a problem or of the file."""
 
     file: Path
     layout: Layout
     benchmark: str | None
     columns: Mapping[str, str]
     answer_after: str
-    only: tuple[str, str] | None
     model: Any = None
     step: Any = None
     note: str = ""
@@ -129,23 +97,9 @@ class _Conversion:
         # The reader of samples files checks every row, so that nothing is written that it would refuse.
         self.reader = SamplesReader(benchmarks=None, keep_extra=True)
 
-    def write(self, target: Path) -> Imported:
-        """The file ``target`` with the samples."""
-        if target.suffix != ".jsonl":
-            raise UsageError(f"{target}: samples are written to a .jsonl file")
-        if target.exists():
-            raise UsageError(
-                f"{target} exists; name another file with -o, or delete it (`rm {shlex.quote(str(target))}`)"
-            )
-        write_whole(target, (sample.to_json_line() for sample in self.samples(self.layout.rows(self.file))))
-        names = sorted({benchmark for benchmark, _ in self.num_of})
-        return Imported(target, self.num_of.total(), len(self.num_of), names, self.notes())
-
-    def samples(self, rows: Iterator[tuple[int, Fields]]) -> Iterator[Sample]:
-        for number, row in rows:
+    def samples(self) -> Iterator[Sample]:
+        for number, row in self.layout.rows(self.file):
             at = f"{self.file}:{number}"
-            if self.only is not None and str(look_up(row, self.only[0])) != self.only[1]:
-                continue
             self.check_model(row, at)
             for fields in self.expand(row, at):
                 yield self.reader.check(fields, self.file, number)
@@ -263,11 +217,11 @@ class _Conversion:
         """Raises DataError where the samples of another model follow."""
         model = row.get(_MODEL)
         self.model = self.model if self.model is not None else model
-        if model != self.model and self.only is None:
+        if model != self.model:
             refuse(
                 at,
-                f"samples of {_MODEL} {shown(model)} after those of {shown(self.model)}; for a file of each add "
-                f"--split-by {_MODEL} -o FOLDER",
+                f"samples of {_MODEL} {shown(model)} after those of {shown(self.model)}; write the rows of each "
+                "to a file of their own first",
             )
 
     def notes(self) -> list[str]:
@@ -308,11 +262,6 @@ def _grade(value: Any, column: str, at: str) -> bool:
 def _plain(value: Any) -> Any:
     """``value`` as JSON can hold it: not-a-number is null, what JSON does not know (a date) its text."""
     return json.loads(json.dumps(finite(value), default=str))
-
-
-def _file_name(value: str) -> str:
-    """A name for a file, made of what somebody else wrote: letters, digits, points and dashes."""
-    return re.sub(r"[^A-Za-z0-9.]+", "-", value).strip("-.")[:80] or "unnamed"
 
 
 def _keys(row: Fields) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -14,9 +14,7 @@ from quatro_cli.output import output
 
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Output of the other tool.")],
-    out: Annotated[
-        Path, typer.Option("-o", "--out", metavar="OUT", help="The .jsonl file to write; with --split-by a folder.")
-    ],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="OUT", help="The .jsonl file to write.")],
     tool: Annotated[str, typer.Option("--from", metavar="TOOL", help="One of the tools above.")],
     columns: Annotated[
         list[str],
@@ -44,10 +42,6 @@ def import_(
             "--answer-after", metavar="TEXT", help="Reference answers follow TEXT in their column (GSM8K: ####)."
         ),
     ] = "",
-    split_by: Annotated[
-        str | None,
-        typer.Option("--split-by", metavar="FIELD", help="Write one file for each value of this field, such as model."),
-    ] = None,
 ) -> None:
     """Convert samples from other tools.
 
@@ -68,7 +62,7 @@ def import_(
     \b
     Examples:
       quatro eval import --from lm-eval samples_gsm8k.jsonl --answer-after '####' -o gsm8k.jsonl
-      quatro eval import --from parquet out.parquet --split-by model -o imported
+      quatro eval import --from parquet out.parquet -o imported.jsonl
     """
     from evals.samples.importing import import_samples
 
@@ -78,8 +72,7 @@ def import_(
         if not equals or not name or not field or name in mapping:
             raise usage_error(f"--column {column!r}: expected NAME=FIELD, each NAME once")
         mapping[name] = field
-    how: Any = {"tool": tool, "benchmark": benchmark, "columns": mapping, "answer_after": answer_after}
-    for part in import_samples(file, out, **how, split_by=split_by):
-        output.info(*part.notes)
-        output.info(f"{part.num_samples} samples of {part.num_problems} problems of {', '.join(part.benchmarks)}")
-        output.data(str(part.path))
+    done = import_samples(file, out, tool=tool, benchmark=benchmark, columns=mapping, answer_after=answer_after)
+    output.info(*done.notes)
+    output.info(f"{done.num_samples} samples of {done.num_problems} problems of {', '.join(done.benchmarks)}")
+    output.data(str(done.path))

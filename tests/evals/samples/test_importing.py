@@ -9,7 +9,6 @@ import pytest
 
 from evals.errors import DataError, MissingError, UsageError
 from evals.samples.importing import Imported, import_samples
-from evals.samples.reading import read_samples
 from evals.samples.types import Sample
 from tests.kit import write_rows
 
@@ -272,20 +271,12 @@ def test_a_table_from_a_spreadsheet_is_read(tmp_path: Path, convert: Convert) ->
     ]
 
 
-def test_samples_of_several_models_are_split_or_refused(tmp_path: Path, convert: Convert) -> None:
+def test_samples_of_several_models_are_refused(tmp_path: Path, convert: Convert) -> None:
     rows = [
         {"benchmark": "b", "id": id, "completion": f"{model} {id}", "answer": "5", "model": model}
         for id in range(2)
         for model in ("org/one", "../two")
     ]
     file = write(tmp_path / "table.jsonl", *rows)
-    with pytest.raises(DataError, match=r":2: samples of model '../two' after those of 'org/one'.*--split-by model"):
+    with pytest.raises(DataError, match=r":2: samples of model '../two' after those of 'org/one'"):
         convert(file, "jsonl")
-    parts = import_samples(file, tmp_path / "parts", tool="jsonl", split_by="model")
-    assert [part.path.name for part in parts] == ["org-one.jsonl", "two.jsonl"]
-    assert [row.completion for row in read_samples([parts[1].path]).rows] == ["../two 0", "../two 1"]
-    with pytest.raises(DataError, match=r":1: has no field 'size' for --split-by"):
-        import_samples(file, tmp_path / "more", tool="jsonl", split_by="size")
-    clash = write(tmp_path / "clash.jsonl", *({**rows[0], "model": name} for name in ("a/b", "a-b")))
-    with pytest.raises(UsageError, match="'a/b' and 'a-b' would both become"):
-        import_samples(clash, tmp_path / "more", tool="jsonl", split_by="model")

@@ -85,7 +85,7 @@ def test_a_list_of_rows_is_imported_as_lines_are(tmp_path):
         assert (refused.exit_code, said in refused.stderr) == (4, True)
 
 
-def test_an_import_names_all_that_is_missing_at_once_and_leaves_nothing_behind(tmp_path):
+def test_an_import_names_all_that_is_missing_at_once_and_leaves_no_file_behind(tmp_path):
     spreadsheet(tmp_path, header="question;gold;output;score")
     out = tmp_path / "new" / "folder" / "x.jsonl"
     refused = runner.invoke(app, ["eval", "import", "--from", "csv", str(tmp_path / "answers.csv"), "-o", str(out)])
@@ -93,31 +93,7 @@ def test_an_import_names_all_that_is_missing_at_once_and_leaves_nothing_behind(t
     assert "no benchmark, no id or prompt, no completion, no reference answer" in refused.stderr
     for option in ("--benchmark NAME", "prompt=FIELD", "completion=FIELD", "answer=FIELD", "correct=FIELD"):
         assert option in refused.stderr
-    assert not (tmp_path / "new").exists()
-
-
-def test_a_split_that_fails_leaves_no_part_behind(tmp_path):
-    rows = [{"id": str(i), "completion": "x", "answer": "1", "model": f"m{i}"} for i in range(2)]
-    rows.append({"id": "1", "completion": "x", "answer": "2", "model": "m1"})  # another answer: the second part fails
-    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    options = ["--from", "jsonl", "-b", "toy", "--split-by", "model", "-o", str(tmp_path / "parts")]
-    refused = runner.invoke(app, ["eval", "import", str(tmp_path / "t.jsonl"), *options])
-    assert (refused.exit_code, "contradicts" in refused.stderr) == (4, True)
-    assert not (tmp_path / "parts").exists()
-
-
-def test_samples_of_several_models_lead_to_a_split_and_its_folder_to_comparing(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    rows = [{"id": "1", "completion": "x", "answer": "1", "model": f"m{i}"} for i in range(3)]
-    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    asked = ["eval", "import", "t.jsonl", "--from", "jsonl", "-b", "toy", "-o", "t-out"]
-    mixed = runner.invoke(app, [*asked[:-1], "t-out.jsonl"])
-    assert (mixed.exit_code, "--split-by model" in mixed.stderr) == (4, True)
-    assert runner.invoke(app, [*asked, "--split-by", "model"]).exit_code == 0
-    refused = runner.invoke(app, ["eval", "passk", "t-out"])
-    assert refused.exit_code == 4
-    assert "two sets of samples" in refused.stderr
-    assert "`quatro eval compare t-out/m0.jsonl t-out/m1.jsonl`" in refused.stderr
+    assert not out.exists()
 
 
 def test_the_same_prompt_is_the_same_problem_in_files_of_any_order(tmp_path):
