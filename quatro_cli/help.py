@@ -125,6 +125,8 @@ def _write_options(command: Any, ctx: Any, formatter: Any) -> None:
 def _looked_up(text: str) -> str:
     if SIMILARITIES not in text and THRESHOLDS not in text:
         return text
-    from evals.similarity.catalogue import names_text, thresholds_text
+    from evals.similarity import catalogue
 
-    return text.replace(SIMILARITIES, names_text()).replace(THRESHOLDS, thresholds_text())
+    return text.replace(SIMILARITIES, ", ".join(catalogue.SIMILARITIES)).replace(
+        THRESHOLDS, catalogue.thresholds_text()
+    )

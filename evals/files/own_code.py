@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -85,6 +86,30 @@ def import_own(spec: str, what: str) -> Any:
         return getattr(module, name)
     except AttributeError:
         raise UsageError(f"{what} {spec!r} cannot be imported: {file_of(spec)} has no {name}") from None
+
+
+def own_function(spec: str, what: str, form: str) -> Callable[..., Any]:
+    """The user's function that ``spec`` names, to be called with the words for what it is called on, then with that.
+
+    ``what`` it is and of which ``form`` stand in errors.
+
+    Raises:
+        UsageError: as `import_own`, or it is no function; and from the function, if the user's raises.
+    """
+    function = import_own(spec, what)
+    if not callable(function):
+        raise UsageError(
+            f"{what} {spec!r} is of type {type(function).__name__}; expected a function {form}. Look at {file_of(spec)}"
+        )
+
+    def called(where: str, *arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except (Exception, SystemExit) as error:  # whatever a user's own code does; SystemExit ends a worker unheard
+            raised = f"raised {type(error).__name__} on {where}: {error!s:.300}"
+            raise UsageError(f"{what} {spec!r} {raised}\n  {line_of_own(error, spec)}") from error
+
+    return called
 
 
 def imported_anew(module_name: str) -> ModuleType:

@@ -1,4 +1,4 @@
-"""Metrics beside Pass@k and UCC@k: their names, what they can be asked for, and the votes behind maj@k."""
+"""The votes behind maj@k: how many samples of a problem gave each wrong answer."""
 
 from __future__ import annotations
 
@@ -12,37 +12,10 @@ from evals.files.strict_json import shown
 from evals.grading import Policy, same_answer
 from evals.grading.extraction import ExtractionPolicy, extract
 from evals.samples.types import GradedProblem, Problem
-from evals.similarity.catalogue import SIMILARITIES, has_vendi_score
 
-BESIDE_PASS = ("maj", "g-pass", "cover")
-BESIDE_UCC = ("vendi", "distinct")
 # Of one problem's wrong answers, the most frequent ones that others are compared with.
 MOST_COMPARED = 32
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
-
-
-def check_beside_pass(also: Sequence[str], taus: Sequence[float]) -> None:
-    """Raises UsageError for an unknown name in ``also`` or a tau outside [0, 1]."""
-    unknown = [name for name in also if name not in BESIDE_PASS]
-    if unknown:
-        where = " (it is one of `quatro eval ucc --also`)" if unknown[0] in BESIDE_UCC else ""
-        raise UsageError(f"unknown metric {unknown[0]!r}{where}; choose from {', '.join(BESIDE_PASS)}")
-    outside = [tau for tau in taus if not 0 <= tau <= 1]
-    if outside:
-        raise UsageError(f"tau is the required share of correct draws, in [0, 1]; found {outside[0]}")
-
-
-def check_beside_ucc(also: Sequence[str], similarities: Sequence[str] | None) -> None:
-    """Raises UsageError for an unknown name in ``also``, or if no similarity asked for has a Vendi score."""
-    unknown = [name for name in also if name not in BESIDE_UCC]
-    if unknown:
-        where = " (it is one of `quatro eval passk --also`)" if unknown[0] in BESIDE_PASS else ""
-        raise UsageError(f"unknown metric {unknown[0]!r}{where}; choose from {', '.join(BESIDE_UCC)}")
-    if "vendi" in also and similarities and not any(map(has_vendi_score, similarities)):
-        known = " or ".join(filter(has_vendi_score, SIMILARITIES))
-        raise UsageError(
-            f"the Vendi score needs a positive semi-definite similarity, {known}; found {', '.join(similarities)}"
-        )
 
 
 @dataclass

@@ -15,9 +15,8 @@ from evals.errors import DataError
 from evals.files.strict_json import shown
 from evals.grading import same_answer
 from evals.intervals import average_paired_differences
-from evals.metrics.beside import check_beside_pass
 from evals.metrics.counting import BY_DEFAULT, Clustering, Counted, by_benchmark, resolve_ks
-from evals.metrics.passk_ucc import Estimate, passk_estimates, ucc_estimates
+from evals.metrics.passk_ucc import Estimate, check_beside_pass, passk_estimates, ucc_estimates
 from evals.results.comparison import Comparison, DifferenceRow
 from evals.results.document import AVERAGE
 from evals.samples.about import Sampled

@@ -20,14 +20,42 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 
 from evals import estimators
+from evals.errors import UsageError
 from evals.estimators import Floats
 from evals.intervals import average_intervals, interval_without_spread
-from evals.metrics.beside import check_beside_pass, check_beside_ucc
 from evals.metrics.counting import BY_DEFAULT, Clustering, Counted, Counts, by_benchmark, resolve_ks
 from evals.results.document import AVERAGE, About, ProblemEntry, Result, Row, largest_value
 from evals.samples.about import head_of, warnings_of
 from evals.samples.types import Samples
-from evals.similarity.catalogue import Setting, has_vendi_score
+from evals.similarity.catalogue import SIMILARITIES, Setting, has_vendi_score
+
+# What can be asked for beside each of the two, as `--also`.
+BESIDE = {"passk": ("maj", "g-pass", "cover"), "ucc": ("vendi", "distinct")}
+
+
+def check_beside_pass(also: Sequence[str], taus: Sequence[float]) -> None:
+    """Raises UsageError for an unknown name in ``also`` or a tau outside [0, 1]."""
+    _check_names(also, "passk", "ucc")
+    outside = [tau for tau in taus if not 0 <= tau <= 1]
+    if outside:
+        raise UsageError(f"tau is the required share of correct draws, in [0, 1]; found {outside[0]}")
+
+
+def check_beside_ucc(also: Sequence[str], similarities: Sequence[str] | None) -> None:
+    """Raises UsageError for an unknown name in ``also``, or if no similarity asked for has a Vendi score."""
+    _check_names(also, "ucc", "passk")
+    if "vendi" in also and similarities and not any(map(has_vendi_score, similarities)):
+        known = " or ".join(filter(has_vendi_score, SIMILARITIES))
+        raise UsageError(
+            f"the Vendi score needs a positive semi-definite similarity, {known}; found {', '.join(similarities)}"
+        )
+
+
+def _check_names(also: Sequence[str], command: str, other: str) -> None:
+    unknown = [name for name in also if name not in BESIDE[command]]
+    if unknown:
+        where = f" (it is one of `quatro eval {other} --also`)" if unknown[0] in BESIDE[other] else ""
+        raise UsageError(f"unknown metric {unknown[0]!r}{where}; choose from {', '.join(BESIDE[command])}")
 
 
 def passk_result(

@@ -17,11 +17,10 @@ from evals.errors import DataError, UsageError
 from evals.files.metric_rows import LAST_ITERATIONS, metric_rows
 from evals.files.strict_json import shown
 from evals.intervals import mean_over_seeds
-from evals.results.comparison import DifferenceRow
-from evals.results.document import AVERAGE, Row, largest_value
+from evals.results.document import AVERAGE, largest_value
 from evals.results.paper import paper
 from evals.results.reading import Labelled, Sources
-from evals.similarity.catalogue import Setting
+from evals.similarity.catalogue import setting_of
 from evals.text import visible
 
 ENTROPY = "entropy"
@@ -267,15 +266,6 @@ def _mean(key: Key, numbers: Sequence[Number]) -> Number:
         return Number(mean.mean, n=n, spread=(min(values), max(values)))
     limit = _limit(key.metric, key.k, n)
     return Number(mean.mean, max(0.0, mean.low), mean.high if limit is None else min(limit, mean.high), n)
-
-
-def setting_of(row: Row | DifferenceRow) -> str:
-    """What counted as the same solution, or the tau or bucket of difficulty, in the words of tables; often empty."""
-    setting = Setting.of(row)
-    if setting is not None:
-        return visible(str(setting))
-    tau, bucket = (getattr(row, name, None) for name in ("tau", "bucket"))
-    return f"tau = {tau:g}" if isinstance(tau, float) else visible(bucket) if isinstance(bucket, str) else ""
 
 
 def _named(key: Key) -> str:

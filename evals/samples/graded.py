@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evals.errors import DataError, UsageError
+from evals.files.belonging import run_of
 from evals.files.own_code import is_own
 from evals.files.strict_json import read_document
 from evals.files.whole import file_digest, write_whole
@@ -413,10 +414,8 @@ def _target(source: Path, out: Path | None) -> Path:
 
 def _run_of(source: Path) -> Path | None:
     """The run directory whose ``samples`` folder holds ``source``."""
-    for folder in source.resolve().parents:
-        if folder.name == "samples" and (folder.parent / "config.yaml").is_file():
-            return folder.parent
-    return None
+    run = run_of(source)
+    return run if run is not None and source.resolve().is_relative_to(run / "samples") else None
 
 
 def _read_note(note: Path) -> dict[str, Any]:

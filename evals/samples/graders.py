@@ -13,7 +13,7 @@ import numpy as np
 
 from evals.benchmarks.catalogue import GRADERS, JUDGED_AS, Kind, is_grader, kind_of, maker_of
 from evals.errors import DataError, MissingError, UsageError, how_to_install
-from evals.files.own_code import file_of, import_own, is_own, line_of_own, source_digest
+from evals.files.own_code import file_of, is_own, own_function, source_digest
 from evals.files.strict_json import shown
 from evals.grading import GRADER_VERSION, Grade, Outcome, Policy, grade_many
 from evals.grading.extraction import ExtractionPolicy, extract
@@ -302,22 +302,13 @@ def own_grader(spec: str) -> Verdict:
     The user's function gets the response and the reference as text, None where there is no reference.
 
     Raises:
-        UsageError: it cannot be imported or is no function; and from the function, if the user's raises, or returns
-            something else than True, False, 1 or 0.
+        UsageError: as `own_function`; and from the function, if the user's returns something else than True, False, 1
+            or 0.
     """
-    function = import_own(spec, "grader")
-    if not callable(function):
-        raise UsageError(
-            f"grader {spec!r} is of type {type(function).__name__}; expected a function of a response and a reference. "
-            f"Look at {file_of(spec)}"
-        )
+    function = own_function(spec, "grader", "of a response and a reference")
 
     def verdict(completion: str, answer: str | float | None, where: str) -> bool:
-        try:
-            found = function(completion, None if answer is None else str(answer))
-        except (Exception, SystemExit) as error:  # whatever a user's own code does
-            raised = f"raised {type(error).__name__} on {where}: {error!s:.300}"
-            raise UsageError(f"grader {spec!r} {raised}\n  {line_of_own(error, spec)}") from error
+        found = function(where, completion, None if answer is None else str(answer))
         if not isinstance(found, bool | int | float | np.bool_ | np.number) or found not in (0, 1):
             raise UsageError(
                 f"grader {spec!r} returned {found!r:.80} for {where}; expected True or False, or 1 or 0. "

@@ -108,13 +108,13 @@ class _Conversion:
 
     def expand(self, row: Fields, at: str) -> Iterator[Fields]:
         """The samples that one row of the tool holds."""
-        for names in self.layout.required:
-            if not any(name in row for name in names) and not (set(self.columns) >= {"completion", "answer"}):
-                refuse(
-                    at,
-                    f"not a row of {self.layout.tool}: it has no {' or '.join(map(repr, names))}; found the keys "
-                    f"{_keys(row)}. Was --from {self.layout.tool} meant? Else name fields with --column NAME=FIELD",
-                )
+        lacking = self.layout.lacks(row)
+        if lacking and not set(self.columns) >= {"completion", "answer"}:
+            refuse(
+                at,
+                f"not a row of {self.layout.tool}: it has no {' or '.join(map(repr, lacking))}; found the keys "
+                f"{_keys(row)}. Was --from {self.layout.tool} meant? Else name fields with --column NAME=FIELD",
+            )
         fields = self.layout.read(row, at)
         if fields.get("note"):
             self.note = fields["note"]

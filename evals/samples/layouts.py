@@ -67,8 +67,7 @@ class Layout:
     """How one tool writes a row: the keys that it must have, and the function that reads it.
 
     ``read`` may return lists, all of one problem, the reason to leave a row out as `skipped`, and what to say of the
-    whole file as `note`. ``default_benchmark``
-    is made from the file's name, ``rows`` yields (line, row).
+    whole file as `note`. ``default_benchmark`` is made from the file's name, ``rows`` yields (line, row).
     """
 
     tool: str
@@ -76,6 +75,10 @@ class Layout:
     read: Callable[[Fields, str], Fields]
     default_benchmark: Callable[[str], str | None] = lambda name: None
     rows: Callable[[Path], Iterator[tuple[int, Fields]]] = _jsonl_rows
+
+    def lacks(self, keys: Collection[str]) -> tuple[str, ...]:
+        """The names of which a row with ``keys`` has none and must have one; empty if it has all that it needs."""
+        return next((names for names in self.required if not any(name in keys for name in names)), ())
 
 
 def look_up(row: Any, path: str) -> Any:
@@ -318,13 +321,8 @@ TOOLS: dict[str, Layout] = {
 
 # Endings of files that hold no JSON lines, whatever is in them.
 _TOOL_OF_ENDING = {".csv": "csv", ".csv.gz": "csv", ".tsv": "csv", ".parquet": "parquet", ".eval": "inspect"}
-# Keys by which a line of JSON is known to be another tool's.
-_KEYS = {
-    "lm-eval": [{"doc", "resps"}],
-    "evalplus": [{"task_id", "solution"}, {"task_id", "completion"}],
-    "verl": [{"input", "output"}],
-    "inspect": [{"eval", "samples"}],
-}
+# The keys of a log of inspect that was saved as JSON.
+_INSPECT_LOG = ("eval", "samples")
 
 
 def refusal_by_name(file: Path) -> str:
@@ -339,13 +337,14 @@ def refusal_by_name(file: Path) -> str:
 
 def import_hint(file: Path, keys: Collection[str]) -> str:
     """What to add to the refusal of a row with ``keys`` that is no sample; it begins with a semicolon."""
-    tool = next((tool for tool, known in _KEYS.items() if any(one <= set(keys) for one in known)), "jsonl")
+    of_lines = [tool for tool, layout in TOOLS.items() if layout.rows is _jsonl_rows and not layout.lacks(keys)]
+    tool = "inspect" if set(_INSPECT_LOG) <= set(keys) else of_lines[0]
     return f"; if another program wrote it, import it: {_import(tool, file)}"
 
 
 def document_hint(file: Path) -> str:
     """`import_hint` of a `.json` file that is no JSON lines: a list of rows, or else a log of inspect."""
-    return import_hint(file, () if is_list(file.read_bytes()[:1000]) else _KEYS["inspect"][0])
+    return import_hint(file, () if is_list(file.read_bytes()[:1000]) else _INSPECT_LOG)
 
 
 def _import(tool: str, file: Path) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from evals.text import visible
+
 
 @dataclass(frozen=True)
 class Similarity:
@@ -69,11 +71,6 @@ SIMILARITIES: Mapping[str, Similarity] = {
 DEFAULT = "tfidf"
 
 
-def names_text() -> str:
-    """The names for a person: `exact, tfidf, ...`."""
-    return ", ".join(SIMILARITIES)
-
-
 def thresholds_text() -> str:
     """The default thresholds for a person: `0.9 (tfidf), 0.8 (others)`."""
     found = {name: one.threshold for name, one in SIMILARITIES.items() if one.threshold is not None}
@@ -119,3 +116,12 @@ class Setting(NamedTuple):
     def reach(self, sign: str = ">=") -> str:
         """` >= 0.9, components`; empty where there is no threshold."""
         return "" if self.threshold is None else f" {sign} {self.threshold:g}, {self.linkage}"
+
+
+def setting_of(row: object) -> str:
+    """What counted as the same solution, or the tau or bucket of difficulty, in the words of tables; often empty."""
+    setting = Setting.of(row)
+    if setting is not None:
+        return visible(str(setting))
+    tau, bucket = (getattr(row, name, None) for name in ("tau", "bucket"))
+    return f"tau = {tau:g}" if isinstance(tau, float) else visible(bucket) if isinstance(bucket, str) else ""

@@ -26,7 +26,7 @@ from scipy import sparse
 from evals.errors import UsageError
 from evals.files.own_code import is_own
 from evals.similarity.catalogue import SIMILARITIES
-from evals.similarity.own import own_function, own_matrix
+from evals.similarity.own import own_matrix, own_similarity
 from evals.similarity.tokens import (
     Integers,
     Numbered,
@@ -102,7 +102,7 @@ def similarity_of_distinct(name: str, unique: Distinct, *, tokens: str = "math")
 def check_similarity(name: str) -> None:
     """Raises UsageError for an unknown measure ``name``, or a function of the user's own that cannot be imported."""
     if is_own(name):
-        own_function(name)
+        own_similarity(name)
     elif name not in SIMILARITIES:
         raise UsageError(
             f"unknown similarity {name!r}; choose from {', '.join(SIMILARITIES)}, or name your own function as "

@@ -9,22 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evals.errors import UsageError
-from evals.files.own_code import file_of, import_own, line_of_own
+from evals.files.own_code import file_of, own_function
 from evals.files.strict_json import shown
 
 # How far from symmetric, from 1 on the diagonal, and out of [0, 1] counts as rounding: cosines in float32 keep to it.
 ROUNDING = 1e-4
 
 
-def own_function(spec: str) -> Callable[[list[str]], Any]:
-    """The function that ``spec`` names; raises UsageError if it cannot be imported, or is no function."""
-    found = import_own(spec, "similarity")
-    if not callable(found):
-        raise UsageError(
-            f"similarity {spec!r} is of type {type(found).__name__}; expected a function from a list of texts to a "
-            f"matrix. Look at {file_of(spec)}"
-        )
-    return found
+def own_similarity(spec: str) -> Callable[..., Any]:
+    """The function that ``spec`` names; raises UsageError as `own_function`."""
+    return own_function(spec, "similarity", "from a list of texts to a matrix")
 
 
 def own_matrix(spec: str, texts: Sequence[str]) -> NDArray[np.float64]:
@@ -33,16 +27,10 @@ def own_matrix(spec: str, texts: Sequence[str]) -> NDArray[np.float64]:
     Raises:
         UsageError: it cannot be imported, raises, or returns something else; names the file to look at.
     """
-    function = own_function(spec)
+    function = own_similarity(spec)
     if len(texts) < 2:
         return np.eye(len(texts))
-    try:
-        found = function([*texts])
-    except (Exception, SystemExit) as error:  # whatever a user's own code does; SystemExit would end a worker unheard
-        raise UsageError(
-            f"similarity {spec!r} raised {type(error).__name__} on {len(texts)} texts: {error!s:.300}\n"
-            f"  {line_of_own(error, spec)}"
-        ) from error
+    found = function(f"{len(texts)} texts", [*texts])
     fault = _fault(found, texts)
     if fault:
         raise UsageError(f"similarity {spec!r} {fault}. Look at {file_of(spec)}")

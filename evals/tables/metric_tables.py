@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from evals.results.comparison import Comparison, DifferenceRow
-from evals.results.entries import Entry, setting_of
+from evals.results.entries import Entry
 from evals.results.reading import labels_of
+from evals.similarity.catalogue import setting_of
 from evals.tables.parts import (
     Cell,
     Column,

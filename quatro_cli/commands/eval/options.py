@@ -100,7 +100,7 @@ def clustering(similarity: str | None, threshold: str | None, linkage: str, toke
 
 def beside_pass(also: str | None, tau: str | None) -> tuple[list[str], list[float]]:
     """The metrics beside Pass@k and their taus; raises UsageError for an unknown one, or for taus without a use."""
-    from evals.metrics.beside import check_beside_pass
+    from evals.metrics.passk_ucc import check_beside_pass
 
     metrics = names(also, "--also") or []
     if tau is not None and not {"g-pass", "cover"} & set(metrics):

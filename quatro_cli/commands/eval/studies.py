@@ -211,7 +211,7 @@ _SIDES = {
 
 def _show_sides(result: Result) -> None:
     """A table for each setting: sides and benchmarks down; what all of its rows share stands in its title."""
-    from evals.results.entries import setting_of
+    from evals.similarity.catalogue import setting_of
     from evals.tables.titles import rows_in_order, title_of, without_lone_average
     from quatro_cli.commands.eval.tables import number_cell, show_grid
 

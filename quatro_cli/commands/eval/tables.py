@@ -153,8 +153,7 @@ def _excerpt(text: str) -> list[str]:
 
 def _tables_of(rows: Iterable[AnyRow]) -> dict[str, list[AnyRow]]:
     """The rows that stand in one table, by its title."""
-    from evals.results.entries import setting_of
-    from evals.similarity.catalogue import Setting
+    from evals.similarity.catalogue import Setting, setting_of
     from evals.tables.metric_tables import metric_title
     from evals.tables.titles import rows_in_order
 

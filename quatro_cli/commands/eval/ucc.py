@@ -45,8 +45,7 @@ def ucc(
       quatro eval ucc samples/math500.jsonl --preset paper --k 16,256 --ci
       quatro eval ucc base.jsonl --similarity tfidf,rouge-l --threshold 0.8,0.9 --json
     """
-    from evals.metrics.beside import check_beside_ucc
-    from evals.metrics.passk_ucc import ucc_result
+    from evals.metrics.passk_ucc import check_beside_ucc, ucc_result
     from evals.studies.sensitivity import sampling_warnings, sensitivity_rows
     from quatro_cli.commands.eval.tables import show_rows, show_sensitivity
 

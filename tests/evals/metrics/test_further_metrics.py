@@ -111,7 +111,7 @@ def test_vendi_has_a_row_a_similarity_whatever_the_thresholds():
 
 
 def test_unknown_metrics_and_measures_without_a_vendi_score_are_refused():
-    from evals.metrics.beside import check_beside_ucc
+    from evals.metrics.passk_ucc import check_beside_ucc
 
     with pytest.raises(UsageError, match="vendi, distinct"):
         check_beside_ucc(["vendy"], None)
