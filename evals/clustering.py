@@ -112,7 +112,10 @@ def resolve_threshold(similarity: str, threshold: float | None) -> float | None:
     """
     if similarity == "exact":
         if threshold is not None:
-            raise UsageError(f"threshold {threshold} has no meaning for similarity 'exact'; leave it out")
+            raise UsageError(
+                f"threshold {threshold} has no meaning for similarity 'exact', which is the default for short answers; "
+                "leave it out, or name other similarities alone"
+            )
         return None
     check_similarity(similarity)
     threshold = default_threshold(similarity) if threshold is None else threshold

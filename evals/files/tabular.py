@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,6 @@ from evals.errors import DataError, MissingError, how_to_install
 from evals.files.strict_json import MAX_LINE_BYTES, WIDE_MARKS, refuse, shown
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab"}
-_SEPARATOR_LINE = re.compile(r'"?sep=([,;\t|])"?(?:\r\n|\r|\n)', re.IGNORECASE)
 _BATCH_ROWS = 256
 
 
@@ -23,26 +21,20 @@ def csv_rows(file: Path) -> Iterator[tuple[int, dict[str, str]]]:
     """(line on which the row begins, its cells by column) of every row of a `.csv` or `.csv.gz` that is not blank.
 
     The file is UTF-8, with or without a byte-order mark; lines end in any way. Its first row names the columns, and
-    which of `DELIMITERS` occurs in it most often separates cells, unless a line before it says so as Excel does
-    (`sep=;`). Cells stay texts; an empty one is an empty text. A column without a name is left out.
+    which of `DELIMITERS` occurs in it most often separates cells. Cells stay texts; an empty one is an empty text. A
+    column without a name is left out.
 
     Raises:
         DataError: the file is missing, no UTF-8 or no CSV, or a row has more or fewer cells than there are columns.
     """
     text = _csv_text(file)
-    stream = io.StringIO(text, newline="")
-    head = stream.readline()
-    said = _SEPARATOR_LINE.fullmatch(head)
-    if said is None:
-        stream.seek(0)
-    delimiter = said[1] if said is not None else max(DELIMITERS, key=head.count)
-    reader = csv.reader(stream, delimiter=delimiter, strict=True)
+    delimiter = max(DELIMITERS, key=io.StringIO(text, newline="").readline().count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     columns: list[str] | None = None
-    num_skipped = 0 if said is None else 1
-    line = 1 + num_skipped
+    line = 1
     try:
         for cells in _with_long_cells(reader):
-            begins, line = line, reader.line_num + 1 + num_skipped
+            begins, line = line, reader.line_num + 1
             if not any(cell.strip() for cell in cells):
                 continue
             if columns is None:
@@ -52,7 +44,7 @@ def csv_rows(file: Path) -> Iterator[tuple[int, dict[str, str]]]:
                 refuse(
                     f"{file}:{begins}",
                     f"{len(cells)} cells, but the first line names {len(columns)} columns (the file's separator is a "
-                    f"{DELIMITERS.get(delimiter, shown(delimiter))}); put a cell that holds one into double quotes",
+                    f"{DELIMITERS[delimiter]}); put a cell that holds one into double quotes",
                 )
             yield begins, {name: cell for name, cell in zip(columns, cells, strict=True) if name}
     except csv.Error as error:

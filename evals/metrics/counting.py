@@ -129,16 +129,6 @@ class Clustering(NamedTuple):
         thresholds = self.thresholds or ()
         settings: list[Setting] = []
         for similarity in self.similarities or (["exact"] if kind.has_short_answers else [DEFAULT]):
-            if similarity == "exact" and thresholds and not self.similarities:
-                raise UsageError(
-                    f"{benchmark} is clustered by `exact`, which has no threshold (found "
-                    f"{thresholds[0]}); add --similarity tfidf, or leave --threshold out"
-                )
-            if similarity == "exact" and thresholds and len(self.similarities or ()) > 1:
-                raise UsageError(
-                    f"threshold {thresholds[0]} has no meaning for similarity 'exact'; leave exact out of "
-                    "--similarity, or leave --threshold out: each similarity then has its default"
-                )
             resolved = [resolve_threshold(similarity, threshold) for threshold in thresholds]
             for threshold in resolved or [resolve_threshold(similarity, None)]:
                 settings.append(Setting(similarity, threshold, self.linkage, tokens))

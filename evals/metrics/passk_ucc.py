@@ -266,15 +266,14 @@ def _left_out(counts: Sequence[Counts], ks: Sequence[int]) -> list[str]:
     warnings = []
     for name, group in by_benchmark(counts).items():
         largest, solved = largest_distinct_k(group, ks), sum(problem.correct > 0 for problem in group)
-        next_k = min((k for k in ks if k > largest), default=None)
-        reached = sum(problem.correct >= next_k for problem in group) if next_k is not None else 0
         most = max(problem.correct for problem in group)
         if most < min(ks):
-            advice = f"at most {most}; ask for --k {most} or less" if most else "none has any"
-            warnings.append(f"{name}: no problem has {min(ks)} correct samples, so there is no distinct@k: {advice}")
-        elif next_k is not None and not reached:
-            warnings.append(f"{name}: distinct@k stops at {largest}, since no problem has {next_k} correct samples")
-        elif reached:
+            warnings.append(
+                f"{name}: no problem has {min(ks)} correct samples, so there is no distinct@k: at most {most}"
+            )
+        elif largest < max(ks):
+            next_k = min(k for k in ks if k > largest)
+            reached = sum(problem.correct >= next_k for problem in group)
             warnings.append(
                 f"{name}: distinct@k stops at {largest}, since only {reached} of {solved} solved problems have "
                 f"{next_k} correct samples; for these alone ask for --k {next_k}"

@@ -215,16 +215,10 @@ def _grader_of_rows(samples: Samples) -> GraderInfo:
 
 def _refuse_idle(asked: Asked, ungraded: Sequence[Path], notes: Sequence[Note]) -> None:
     """Raises UsageError if settings were asked for that would be ignored."""
-    if not asked.given:
-        return
     options = [word for name, value in asked.given.items() for word in (f"--{name}", value)]
-    found = [
-        (note.file, f"was graded with {difference}")
-        for note in notes
-        if (difference := asked.differs_from(note.grader))
-    ]
-    found += [(file, "says `correct` in every row") for file in ungraded]
-    for file, reason in found[:1]:
+    reasons = {note.file: f"was graded with {found}" for note in notes if (found := asked.differs_from(note.grader))}
+    reasons |= dict.fromkeys(ungraded if options else [], "says `correct` in every row")
+    for file, reason in reasons.items():
         command = shlex.join(["quatro", "eval", "grade", str(file), *options, "-o", "graded"])
         raise UsageError(f"{shlex.join(options)}: {file} {reason}; to grade it again: `{command}`")
 

@@ -113,18 +113,10 @@ def sample_files(path: Path) -> list[Path]:
         folder = path
     files = sorted(file for file in folder.rglob("*") if file.name.endswith((".jsonl", ".jsonl.gz")))
     if not files:
-        why = next((f"; {file} is {why}" for file in sorted(folder.rglob("*")) if (why := _refusal_by_name(file))), "")
-        raise DataError(f"{folder}: no samples (no .jsonl or .jsonl.gz file below it){why}")
+        raise DataError(
+            f"{folder}: no samples (no .jsonl or .jsonl.gz file below it); `quatro eval import` converts other files"
+        )
     return files
-
-
-def _refusal_by_name(file: Path) -> str:
-    """`refusal_by_name`, whose layouts of other tools are imported for names that are not those of samples files."""
-    if file.name.endswith((".jsonl", ".jsonl.gz")):
-        return ""
-    from evals.samples.layouts import refusal_by_name
-
-    return refusal_by_name(file)
 
 
 def _refuse_other_benchmarks(where: str, found: set[str], wanted: Collection[str]) -> None:
@@ -184,8 +176,11 @@ class SamplesReader:
 
     def read(self, file: Path, *, may_be_empty: bool = False) -> None:
         """Reads a file; raises DataError with file:line, or with the file alone if it has no row."""
-        if why := _refusal_by_name(file):
-            raise DataError(f"{file}: {why}")
+        if not file.name.endswith((".jsonl", ".jsonl.gz")):
+            from evals.samples.layouts import refusal_by_name
+
+            if why := refusal_by_name(file):
+                raise DataError(f"{file}: {why}")
         names: set[str] = set()
         self.found[file] = names
         for number, line, ends_in_newline in read_lines(file):

@@ -30,13 +30,6 @@ def test_a_csv_of_any_separator_and_system_is_read_alike(tmp_path: Path, separat
         ]
 
 
-@pytest.mark.parametrize("first", ["sep=;\r\n", '"sep=;"\n', "sep=|\n"])
-def test_the_line_in_which_excel_names_the_separator_is_no_row(tmp_path: Path, first: str) -> None:
-    text = "problem;answer;a, b, c, d\n1+1?;2;\n2+2?;4;\n".replace(";", "|" if "|" in first else ";")
-    (tmp_path / "t.csv").write_text(first + text, encoding="utf-8")
-    assert [(one.id, one.answer) for one in load_problems(str(tmp_path / "t.csv"))] == [("3", "2"), ("4", "4")]
-
-
 def test_a_packed_csv_has_ids_by_line(tmp_path: Path) -> None:
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b',question,answer\n0,"a\nb",1\n1,c,2\n'))
     assert load_problems(str(tmp_path / "t.csv.gz")) == [Problem("t", "2", "a\nb", "1"), Problem("t", "4", "c", "2")]

@@ -170,7 +170,7 @@ def test_defaults_cluster_countdown_exactly_and_mathematics_by_tfidf():
     # No setting covers both benchmarks, so no mean over them exists.
     assert "average" not in found
     assert "average" in {row["benchmark"] for row in ucc_result(mixed, Clustering(["exact"])).document()["rows"]}
-    with pytest.raises(UsageError, match=r"countdown .* no threshold"):
+    with pytest.raises(UsageError, match="which is the default for short answers"):
         ucc_result(mixed, Clustering(thresholds=[0.5]))
     with pytest.raises(UsageError, match="exact"):
         ucc_result(mixed, Clustering(["tfidf", "exact"], thresholds=[0.5]))

@@ -269,7 +269,7 @@ def test_clusters_cuts_long_texts_and_many_clusters(tmp_path):
         (["bias", "--k", "1,"], "--k 1,: expected numbers"),
         (["passk", "-b", "aime24"], "aime24"),
         (["ucc", "--similarity", "exact", "--threshold", "0.5"], "threshold"),
-        (["ucc", "--similarity", "edit,exact", "--threshold", "0.5"], "leave exact out of --similarity, or leave"),
+        (["ucc", "--similarity", "edit,exact", "--threshold", "0.5"], "leave it out, or name other similarities"),
         (["ucc", "--similarity", "cosine"], "cosine"),
         (["ucc", "--linkage", "single"], "single"),
         (["ucc", "--tokens", "words"], "words"),

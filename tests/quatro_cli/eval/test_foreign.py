@@ -61,14 +61,6 @@ def test_what_another_program_wrote_is_known_by_its_name_or_keys(tmp_path, name,
     assert told(refused)[:4] == ["eval", "import", "--from", tool]
 
 
-def test_a_folder_without_samples_names_a_file_to_import(tmp_path):
-    spreadsheet(tmp_path)
-    refused = runner.invoke(app, ["eval", "passk", str(tmp_path)])
-    assert refused.exit_code == 4
-    assert "no .jsonl" in refused.stderr
-    assert told(refused)[:5] == ["eval", "import", "--from", "csv", str(tmp_path / "answers.csv")]
-
-
 def test_a_list_of_rows_is_imported_as_lines_are(tmp_path):
     rows = [{"id": i, "completion": "\\boxed{4}", "answer": "4"} for i in range(2)]
     (tmp_path / "list.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
