@@ -19,8 +19,7 @@ from evals.metrics.counting import BY_DEFAULT, Clustering, Counted, by_benchmark
 from evals.metrics.passk_ucc import Estimate, check_beside_pass, passk_estimates, ucc_estimates
 from evals.results.comparison import Comparison, DifferenceRow
 from evals.results.document import AVERAGE
-from evals.samples.about import Sampled
-from evals.samples.types import GradedProblem, Samples
+from evals.samples.types import GradedProblem, Sampled, Samples
 
 LEAST_PROBLEMS = 10  # of a benchmark: with 5, a model that is compared with itself has p < 0.05 in 17 % of all cases
 _BEFORE = 15  # characters that are shown before the place where two texts begin to differ

@@ -31,9 +31,8 @@ from evals.files.strict_json import shown
 from evals.files.whole import file_digest, write_bytes
 from evals.metrics.beside import wrong_votes
 from evals.results.document import AVERAGE, GraderInfo
-from evals.samples.about import Sampled
 from evals.samples.graded import Asked, Graded, Reading, grade_planned, plan_reading
-from evals.samples.types import GradedProblem, Samples
+from evals.samples.types import GradedProblem, Sampled, Samples
 from evals.similarity.catalogue import DEFAULT, Setting, has_vendi_score
 from evals.similarity.measures import Distinct, similarity_of_distinct
 from evals.similarity.tokens import check_tokens

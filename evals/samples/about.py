@@ -1,22 +1,86 @@
-"""The head of a document about samples: how they were drawn (`sampling.json` beside them), who graded them."""
+"""The files beside samples: where they lie, whether they are of these samples, and the head of a document from them.
+
+`sampling.json` says how samples were drawn. Graded copies in a run share it with what they are copies of.
+"""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import ValidationError
 
 from evals.benchmarks.catalogue import registry
 from evals.errors import DataError
+from evals.files.belonging import DIGEST, file_sha256, read_or_empty, refuse_other_run, refuse_other_tag
 from evals.files.strict_json import read_document
+from evals.files.whole import file_stem
 from evals.results.document import About, Document, GraderInfo, SamplingInfo, first_error
-from evals.samples.graders import GradingSettings
-from evals.samples.places import samples_folder
+from evals.samples.types import Sampled
 
-GRADED_HERE = ", graded here"  # follows the name of a file that had no grades
+SAMPLING = "sampling.json"
+
+
+def samples_folder(folder: Path) -> Path:
+    """Where the files about the samples in ``folder`` lies: in RUN/samples for a folder of RUN/graded."""
+    whole = folder.resolve()
+    run = next((parent.parent for parent in (whole, *whole.parents) if parent.name == "graded"), None)
+    if (folder / SAMPLING).exists() or run is None:
+        return folder
+    return run / "samples" / whole.relative_to(run / "graded")
+
+
+def problems_file(samples: Path) -> Path:
+    """The file beside a samples file that holds what is too long for its rows."""
+    return samples.with_name(f"{samples.name.removesuffix('.gz').removesuffix('.jsonl')}.problems.json")
+
+
+def problems_beside(samples: Path) -> Path | None:
+    """The `problems_file` of samples or of what they are a graded copy of; None if there is none."""
+    beside = problems_file(samples)
+    places = beside, samples_folder(samples.parent) / beside.name
+    return next((path for path in places if path.is_file()), None)
+
+
+def refuse_misplaced(samples: Path) -> None:
+    """Compare samples, or a graded copy, with their sampling.json, and that with the run that they lie in.
+
+    Samples that are being drawn have no SHA-256 there yet, and those of other programs no sampling.json.
+
+    Raises:
+        DataError: they are of another run or were drawn otherwise; both values are named.
+    """
+    folder = samples_folder(samples.parent)
+    source = folder / SAMPLING
+    if not (source.is_file() and samples.is_file()):
+        return
+    said = read_document(source)
+    refuse_other_run(source, _text(said, DIGEST))
+    refuse_other_tag(source, _mapping(said.get("sampling")), _text(said, "checkpoint"))
+    stem = samples.name.removesuffix(".gz").removesuffix(".jsonl")
+    drawn = next((one for name, one in _mapping(said.get("benchmarks")).items() if file_stem(name) == stem), None)
+    expected = _text(_mapping(drawn), "sha256")
+    note = samples.with_name(f"{stem}.grading.json")
+    is_copy = samples.parent != folder
+    if expected is None:
+        return
+    found = _text(read_or_empty(note), "samples_sha256") if is_copy else file_sha256(samples)
+    if found not in (None, expected):
+        whose = f"{samples} is a graded copy of" if is_copy else f"{samples} holds"
+        raise DataError(
+            f"{whose} other samples than were drawn: SHA-256 {found}, and {source} says {expected}; put back what "
+            f"belongs there, or move samples that were changed on purpose to a folder of their own, without {SAMPLING}"
+        )
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(document: Mapping[str, Any], key: str) -> str | None:
+    value = document.get(key)
+    return value if isinstance(value, str) else None
 
 
 def about_samples(files: Sequence[Path]) -> About:
@@ -29,7 +93,7 @@ def about_samples(files: Sequence[Path]) -> About:
     """
     found = []
     for folder in dict.fromkeys(file.parent for file in files):
-        source = samples_folder(folder) / "sampling.json"
+        source = samples_folder(folder) / SAMPLING
         if not source.exists():
             return {}
         try:
@@ -63,71 +127,6 @@ class _SamplingFile(Document):
 
 def _agreed(values: Sequence[Any]) -> Any:
     return values[0] if all(value == values[0] for value in values) else None
-
-
-def agreed_grader(said_by: Mapping[str, GraderInfo]) -> GraderInfo:
-    """The one grader of all files. ``said_by`` has the grader of each by name; unknown ones are passed over.
-
-    A file without code has no sandbox, and goes with any; so does one that no grader of the user's own judged.
-
-    Raises:
-        DataError: two differ; both files and what they say are named.
-    """
-    agreed: dict[str, Any] = {}
-    sources: dict[str, str] = {}
-    first = ""
-    for file, grader in said_by.items():
-        own = grader.model_dump()
-        if grader.version is None:
-            continue
-        for spec, digest in (own.pop("own_graders", None) or {}).items():
-            if sources.setdefault(spec, digest) != digest:
-                raise DataError(
-                    f"{first} and {file} were graded by two versions of {spec}, so their numbers do not compare; grade "
-                    "them alike with `quatro eval grade FILES -o DIR`"
-                )
-        sandbox = agreed.get("sandbox", own.get("sandbox"))
-        if first and {**own, "sandbox": own.get("sandbox", sandbox)} != {**agreed, "sandbox": sandbox}:
-            raise DataError(
-                f"{first} ({_words(agreed)}) and {file} ({_words(own)}) were graded differently, so "
-                f"their numbers do not compare; grade them alike: `{_alike((first, file), (agreed, own))}`"
-            )
-        agreed, first = {**own, **agreed}, first or file
-    return GraderInfo(**agreed | ({"own_graders": sources} if sources else {}))
-
-
-def _alike(names: Sequence[str], graders: Sequence[Mapping[str, str | None]]) -> str:
-    """The command that grades two files alike: with each setting that one of them has and that is not the default."""
-    defaults = {**GradingSettings().recorded(), "thinking": None}
-    chosen = {
-        setting: next((value for one in graders if (value := one.get(setting)) not in (None, usual)), None)
-        for setting, usual in defaults.items()
-    }
-    options = [word for setting, value in chosen.items() if value is not None for word in (f"--{setting}", value)]
-    files = [name.removesuffix(GRADED_HERE) for name in names]
-    return shlex.join(["quatro", "eval", "grade", *files, *options, "-o", "graded-alike"])
-
-
-def grader_info(grader: Mapping[str, Any]) -> GraderInfo:
-    """The head's entry: version, policy, and the settings that are not the default."""
-    defaults = {"extraction": "boxed", "grader": None, "thinking": None, "sandbox": None, "own_graders": None}
-    unusual = {key: grader[key] for key, value in defaults.items() if grader.get(key, value) != value}
-    return GraderInfo(version=grader["version"], policy=grader["policy"], **unusual)
-
-
-def _words(grader: Mapping[str, str | None]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in grader.items())
-
-
-class Sampled(Protocol):
-    """A problem with its number of samples: `GradedProblem`, or its counts."""
-
-    @property
-    def benchmark(self) -> str: ...
-    @property
-    def id(self) -> str: ...
-    @property
-    def n(self) -> int: ...
 
 
 def head_of(about: About, problems: Iterable[Sampled]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from evals.files.strict_json import read_document, refuse, shown
 from evals.files.whole import file_digest, file_stem, write_whole
 from evals.grading import Grade, Outcome
 from evals.grading.thinking import THOUGHT
-from evals.samples.places import problems_beside, problems_file
+from evals.samples.about import problems_beside, problems_file
 from evals.samples.types import FIELDS, Sample
 
 # A sample carries values of its problem that are at most this long as JSON; longer ones lie beside the file, once.

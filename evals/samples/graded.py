@@ -24,17 +24,19 @@ from evals.files.strict_json import read_document
 from evals.files.whole import file_digest, write_whole
 from evals.grading import GRADER_VERSION, OUTCOMES, Grade
 from evals.results.document import GraderInfo
-from evals.samples.about import GRADED_HERE, agreed_grader, grader_info
 from evals.samples.code import BESIDE, looked_up, sandbox_here, tests_digests
 from evals.samples.graders import (
     GAVE_UP,
+    GRADED_HERE,
     OWN,
     Agreement,
     GradingSettings,
+    agreed_grader,
     agreements,
     changed_since,
     grade_rows,
     grade_whole,
+    grader_info,
     made_by,
     missing_box_hint,
     refuse_infra_errors,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from evals.files.strict_json import shown
 from evals.grading import GRADER_VERSION, Grade, Outcome, Policy, grade_many
 from evals.grading.extraction import ExtractionPolicy, extract
 from evals.grading.thinking import THOUGHT, split_thought
+from evals.results.document import GraderInfo
 from evals.samples.code import grade_code, sandbox_here
 from evals.samples.types import Sample
 
@@ -32,6 +34,7 @@ _MOST_CHARS = 1000
 OWN = "own"  # the stage of a grade by a function of the user's own
 # Outcomes of samples that count as wrong because the grader gave up on them.
 GAVE_UP: tuple[Outcome, ...] = ("timeout", "error", "infra_error")
+GRADED_HERE = ", graded here"  # follows the name of a file that had no grades
 
 
 @dataclass(frozen=True)
@@ -373,3 +376,57 @@ def agreements(rows: Sequence[Sample], corrects: Sequence[bool]) -> list[Agreeme
             count = counts.setdefault(name, [0, 0, 0, 0])
             count[(0 if found else 2) if correct else (3 if found else 1)] += 1
     return [Agreement(name, *count) for name, count in counts.items()]
+
+
+def agreed_grader(said_by: Mapping[str, GraderInfo]) -> GraderInfo:
+    """The one grader of all files. ``said_by`` has the grader of each by name; unknown ones are passed over.
+
+    A file without code has no sandbox, and goes with any; so does one that no grader of the user's own judged.
+
+    Raises:
+        DataError: two differ; both files and what they say are named.
+    """
+    agreed: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    first = ""
+    for file, grader in said_by.items():
+        own = grader.model_dump()
+        if grader.version is None:
+            continue
+        for spec, digest in (own.pop("own_graders", None) or {}).items():
+            if sources.setdefault(spec, digest) != digest:
+                raise DataError(
+                    f"{first} and {file} were graded by two versions of {spec}, so their numbers do not compare; grade "
+                    "them alike with `quatro eval grade FILES -o DIR`"
+                )
+        sandbox = agreed.get("sandbox", own.get("sandbox"))
+        if first and {**own, "sandbox": own.get("sandbox", sandbox)} != {**agreed, "sandbox": sandbox}:
+            raise DataError(
+                f"{first} ({_words(agreed)}) and {file} ({_words(own)}) were graded differently, so "
+                f"their numbers do not compare; grade them alike: `{_alike((first, file), (agreed, own))}`"
+            )
+        agreed, first = {**own, **agreed}, first or file
+    return GraderInfo(**agreed | ({"own_graders": sources} if sources else {}))
+
+
+def _alike(names: Sequence[str], graders: Sequence[Mapping[str, str | None]]) -> str:
+    """The command that grades two files alike: with each setting that one of them has and that is not the default."""
+    defaults = {**GradingSettings().recorded(), "thinking": None}
+    chosen = {
+        setting: next((value for one in graders if (value := one.get(setting)) not in (None, usual)), None)
+        for setting, usual in defaults.items()
+    }
+    options = [word for setting, value in chosen.items() if value is not None for word in (f"--{setting}", value)]
+    files = [name.removesuffix(GRADED_HERE) for name in names]
+    return shlex.join(["quatro", "eval", "grade", *files, *options, "-o", "graded-alike"])
+
+
+def grader_info(grader: Mapping[str, Any]) -> GraderInfo:
+    """The head's entry: version, policy, and the settings that are not the default."""
+    defaults = {"extraction": "boxed", "grader": None, "thinking": None, "sandbox": None, "own_graders": None}
+    unusual = {key: grader[key] for key, value in defaults.items() if grader.get(key, value) != value}
+    return GraderInfo(version=grader["version"], policy=grader["policy"], **unusual)
+
+
+def _words(grader: Mapping[str, str | None]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in grader.items())

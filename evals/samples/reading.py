@@ -19,7 +19,7 @@ from typing import Any
 from evals.benchmarks.catalogue import Kind, kind_of
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import parse_row, read_lines, refuse, shown
-from evals.samples.places import problems_beside, refuse_misplaced
+from evals.samples.about import problems_beside, refuse_misplaced
 from evals.samples.types import FIELDS, NO_EXTRA, REQUIRED_FIELDS, Sample, Samples
 
 _ZERO_WIDTH = re.compile("[\u200b-\u200d\u2060\ufeff]")

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from evals.benchmarks.catalogue import Kind, kind_of
 from evals.errors import DataError, UsageError
@@ -50,6 +50,17 @@ class Sample:
             return json.dumps(row, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
         except UnicodeEncodeError:  # half a surrogate pair has no UTF-8 form, but it has a JSON escape
             return json.dumps(row, allow_nan=False).encode("ascii") + b"\n"
+
+
+class Sampled(Protocol):
+    """A problem with its number of samples: `GradedProblem`, or its counts."""
+
+    @property
+    def benchmark(self) -> str: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def n(self) -> int: ...
 
 
 class Problem(NamedTuple):

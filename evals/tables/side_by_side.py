@@ -15,7 +15,7 @@ from evals.metrics.comparing import namesakes
 from evals.metrics.counting import BY_DEFAULT, Clustering, Counted
 from evals.metrics.passk_ucc import passk_result, ucc_result
 from evals.results.document import About, Result, Row, SamplingInfo
-from evals.samples.about import agreed_grader
+from evals.samples.graders import agreed_grader
 from evals.samples.types import Samples
 from evals.similarity.catalogue import Setting
 

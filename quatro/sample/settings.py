@@ -13,7 +13,7 @@ from evals.errors import UsageError
 from evals.files.belonging import DIGEST, file_sha256, refuse_other_run, refuse_other_tag
 from evals.files.strict_json import read_document, refuse
 from evals.files.whole import file_stem, write_json
-from evals.samples.places import SAMPLING, refuse_misplaced
+from evals.samples.about import SAMPLING, refuse_misplaced
 from quatro.types import Sampling
 
 logger = logging.getLogger(__name__)

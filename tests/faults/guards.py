@@ -125,6 +125,6 @@ GUARDS = [
     Guard(54, "a plan of another point will do", "quatro/runs/points.py", "    if differing:\n", "    if False:\n"),
     Guard(54, "files of another run will do", "evals/files/belonging.py", "and digest != own:", "and False:"),
     Guard(54, "samples of another temperature will do", "evals/files/belonging.py", "    if wrong:\n", "    if False:\n"),
-    Guard(54, "samples are not hashed", "evals/samples/places.py", "if found not in (None, expected):", "if False:"),
+    Guard(54, "samples are not hashed", "evals/samples/about.py", "if found not in (None, expected):", "if False:"),
     Guard(53, "any method will do", "quatro/integrations/verl/check.py", "            ask(name)\n", "            pass\n"),
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from evals.errors import UsageError
-from evals.samples.places import problems_file
+from evals.samples.about import problems_file
 from quatro.sample.request import SampleRequest
 from tests.kit import quatro, read_json, read_rows, says, settings, write_rows
 

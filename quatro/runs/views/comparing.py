@@ -14,8 +14,8 @@ from evals.metrics.comparing import compare_passk
 from evals.metrics.counting import Counted, count_samples
 from evals.results.comparison import Comparison
 from evals.results.reading import labels_of
-from evals.samples.about import agreed_grader
 from evals.samples.graded import Asked
+from evals.samples.graders import agreed_grader
 from evals.training_metrics import EVALUATED, evaluation_metrics
 from quatro.config import differing_keys
 from quatro.runs.views.summary import RunSummary, chosen_metrics, describe_run

@@ -11,7 +11,7 @@ from pathlib import Path
 from evals.errors import DataError, QuatroError
 from evals.files.strict_json import parse_row, read_document, read_lines
 from evals.results.document import read_result
-from evals.samples.places import refuse_misplaced
+from evals.samples.about import refuse_misplaced
 from quatro.config import load_config
 from quatro.runs.checkpoint import MANIFEST, STATE, complete_checkpoints, is_whole, load, lost_newest
 from quatro.runs.directory import folder_bytes, require_run, step_number

@@ -176,7 +176,7 @@ def counted_samples(
 
 def several_counted(paths: Sequence[Path], benchmarks: list[str], **how: Any) -> list[tuple[Counted, About]]:
     """`counted_samples` of each path; raises DataError if their graders differ."""
-    from evals.samples.about import agreed_grader
+    from evals.samples.graders import agreed_grader
 
     found = [counted_samples([path], benchmarks, **how) for path in paths]
     about_of = {path: about for path, (_, about) in zip(paths, found, strict=True)}

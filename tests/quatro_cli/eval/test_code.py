@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from evals.code.grading import ALLOW_UNSAFE, isolation
 from evals.code.tests import asserts
+from evals.samples.about import problems_file
 from evals.samples.code import MOST_CHARS_IN_A_ROW, short_values, write_long_values
-from evals.samples.places import problems_file
 from evals.sandbox import Tier, probe
 from quatro_cli.app import app
 
