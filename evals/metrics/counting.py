@@ -407,11 +407,11 @@ def _key_of(plan: Reading, benchmarks: Sequence[str] | None, asked: Asked) -> st
     The contents decide, not the times of the files: a file may be changed and its time set back, or be copied and get
     another time. Hashing takes a few hundredths of the time that reading takes.
     """
+    if sum(file.stat().st_size for file in plan.files) < LEAST_BYTES:
+        return None
     try:
         _folder()
     except RuntimeError:  # this user has no home
-        return None
-    if sum(file.stat().st_size for file in plan.files) < LEAST_BYTES:
         return None
     key = {
         "benchmarks": sorted(benchmarks) if benchmarks is not None else None,

@@ -36,18 +36,17 @@ DEFAULT_K = 16
 
 
 class Bucket(NamedTuple):
-    """Problems of which the base solves more than ``above`` of 256 samples, and at most ``upto``."""
+    """Problems of which the base solves at most ``upto`` of 256 samples, and too many for the bucket before."""
 
     name: str
-    above: int
     upto: int
 
 
 BUCKETS = (
-    Bucket("very hard", -1, 8),
-    Bucket("hard", 8, 32),
-    Bucket("medium", 32, 128),
-    Bucket("easy", 128, 256),
+    Bucket("very hard", 8),
+    Bucket("hard", 32),
+    Bucket("medium", 128),
+    Bucket("easy", 256),
 )
 
 

@@ -22,7 +22,7 @@ from evals.files.belonging import run_of
 from evals.files.own_code import is_own
 from evals.files.strict_json import read_document
 from evals.files.whole import file_digest, write_whole
-from evals.grading import GRADER_VERSION, OUTCOMES, Grade
+from evals.grading import GRADER_VERSION, OUTCOMES
 from evals.results.document import GraderInfo
 from evals.samples.code import BESIDE, looked_up, sandbox_here, tests_digests
 from evals.samples.graders import (
@@ -33,12 +33,12 @@ from evals.samples.graders import (
     GradingSettings,
     agreed_grader,
     agreements,
+    box_hints,
     changed_since,
     grade_rows,
     grade_whole,
     grader_info,
     made_by,
-    missing_box_hint,
     refuse_infra_errors,
     with_grade,
 )
@@ -181,37 +181,37 @@ def grade_planned(
 ) -> Graded:
     """`read_graded` of files that were looked for already; raises as it does."""
     samples = read_files(plan.files_of, benchmarks=benchmarks, first=asked.first)
-    samples = replace(samples, rows=asked.settings().without_thoughts(samples.rows))
-    said_by = {str(note.file): grader_info(note.grader) for note in plan.notes if note.file in samples.files}
+    settings = asked.settings()
+    rows = list(settings.without_thoughts(samples.rows))
+    notes = [note for note in plan.notes if note.file in samples.files]
+    said_by = {str(note.file): grader_info(note.grader) for note in notes}
     ungraded = [file for file in samples.files if str(file) not in said_by]
-    chosen = [place for place, row in enumerate(samples.rows) if id is None or row.id == id]
-    open_places = [place for place in chosen if samples.rows[place].correct is None]
-    open_rows = [samples.rows[place] for place in open_places]
-    refuse_infra_errors((samples.rows[place], str(samples.rows[place].extra.get("outcome"))) for place in chosen)
-    if not open_rows:
-        _refuse_idle(asked, ungraded, [note for note in plan.notes if note.file in samples.files])
-        grader = _grader_of_rows(samples) if ungraded else agreed_grader(said_by)
-        return Graded(replace(samples, warnings=[*samples.warnings, *plan.warnings]), grader)
+    chosen = [place for place, row in enumerate(rows) if id is None or row.id == id]
+    open_places = [place for place in chosen if rows[place].correct is None]
+    warnings = [*samples.warnings, *plan.warnings]
+    refuse_infra_errors((rows[place], str(rows[place].extra.get("outcome"))) for place in chosen)
+    if not open_places:
+        _refuse_idle(asked, ungraded, notes)
+        grader = _grader_of_rows(rows) if ungraded else agreed_grader(said_by)
+        return Graded(replace(samples, rows=rows, warnings=warnings), grader)
     if not asked.may_grade:
         Samples.graded(samples)
-    settings = asked.settings()
+    open_rows = [rows[place] for place in open_places]
     grades, made_here = grade_whole(
         open_rows, settings=settings, files=samples.files, jobs=jobs, on_progress=on_progress
     )
-    hints = _hints([*plan.files_of], open_rows, grades, settings)
-    rows = list(samples.rows)
+    warnings += box_hints([*plan.files_of], open_rows, grades, settings)
     for place, found in zip(open_places, grades, strict=True):
         rows[place] = replace(rows[place], correct=found.correct)
     here = f"{ungraded[0] if ungraded else samples.files[0]}{GRADED_HERE}"
-    grader = agreed_grader({**said_by, here: grader_info(made_here)})
+    grader = agreed_grader({**said_by, here: made_here})
     is_lasting = all(found.stage not in ("sandbox", OWN) and found.outcome not in GAVE_UP for found in grades)
-    warnings = [*samples.warnings, *plan.warnings, *hints]
     return Graded(replace(samples, rows=rows, warnings=warnings), grader, is_lasting)
 
 
-def _grader_of_rows(samples: Samples) -> GraderInfo:
+def _grader_of_rows(rows: Sequence[Sample]) -> GraderInfo:
     """Who graded rows that came with grades: unknown, but for the sandbox that `quatro sample --grade` writes down."""
-    sandboxes = {str(row.extra["sandbox"]) for row in samples.rows if "sandbox" in row.extra}
+    sandboxes = {str(row.extra["sandbox"]) for row in rows if "sandbox" in row.extra}
     return GraderInfo(**({"sandbox": " and ".join(sorted(sandboxes))} if sandboxes else {}))
 
 
@@ -223,20 +223,6 @@ def _refuse_idle(asked: Asked, ungraded: Sequence[Path], notes: Sequence[Note]) 
     for file, reason in reasons.items():
         command = shlex.join(["quatro", "eval", "grade", str(file), *options, "-o", "graded"])
         raise UsageError(f"{shlex.join(options)}: {file} {reason}; to grade it again: `{command}`")
-
-
-def _hints(
-    paths: Sequence[Path], rows: Sequence[Sample], grades: Sequence[Grade], settings: GradingSettings
-) -> list[str]:
-    outcomes: dict[str, Counter[str]] = {}
-    for row, found in zip(rows, grades, strict=True):
-        outcomes.setdefault(row.benchmark, Counter())[found.outcome] += 1
-    found_hints = {name: missing_box_hint(counts, settings) for name, counts in outcomes.items()}
-    files = [str(path) for path in paths]
-    command = shlex.join(["quatro", "eval", "grade", *files, "--extraction", "last-number", "-o", "graded"])
-    return [
-        f"{', '.join(files)}: {name}: {hint}: `{command}`" for name, hint in found_hints.items() if hint is not None
-    ]
 
 
 class Note(NamedTuple):

@@ -248,6 +248,21 @@ def missing_box_hint(outcomes: Mapping[str, int], settings: GradingSettings) -> 
     )
 
 
+def box_hints(
+    paths: Sequence[Path], rows: Sequence[Sample], grades: Sequence[Grade], settings: GradingSettings
+) -> list[str]:
+    """`missing_box_hint` of each benchmark in ``paths``, with the command."""
+    outcomes: dict[str, Counter[str]] = {}
+    for row, found in zip(rows, grades, strict=True):
+        outcomes.setdefault(row.benchmark, Counter())[found.outcome] += 1
+    found_hints = {name: missing_box_hint(counts, settings) for name, counts in outcomes.items()}
+    files = [str(path) for path in paths]
+    command = shlex.join(["quatro", "eval", "grade", *files, "--extraction", "last-number", "-o", "graded"])
+    return [
+        f"{', '.join(files)}: {name}: {hint}: `{command}`" for name, hint in found_hints.items() if hint is not None
+    ]
+
+
 def refuse_infra_errors(outcomes: Iterable[tuple[Sample, str]]) -> None:
     """Raises DataError for a sample whose outcome is `infra_error`: the machine failed, not the model."""
     for row, outcome in outcomes:
@@ -266,8 +281,8 @@ def grade_whole(
     files: Sequence[Path],
     jobs: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
-) -> tuple[list[Grade], dict[str, Any]]:
-    """`grade_rows`, and who made the grades (`made_by`); warns of samples that the grader gave up on.
+) -> tuple[list[Grade], GraderInfo]:
+    """`grade_rows`, and who made the grades; warns of samples that the grader gave up on.
 
     Raises: as `grade_rows`, and DataError for a sample that this machine failed to grade.
     """
@@ -281,7 +296,7 @@ def grade_whole(
             ", ".join(failed),
             len(grades),
         )
-    return grades, made_by(rows, grades, settings)
+    return grades, grader_info(made_by(rows, grades, settings))
 
 
 def made_by(rows: Sequence[Sample], grades: Sequence[Grade], settings: GradingSettings) -> dict[str, Any]:

@@ -323,10 +323,8 @@ def _is_code(row: dict[str, Any], file: Path) -> bool:
 def _check_name(name: str, which: str, at: str) -> None:
     if not name:
         refuse(at, f"{which} is empty")
-    if name != name.strip():
-        refuse(at, f"{which} {shown(name)} has white space at an end")
-    if _ZERO_WIDTH.search(name):
-        refuse(at, f"{which} {shown(name)} holds a zero-width character")
+    if name != name.strip() or _ZERO_WIDTH.search(name):
+        refuse(at, f"{which} {shown(name)} has white space at an end or a zero-width character; take it out")
 
 
 def _composed(name: str) -> str:
