@@ -97,10 +97,8 @@ def cluster_distinct(unique: Distinct, similarity_UU: Floats, *, threshold: floa
         label_U = connected_components(near_in(similarity_UU), everyone, threshold, order=everyone.tolist())
     elif linkage == "greedy":
         label_U = _greedy(similarity_UU >= threshold, order=list(dict.fromkeys(unique.which_N.tolist())))
-    elif linkage == "complete":
-        label_U = _complete(similarity_UU, threshold)
     else:
-        label_U = _average(similarity_UU, unique.count_U, threshold)
+        label_U = _agglomerated(similarity_UU, unique.count_U, threshold, linkage)
     return by_first_appearance(label_U[unique.which_N])
 
 
@@ -158,48 +156,36 @@ def _greedy(is_near_UU: NDArray[np.bool_], order: Sequence[int]) -> NDArray[np.i
     return label_U
 
 
-def _complete(similarity_UU: Floats, threshold: float) -> NDArray[np.int64]:
+def _agglomerated(
+    similarity_UU: Floats, count_U: NDArray[np.int64], threshold: float, linkage: str
+) -> NDArray[np.int64]:
     """Merges the most similar pair of clusters again and again; among equals the pair (i, j), i < j, that comes first.
 
-    The merged cluster keeps index i. scipy's nearest-neighbour chain breaks exact ties differently.
+    The similarity of two clusters is the lowest of a pair of texts for ``complete``, and the mean over all pairs of
+    samples for ``average``, where equal texts count as often as they occur. The merged cluster keeps index i. scipy's
+    nearest-neighbour chain breaks exact ties differently.
     """
-    lowest_UU = similarity_UU.copy()
-    label_U = np.arange(len(lowest_UU))
-    lowest_UU[np.tril_indices_from(lowest_UU)] = -math.inf
-    while len(label_U):
-        i, j = divmod(int(lowest_UU.argmax()), len(label_U))
-        if lowest_UU[i, j] < threshold:
-            break
-        label_U[label_U == j] = i
-        _merge(lowest_UU, i, j, np.minimum(_row(lowest_UU, i), _row(lowest_UU, j)))
-    return label_U
-
-
-def _average(similarity_UU: Floats, count_U: NDArray[np.int64], threshold: float) -> NDArray[np.int64]:
-    """As `_complete`, with the mean over all pairs of samples; equal texts count as often as they occur."""
-    mean_UU = similarity_UU.copy()
-    label_U = np.arange(len(mean_UU))
+    upper_UU = similarity_UU.copy()
+    label_U = np.arange(len(upper_UU))
     size_U = count_U.astype(np.float64)
-    mean_UU[np.tril_indices_from(mean_UU)] = -math.inf
+    upper_UU[np.tril_indices_from(upper_UU)] = -math.inf
     while len(label_U):
-        i, j = divmod(int(mean_UU.argmax()), len(label_U))
-        if mean_UU[i, j] < threshold:
+        i, j = divmod(int(upper_UU.argmax()), len(label_U))
+        if upper_UU[i, j] < threshold:
             break
         label_U[label_U == j] = i
-        merged_U = (size_U[i] * _row(mean_UU, i) + size_U[j] * _row(mean_UU, j)) / (size_U[i] + size_U[j])
+        one_U, other_U = _row(upper_UU, i), _row(upper_UU, j)
+        if linkage == "complete":
+            merged_U = np.minimum(one_U, other_U)
+        else:
+            merged_U = (size_U[i] * one_U + size_U[j] * other_U) / (size_U[i] + size_U[j])
         size_U[i] += size_U[j]
-        _merge(mean_UU, i, j, merged_U)
+        merged_U[[i, j]] = -math.inf
+        upper_UU[:i, i], upper_UU[i, i:] = merged_U[:i], merged_U[i:]
+        upper_UU[:j, j] = upper_UU[j, j:] = -math.inf
     return label_U
 
 
 def _row(upper_UU: Floats, i: int) -> Floats:
     """Row i of the symmetric matrix whose strict upper triangle is ``upper_UU``; -inf for itself and merged rows."""
     return np.concatenate([upper_UU[:i, i], upper_UU[i, i:]])
-
-
-def _merge(upper_UU: Floats, i: int, j: int, merged_U: Floats) -> None:
-    merged_U[[i, j]] = -math.inf
-    upper_UU[:i, i] = merged_U[:i]
-    upper_UU[i, i:] = merged_U[i:]
-    upper_UU[:j, j] = -math.inf
-    upper_UU[j, j:] = -math.inf

@@ -30,10 +30,11 @@ def csv_rows(file: Path) -> Iterator[tuple[int, dict[str, str]]]:
     text = _csv_text(file)
     delimiter = max(DELIMITERS, key=io.StringIO(text, newline="").readline().count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    csv.field_size_limit(MAX_LINE_BYTES)  # of the whole process
     columns: list[str] | None = None
     line = 1
     try:
-        for cells in _with_long_cells(reader):
+        for cells in reader:
             begins, line = line, reader.line_num + 1
             if not any(cell.strip() for cell in cells):
                 continue
@@ -49,19 +50,6 @@ def csv_rows(file: Path) -> Iterator[tuple[int, dict[str, str]]]:
             yield begins, {name: cell for name, cell in zip(columns, cells, strict=True) if name}
     except csv.Error as error:
         refuse(f"{file}:{line}", f"not CSV: {error}; a double quote inside a quoted cell is written twice")
-
-
-def _with_long_cells(reader: Iterator[list[str]]) -> Iterator[list[str]]:
-    """The rows of ``reader``, with cells of up to `MAX_LINE_BYTES`: the limit is one of the whole process."""
-    while True:
-        before = csv.field_size_limit(MAX_LINE_BYTES)
-        try:
-            cells = next(reader, None)
-        finally:
-            csv.field_size_limit(before)
-        if cells is None:
-            return
-        yield cells
 
 
 def _csv_text(file: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import islice
 
 from evals.errors import UsageError
 from evals.files.strict_json import shown
@@ -16,14 +16,6 @@ from evals.samples.types import GradedProblem, Problem
 # Of one problem's wrong answers, the most frequent ones that others are compared with.
 MOST_COMPARED = 32
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
-
-
-@dataclass
-class _Candidate:
-    """A wrong answer to one problem, in its most frequent spelling, and how many samples gave it."""
-
-    answer: str
-    times: int
 
 
 def wrong_votes(
@@ -43,19 +35,17 @@ def wrong_votes(
     """
     votes = []
     for problem, graded in pairs:
-        candidates: list[_Candidate] = []
-        for one in _spellings(problem, graded, extraction):
-            leader = next((c for c in candidates[:MOST_COMPARED] if _is_equal(one.answer, c.answer, policy)), None)
-            if leader is None:
-                candidates.append(one)
-            else:
-                leader.times += one.times
-        votes.append(tuple(sorted((one.times for one in candidates), reverse=True)))
+        times: dict[str, int] = {}  # of each candidate, by its first spelling
+        for answer, count in _spellings(problem, graded, extraction):
+            compared = islice(times, MOST_COMPARED)
+            first = next((one for one in compared if _is_equal(answer, one, policy)), answer)
+            times[first] = times.get(first, 0) + count
+        votes.append(tuple(sorted(times.values(), reverse=True)))
     return votes
 
 
-def _spellings(problem: Problem, graded: GradedProblem, extraction: ExtractionPolicy) -> list[_Candidate]:
-    """The wrong answers as they are written, those with the most votes first."""
+def _spellings(problem: Problem, graded: GradedProblem, extraction: ExtractionPolicy) -> list[tuple[str, int]]:
+    """The wrong answers as they are written, and how many samples gave each, those with the most votes first."""
     grader = graded.kind.grader
     if grader != "math":
         raise UsageError(
@@ -69,7 +59,7 @@ def _spellings(problem: Problem, graded: GradedProblem, extraction: ExtractionPo
     for completion, count in (+wrong).items():
         if answer := extract(completion, extraction).text:
             times[answer] += count
-    return [_Candidate(answer, times[answer]) for answer in sorted(times, key=lambda text: (-times[text], text))]
+    return sorted(times.items(), key=lambda pair: (-pair[1], pair[0]))
 
 
 def _is_equal(one: str, other: str, policy: Policy) -> bool:

@@ -30,8 +30,8 @@ from evals.samples.types import FIELDS
 
 Fields = dict[str, Any]
 
-_LM_EVAL_NAME = re.compile(r"samples_(?P<task>.+?)(_\d{4}-\d{2}-\d{2}T[0-9.:-]+)?\.jsonl(\.gz)?")
-_LIGHTEVAL_NAME = re.compile(r"details_(?P<task>.+?)(_\d{4}-\d{2}-\d{2}T[0-9.:-]+)?\.parquet")
+# samples_TASK_TIME.jsonl of lm-eval and details_TASK_TIME.parquet of lighteval.
+_FILE_NAME = re.compile(r"(?:samples|details)_(.+?)(?:_\d{4}-\d{2}-\d{2}T[0-9.:-]+)?\.(?:jsonl(?:\.gz)?|parquet)")
 _EVALPLUS_BENCHMARKS = {"HumanEval": "humaneval", "Mbpp": "mbpp"}
 # Columns of a table that say what somebody else thought of a sample.
 _SCORES = ("correct", "is_correct", "score", "reward", "acc", "accuracy")
@@ -166,9 +166,14 @@ def _lm_eval_prompt(arguments: Any) -> str | None:
     return first if type(first) is str else None
 
 
-def _lm_eval_task(name: str) -> str | None:
-    match = _LM_EVAL_NAME.fullmatch(name)
-    return match["task"] if match else None
+def _task_in(name: str) -> str | None:
+    """The task in a file's name."""
+    match = _FILE_NAME.fullmatch(name)
+    return match[1] if match else None
+
+
+def _lighteval_task_in(name: str) -> str | None:
+    return _lighteval_task(_task_in(name))
 
 
 def _inspect(row: Fields, at: str) -> Fields:
@@ -232,7 +237,7 @@ def _lighteval(row: Fields, at: str) -> Fields:
         answer = answer[0]
     scores = {name: value for name, value in (scores or {}).items() if type(value) in (bool, int, float)}
     return {
-        "benchmark": _lighteval_task(f"details_{task}.parquet") if task else None,
+        "benchmark": _lighteval_task(task),
         "id": id,
         "completion": completion,
         "answer": answer,
@@ -241,13 +246,10 @@ def _lighteval(row: Fields, at: str) -> Fields:
     }
 
 
-def _lighteval_task(name: str) -> str | None:
+def _lighteval_task(task: object) -> str | None:
     """`lighteval|aime24|0` is suite, task and number of examples in the prompt."""
-    match = _LIGHTEVAL_NAME.fullmatch(name)
-    if match is None:
-        return None
-    parts = match["task"].split("|")
-    return parts[1] if len(parts) > 2 else parts[0]
+    parts = str(task or "").split("|")
+    return (parts[1] if len(parts) > 2 else parts[0]) or None
 
 
 def _evalplus(row: Fields, at: str) -> Fields:
@@ -308,9 +310,15 @@ def _csv(row: Fields, at: str) -> Fields:
 TOOLS: dict[str, Layout] = {
     layout.tool: layout
     for layout in (
-        Layout("lm-eval", (("doc", "doc_id"), ("resps", "filtered_resps")), _lm_eval, _lm_eval_task),
+        Layout("lm-eval", (("doc", "doc_id"), ("resps", "filtered_resps")), _lm_eval, _task_in),
         Layout("inspect", (("output",), ("epoch",)), _inspect, rows=inspect_rows),
-        Layout("lighteval", (("doc", "full_prompt"),), _lighteval, _lighteval_task, parquet_rows),
+        Layout(
+            "lighteval",
+            (("doc", "full_prompt"),),
+            _lighteval,
+            _lighteval_task_in,
+            parquet_rows,
+        ),
         Layout("evalplus", (("task_id",), ("solution", "completion")), _evalplus),
         Layout("verl", (("input",), ("output",)), _verl),
         Layout("parquet", (), _table, rows=parquet_rows),
@@ -330,7 +338,7 @@ def refusal_by_name(file: Path) -> str:
     if file.suffix.lower() in (".xlsx", ".xls", ".ods"):
         return f"a spreadsheet; save it as CSV, then {_import('csv', file.with_suffix('.csv'))}"
     tool = next((tool for ending, tool in _TOOL_OF_ENDING.items() if file.name.lower().endswith(ending)), None)
-    if tool == "parquet" and TOOLS["lighteval"].default_benchmark(file.name):
+    if tool == "parquet" and file.name.startswith("details_"):
         tool = "lighteval"
     return f"no samples file (.jsonl); import it: {_import(tool, file)}" if tool is not None else ""
 

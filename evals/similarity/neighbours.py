@@ -13,7 +13,6 @@ The results are those of the full matrices in `evals.similarity.measures`, ties 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,10 +33,8 @@ _MARGIN = 0.04
 _SLACK = 1e-5
 
 
-class Near(Protocol):
-    """Whether each of the distinct texts ``others_M`` is at least ``threshold`` similar to text ``i``."""
-
-    def __call__(self, i: int, others_M: Integers, threshold: float) -> NDArray[np.bool_]: ...
+# Whether each of the distinct texts ``others_M`` is at least ``threshold`` similar to text ``i``.
+Near = Callable[[int, Integers, float], NDArray[np.bool_]]
 
 
 def neighbours(name: str, unique: Distinct, *, tokens: str = "math") -> Near:
