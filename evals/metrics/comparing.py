@@ -19,7 +19,7 @@ from evals.metrics.counting import BY_DEFAULT, Clustering, Counted, by_benchmark
 from evals.metrics.passk_ucc import Estimate, check_beside_pass, passk_estimates, ucc_estimates
 from evals.results.comparison import Comparison, DifferenceRow
 from evals.results.document import AVERAGE
-from evals.samples.types import GradedProblem, Sampled, Samples
+from evals.samples.types import GradedProblem, Samples
 
 LEAST_PROBLEMS = 10  # of a benchmark: with 5, a model that is compared with itself has p < 0.05 in 17 % of all cases
 _BEFORE = 15  # characters that are shown before the place where two texts begin to differ
@@ -140,16 +140,21 @@ def _rows(a: Estimate, b: Estimate, *, seed: int) -> list[DifferenceRow]:
     return rows
 
 
-def check_comparable(a: Sequence[Sampled], b: Sequence[Sampled], *, names: tuple[str, str]) -> None:
-    """Raises DataError, which names the first problem that only one side has, or whose n differs."""
-    n_a = {(problem.benchmark, problem.id): problem.n for problem in a}
-    n_b = {(problem.benchmark, problem.id): problem.n for problem in b}
-    for here, there, (name, other) in ((n_a, n_b, names), (n_b, n_a, names[::-1])):
+def check_pairs(a: Counted, b: Counted, *, names: tuple[str, str]) -> list[str]:
+    """Warnings where only reference answers differ.
+
+    Raises:
+        DataError: a problem is on one side alone, has another n on the other, or an id means two problems; the first
+            one is named.
+    """
+    n_a = {(problem.benchmark, problem.id): problem.n for problem in a.problems}
+    n_b = {(problem.benchmark, problem.id): problem.n for problem in b.problems}
+    for here, there, (name, without) in ((n_a, n_b, names), (n_b, n_a, names[::-1])):
         missing = [key for key in here if key not in there]
         if missing:
             benchmark, id = missing[0]
             raise DataError(
-                f"{name} holds {shown(id)} of {benchmark} and {other} does not ({len(missing)} such problem(s)); a "
+                f"{name} holds {shown(id)} of {benchmark} and {without} does not ({len(missing)} such problem(s)); a "
                 "comparison needs the same problems on both sides: sample what is missing, or choose with -b"
             )
     for (benchmark, id), n in n_a.items():
@@ -159,11 +164,6 @@ def check_comparable(a: Sequence[Sampled], b: Sequence[Sampled], *, names: tuple
                 f"{names[1]}; a comparison needs equal n: draw what is missing with `quatro sample`, or use "
                 f"fewer (`quatro eval ... --n {min(n, n_b[benchmark, id])}`)"
             )
-
-
-def check_pairs(a: Counted, b: Counted, *, names: tuple[str, str]) -> list[str]:
-    """`check_comparable`, and raises DataError if an id means two problems; warnings where only references differ."""
-    check_comparable(a.problems, b.problems, names=names)
     others = namesakes(a, b)
     if others:
         one, other = others[0]

@@ -1,11 +1,5 @@
 """Pass@k and UCC@k, from samples with grades to the result document.
 
-    read_graded             samples/graded.py: files -> samples, each with a grade
-    Counted                 counting.py: samples -> n and c of each problem; kept counts need no samples
-    count_clusters          counting.py: graded problems -> counts, by evals/clustering.py
-    ucc_at_ks, pass_at_ks   evals/estimators.py: counts -> the formulas
-    rows_of, ucc_result     here: estimates -> rows -> the document
-
 Once it is known who is correct, everything is a function of counts: n samples, c correct, cluster
 sizes s_j. Means run over all problems of a benchmark; an unsolved one counts 0.
 """

@@ -1,17 +1,8 @@
 """How other tools write samples: what a row of each must have, and where its completion, answer and id stand.
 
-    tool        written by                                  completion             answer       id           benchmark
-    lm-eval     --log_samples, samples_TASK_TIME.jsonl      resps, every repeat    target       doc_id       TASK
-    inspect     inspect eval, .eval or .json                output.choices         target       id           eval.task
-    lighteval   --save-details, details_TASK_TIME.parquet   model_response.text    gold choice  of its query TASK
-    evalplus    evalplus.codegen, samples.jsonl             solution, completion   null (code)  task_id      of task_id
-    verl        rollout_data_dir, validation_data_dir       output                 gts          of input     data_source
-    parquet,    anyone                                      completion             answer       id           benchmark
-    csv, jsonl
-
-Parquet of verl's main_generation needs no names: `responses`, `reward_model.ground_truth`, `extra_info.index` and
-`data_source` stand for the last four. Checked against files of lm-evaluation-harness, inspect-ai 0.3.285 and lighteval
-0.13 (and the columns it had before 0.10).
+`quatro eval import --help` has them as a table. Parquet of verl's main_generation needs no names: `responses`,
+`reward_model.ground_truth`, `extra_info.index` and `data_source` are completion, answer, id and benchmark. Checked
+against files of lm-evaluation-harness, inspect-ai 0.3.285 and lighteval 0.13 (and the columns it had before 0.10).
 """
 
 from __future__ import annotations
