@@ -11,7 +11,6 @@ import functools
 import json
 import logging
 import random
-import ssl
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from queue import SimpleQueue
@@ -24,7 +23,7 @@ from anyio.from_thread import start_blocking_portal
 
 from evals.errors import DataError, MissingError, QuatroError, UsageError
 from evals.files.strict_json import shown
-from quatro.rollout.answers import Answer, Served, Unanswered, read_answer, read_document, read_models, words
+from quatro.rollout.answers import Served, Unanswered, read_answer, read_document, read_models, words
 from quatro.rollout.endpoint import KEYS, SECRET_LENGTH, Endpoint, without_key
 from quatro.rollout.engine import Arrival, Seeds
 from quatro.rollout.stops import REPLACEMENT, before_stop, response_limits
@@ -53,12 +52,6 @@ SEED_BITS = 53  # the integers that every reader of JSON holds exactly
 T = TypeVar("T")
 
 
-@functools.cache
-def _certificates() -> ssl.SSLContext:
-    """Those that a server must be signed by; reading them takes longer than many a request."""
-    return httpx.create_ssl_context()
-
-
 class _Wanted(NamedTuple):
     """Response ``row`` to prompt number ``number``."""
 
@@ -67,17 +60,6 @@ class _Wanted(NamedTuple):
     prompt: Prompt
     seed: int
     max_tokens: int
-
-
-class Request(NamedTuple):
-    """What a server is asked, and how patiently; ``about`` names it in errors."""
-
-    method: str
-    path: str
-    limit_s: float
-    most_tries: int = MOST_TRIES
-    body: Mapping[str, Any] | None = None
-    about: str = ""
 
 
 class Server:
@@ -102,10 +84,9 @@ class Server:
             assert httpx.URL(url).host  # only then is it looked at
             return httpx.AsyncClient(
                 base_url=url,
-                headers={"Accept-Encoding": "identity", **key},
+                headers={"Accept-Encoding": "identity", "Content-Type": "application/json", **key},
                 limits=httpx.Limits(max_connections=self.endpoint.concurrency),
                 timeout=httpx.Timeout(None, connect=CONNECT_LIMIT_S),
-                verify=_certificates(),
             )
         except (httpx.InvalidURL, ValueError, ImportError, OSError) as error:  # ImportError: a SOCKS proxy
             raise UsageError(
@@ -122,7 +103,7 @@ class Server:
 
         async def ask() -> list[Served]:
             async with self.client() as client:
-                return await self.ask(client, Request("GET", "models", FIRST_LIMIT_S, FIRST_TRIES), read_models)
+                return await self.ask(client, "models", read_models)
 
         with start_blocking_portal() as portal:  # a thread of its own: a notebook's has a loop already
             models = portal.call(ask)
@@ -134,50 +115,60 @@ class Server:
         more = f" and {len(models) - 5} more" if len(models) > 5 else ""
         raise UsageError(f"{self.where} serves {served}{more}, not {names[0]!r}; name one of them with --served-model")
 
-    async def ask(self, client: httpx.AsyncClient, request: Request, read: Callable[[Mapping[str, Any]], T]) -> T:
+    async def ask(
+        self,
+        client: httpx.AsyncClient,
+        path: str,
+        read: Callable[[Mapping[str, Any]], T],
+        body: Mapping[str, Any] | None = None,
+        about: str = "",
+    ) -> T:
         """What ``read`` makes of the answer; asked again where it raises Unanswered or the server fails.
+
+        ``body`` is posted, and has `max_tokens`. ``about`` names the request in errors.
 
         Raises:
             UsageError: the server refuses the request.
             MissingError: it still fails after all tries, or wants another key.
             DataError: what ``read`` raises, or it has given no usable answer after all tries.
         """
+        most_tries = FIRST_TRIES if body is None else MOST_TRIES
         tries: Counter[str] = Counter()
         while True:
             try:
-                return read(read_document(await self._once(client, request), self.kept))
+                return read(read_document(await self._once(client, path, body, about), self.kept))
             except Unanswered as failure:
                 kind, said = failure.kind, self._shown(str(failure))
                 tries[kind] += 1
                 wait_s = wait_before(tries.total() + 1, random.random(), failure.retry_after_s)
-                if tries[kind] >= MOST_TRIES_OF.get(kind, request.most_tries) or wait_s > LONGEST_RETRY_AFTER_S:
+                if tries[kind] >= MOST_TRIES_OF.get(kind, most_tries) or wait_s > LONGEST_RETRY_AFTER_S:
                     waits = f" and asks to wait for {wait_s:.0f} s" if wait_s > LONGEST_RETRY_AFTER_S else ""
                     advice = "Nothing that was drawn is lost: the same command draws the rest once the server answers"
-                    if kind == "answer" and not request.about:  # a page for people
+                    if kind == "answer" and body is None:  # a page for people
                         advice = ADDRESS_ADVICE
                     raise (DataError if kind == "answer" else MissingError)(
-                        f"{self.where} gave no response{request.about} in {tries.total()} tries{waits}; at last: "
-                        f"{said}. {advice}"
+                        f"{self.where} gave no response{about} in {tries.total()} tries{waits}; at last: {said}. "
+                        f"{advice}"
                     ) from None
             except DataError as error:
-                raise DataError(f"{self.where}{request.about}: {self._shown(str(error))}") from None
+                raise DataError(f"{self.where}{about}: {self._shown(str(error))}") from None
             if not self.retries[kind]:
                 logger.warning("%s: %s; it is asked again", self.where, said)
             self.retries[kind] += 1
             await asyncio.sleep(wait_s)
 
-    async def _once(self, client: httpx.AsyncClient, request: Request) -> bytearray:
+    async def _once(
+        self, client: httpx.AsyncClient, path: str, body: Mapping[str, Any] | None, about: str
+    ) -> bytearray:
         """The body of the answer if its status is 200."""
-        content, headers = None, {}
-        if request.body is not None:
+        method, content, limit_s = "GET", None, FIRST_LIMIT_S
+        if body is not None:
             # httpx would not write half a surrogate pair, which a problem may hold.
-            content, headers = json.dumps(request.body).encode("ascii"), {"Content-Type": "application/json"}
+            method, content = "POST", json.dumps(body).encode("ascii")
+            limit_s = LIMIT_S + LIMIT_PER_TOKEN_S * body["max_tokens"]
         answer = bytearray()
         try:
-            async with (
-                asyncio.timeout(request.limit_s),
-                client.stream(request.method, request.path, content=content, headers=headers) as response,
-            ):
+            async with asyncio.timeout(limit_s), client.stream(method, path, content=content) as response:
                 encoding = response.headers.get("Content-Encoding", "identity")
                 if encoding.strip().lower() not in ("", "identity"):  # a few kB of it may unfold to all memory
                     raise Unanswered("answer", f"an answer in the encoding {encoding!r}, expected 'identity'")
@@ -186,7 +177,7 @@ class Server:
                     if len(answer) > MOST_BYTES:
                         raise Unanswered("answer", f"an answer of more than {MOST_BYTES:,} bytes")
         except TimeoutError:
-            raise Unanswered("timeout", f"no answer within {request.limit_s:g} s") from None
+            raise Unanswered("timeout", f"no answer within {limit_s:g} s") from None
         except httpx.RequestError as error:
             raise Unanswered("connection", f"{type(error).__name__}: {error}".rstrip(": ")) from None
         status = response.status_code
@@ -195,7 +186,7 @@ class Server:
         if status in (408, 429) or status >= 500:
             raise Unanswered(str(status), f"status {status}: {words(answer)}", retry_after(response.headers))
         goes_to = f" (it redirects to {response.headers['Location']})" if "Location" in response.headers else ""
-        raise self._refusal(status, self._shown(words(answer) + goes_to), request.about)
+        raise self._refusal(status, self._shown(words(answer) + goes_to), about)
 
     def _refusal(self, status: int, said: str, about: str) -> QuatroError:
         kind: type[QuatroError] = UsageError
@@ -302,7 +293,9 @@ class ServerSampler:
 
             async def work() -> None:
                 for one in wanted:  # shared: each takes the next one
-                    arrive(self._arrival(one, await self._ask(client, one, sampling), sampling))
+                    read, body = functools.partial(self._arrival, one, sampling), self._body(one, sampling)
+                    about = f" for {one.prompt.id!a} of {one.prompt.benchmark}"
+                    arrive(await self._server.ask(client, self._server.endpoint.path, read, body, about))
 
             try:
                 async with asyncio.TaskGroup() as group:
@@ -310,30 +303,6 @@ class ServerSampler:
                         group.create_task(work())
             except BaseExceptionGroup as errors:
                 raise errors.exceptions[0] from None
-
-    async def _ask(self, client: httpx.AsyncClient, wanted: _Wanted, sampling: Sampling) -> Answer:
-        form, prompt = self._server.endpoint.form, wanted.prompt
-
-        def read(document: Mapping[str, Any]) -> Answer:
-            answer = read_answer(
-                document,
-                model=self._served.id,
-                max_tokens=wanted.max_tokens,
-                context=self._served.max_model_len,
-                is_chat=form == "chat",
-                prompt_ids=prompt.token_ids if form == "ids" else None,
-            )
-            self._refuse_other_text(answer, sampling.stop)
-            return answer
-
-        request = Request(
-            "POST",
-            self._server.endpoint.path,
-            LIMIT_S + LIMIT_PER_TOKEN_S * wanted.max_tokens,
-            body=self._body(wanted, sampling),
-            about=f" for {prompt.id!a} of {prompt.benchmark}",
-        )
-        return await self._server.ask(client, request, read)
 
     def _body(self, wanted: _Wanted, sampling: Sampling) -> dict[str, Any]:
         """What is sent for one response."""
@@ -359,38 +328,25 @@ class ServerSampler:
             body["top_k"] = sampling.top_k
         return body
 
-    def _refuse_other_text(self, answer: Answer, stop: Sequence[str]) -> None:
-        """Raises DataError for ids that the model does not have, or that read otherwise here than the text there."""
-        if answer.token_ids is None or self._tokenizer is None:
-            return
-        ids = list(answer.token_ids)
-        if (largest := max(ids, default=0)) >= self._num_ids:
-            raise DataError(f"the token id {largest} came back, and the model has {self._num_ids} ids; {OTHER_MODEL}")
-        # The last token may be the stop token, which a server does not show.
-        readings = (before_stop(self._decode(some), stop) for some in (ids, ids[:-1]))
-        if _letters(before_stop(answer.text, stop)) not in map(_letters, readings):
-            here, there = shown(self._server.kept(self._decode(ids))), shown(answer.text)
-            raise DataError(f"token ids came back that read {here} here, beside the text {there}; {OTHER_MODEL}")
-
-    def _decode(self, ids: list[int]) -> str:
-        text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
-        return text
-
-    def _arrival(self, wanted: _Wanted, answer: Answer, sampling: Sampling) -> Arrival:
-        if answer.system_fingerprint is not None and len(self.fingerprints) < MOST_FINGERPRINTS:
-            self.fingerprints.add(answer.system_fingerprint[:MOST_SHOWN])
-        self._tell_odd(wanted.prompt, answer)
+    def _arrival(self, wanted: _Wanted, sampling: Sampling, document: Mapping[str, Any]) -> Arrival:
+        """The response in ``document``; raises as `read_answer` and `_text_of`."""
+        form, prompt = self._server.endpoint.form, wanted.prompt
+        answer = read_answer(
+            document,
+            model=self._served.id,
+            max_tokens=wanted.max_tokens,
+            context=self._served.max_model_len,
+            is_chat=form == "chat",
+            prompt_ids=prompt.token_ids if form == "ids" else None,
+        )
         whole = answer.text
         if answer.token_ids is not None and self._tokenizer is not None:
+            whole = self._text_of(list(answer.token_ids), answer.text, sampling.stop)
             self.num_with_ids += 1
-            whole = self._server.kept(self._decode(list(answer.token_ids)))
         else:
             self.num_as_text += 1
-        text = before_stop(whole, sampling.stop)
-        rollout = Rollout(answer.token_ids or (), text, answer.finish_reason if text == whole else "stop")
-        return Arrival(wanted.number, wanted.row, rollout, answer.num_tokens or 0)
-
-    def _tell_odd(self, prompt: Prompt, answer: Answer) -> None:
+        if answer.system_fingerprint is not None and len(self.fingerprints) < MOST_FINGERPRINTS:
+            self.fingerprints.add(answer.system_fingerprint[:MOST_SHOWN])
         if answer.num_tokens is None:
             self._tell("uncounted", "it does not say how many tokens a response has: it may cut one unnoticed")
         num_characters = sum(map(str.isalnum, prompt.problem))
@@ -400,6 +356,23 @@ class ServerSampler:
                 f"it read {answer.num_prompt} tokens of {prompt.id!a} of {prompt.benchmark}, which has "
                 f"{num_characters} letters and digits: does it cut prompts?",
             )
+        text = before_stop(whole, sampling.stop)
+        rollout = Rollout(answer.token_ids or (), text, answer.finish_reason if text == whole else "stop")
+        return Arrival(wanted.number, wanted.row, rollout, answer.num_tokens or 0)
+
+    def _text_of(self, ids: list[int], text: str, stop: Sequence[str]) -> str:
+        """What ``ids`` read here; raises DataError if the model has no such ids, or if it is not the ``text`` there."""
+        if (largest := max(ids, default=0)) >= self._num_ids:
+            raise DataError(f"the token id {largest} came back, and the model has {self._num_ids} ids; {OTHER_MODEL}")
+        whole, without_last = (self._tokenizer.decode(some, skip_special_tokens=True) for some in (ids, ids[:-1]))
+        # The last token may be the stop token, which a server does not show.
+        readings = (before_stop(reading, stop) for reading in (whole, without_last))
+        kept = self._server.kept(whole)
+        if _letters(before_stop(text, stop)) not in map(_letters, readings):
+            raise DataError(
+                f"token ids came back that read {shown(kept)} here, beside the text {shown(text)}; {OTHER_MODEL}"
+            )
+        return kept
 
 
 def _letters(text: str) -> str:

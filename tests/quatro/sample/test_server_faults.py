@@ -15,7 +15,6 @@ import pytest
 from evals.errors import DataError, MissingError, QuatroError, UsageError
 from evals.samples.reading import read_samples
 from quatro.rollout.answers import Unanswered, read_answer, read_document
-from quatro.rollout.server import _certificates
 from quatro.sample.drawing import draw_samples
 from tests.kit import read_json, says, write_rows
 
@@ -446,7 +445,6 @@ def test_a_proxy_in_the_environment_is_named_without_its_password(serve, toy, tm
 
 
 def test_certificates_that_are_missing_are_named(serve, toy, tmp_path, monkeypatch):
-    _certificates.cache_clear()
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
     with pytest.raises(UsageError, match=r"look at .* SSL_CERT_FILE"):
         draw(serve(), toy, tmp_path / "out")
