@@ -41,28 +41,24 @@ def draw_rows(
     """
     num_slots, vocabulary = logits_SV.shape
     slots_at_once = max(1, MAX_SAMPLED_LOGITS // vocabulary)
-    if num_slots > slots_at_once:
-        token_L = np.empty(len(slot_L), dtype=np.int64)
-        logp_L = np.empty(len(slot_L), dtype=np.float32)
-        entropy_L = np.empty(len(slot_L), dtype=np.float32) if with_entropy else None
-        for start in range(0, num_slots, slots_at_once):
-            here = np.flatnonzero((slot_L >= start) & (slot_L < start + slots_at_once))
-            slice_SV = logits_SV[start : start + slots_at_once]
-            part = draw_rows(slice_SV, slot_L[here] - start, uniform_L[here], sampling, with_entropy=with_entropy)
-            token_L[here], logp_L[here] = part.token_L, part.logp_L
-            if entropy_L is not None:
-                entropy_L[here] = part.entropy_L
-        return Drawn(token_L, logp_L, entropy_L)
-    slots = torch.from_numpy(slot_L).to(logits_SV.device)
-    uniform = torch.from_numpy(uniform_L).to(logits_SV.device)
-    drawn = draw_tokens(logits_SV, slots, uniform, sampling, with_entropy=with_entropy)
-    if not drawn.is_finite.item():
-        raise DivergedError(
-            "the policy's logits are not finite while sampling; resume from an earlier checkpoint, "
-            "or lower optimizer.lr"
-        )
-    entropy_L = None if drawn.entropy_S is None else drawn.entropy_S[slots].cpu().numpy()
-    return Drawn(drawn.token_B.cpu().numpy(), drawn.logp_B.cpu().numpy(), entropy_L)
+    token_L = np.empty(len(slot_L), dtype=np.int64)
+    logp_L = np.empty(len(slot_L), dtype=np.float32)
+    entropy_L = np.empty(len(slot_L), dtype=np.float32) if with_entropy else None
+    for start in range(0, num_slots, slots_at_once):
+        stop = start + slots_at_once
+        here = np.flatnonzero((slot_L >= start) & (slot_L < stop)) if num_slots > slots_at_once else slice(None)
+        slots = torch.from_numpy(slot_L[here] - start).to(logits_SV.device)
+        uniform = torch.from_numpy(uniform_L[here]).to(logits_SV.device)
+        drawn = draw_tokens(logits_SV[start:stop], slots, uniform, sampling, with_entropy=with_entropy)
+        if not drawn.is_finite.item():
+            raise DivergedError(
+                "the policy's logits are not finite while sampling; resume from an earlier checkpoint, "
+                "or lower optimizer.lr"
+            )
+        token_L[here], logp_L[here] = drawn.token_B.cpu().numpy(), drawn.logp_B.cpu().numpy()
+        if entropy_L is not None and drawn.entropy_S is not None:
+            entropy_L[here] = drawn.entropy_S[slots].cpu().numpy()
+    return Drawn(token_L, logp_L, entropy_L)
 
 
 class DrawnTokens(NamedTuple):
