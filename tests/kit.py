@@ -64,3 +64,20 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
+
+
+def rewards(grades: Any) -> list[list[float]]:
+    """Of what `Reward.score` returned: the rewards of each prompt's rollouts."""
+    return [[grade.reward for grade in group] for group in grades]
+
+
+def verdicts(grades: Any) -> list[list[bool | None]]:
+    """Of what `Reward.score` returned: which rollouts are correct."""
+    return [[grade.correct for grade in group] for group in grades]
+
+
+def num_failed(grades: Any) -> tuple[int, int]:
+    """Of what `Reward.score` returned: the rollouts that raised or died, and those that ran out of time."""
+    failed = [grade for group in grades for grade in group if grade.error]
+    num_timeouts = sum(grade.is_timeout for grade in failed)
+    return len(failed) - num_timeouts, num_timeouts

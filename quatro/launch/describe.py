@@ -175,7 +175,7 @@ def _try_reward(prepared: Prepared) -> list[str]:
     prompt = prepared.prompts.prompts[0]
     texts = [prompt.answer or "42", ""]
     groups = [[Rollout((0,) * max(1, len(text.split())), text, "stop") for text in texts]]
-    (grades,) = prepared.reward.score([prompt], groups).grades
+    (grades,) = prepared.reward.score([prompt], groups)
     first = f"the row's answer, {texts[0][:40]!a}," if prompt.answer else f"{texts[0]!a}"
     return [
         f"the reward was tried on two responses to {prompt.id!a} that no model wrote: {first} {_earned(grades[0])}, "

@@ -12,10 +12,10 @@ from evals.errors import UsageError
 from quatro.loop.position import Drawn, Group, Parts
 from quatro.policy.rows import Rows, collate
 from quatro.processes.stop import Stopped
-from quatro.rewards import Reward, Scored
+from quatro.rewards import Grade, Reward
 from quatro.rollout.engine import Seeds
 from quatro.rollout.streams import rollout_seed
-from quatro.types import Needs, Prompt, Sampling
+from quatro.types import Needs, Prompt, Rollout, Sampling
 
 
 def draw(step: int, parts: Parts) -> tuple[Drawn, Drawn]:
@@ -46,9 +46,7 @@ def _draw(step: int, parts: Parts) -> tuple[Drawn, Drawn]:
         batches.append(_draw_batch(step, number, parts))
         kept += [group for group in batches[-1].groups if has_signal(group.rewards)]
         if len(kept) >= config.prompts_per_step:
-            groups = [group for batch in batches for group in batch.groups]
-            counts = sum(one.num_errors for one in batches), sum(one.num_timeouts for one in batches)
-            return Drawn(kept[: config.prompts_per_step]), Drawn(groups, *counts)
+            return Drawn(kept[: config.prompts_per_step]), Drawn([group for batch in batches for group in batch.groups])
     raise UsageError(
         f"iteration {step}: dynamic sampling drew {needs.max_sampling_rounds} rounds of {config.prompts_per_step} "
         f"prompts, and only {len(kept)} of the {config.prompts_per_step} needed have rewards that differ; raise "
@@ -78,7 +76,7 @@ def draw_and_grade(parts: Parts, prompts: Sequence[Prompt], seeds: Seeds, sampli
     world, stop, phase = parts.policy.world, parts.stop, parts.stopwatch.phase
     share = world.share(len(prompts))
     own_prompts = [prompts[i] for i in share]
-    responses, scored, is_cut = [], Scored([]), False
+    responses, grades, is_cut = list[list[Rollout]](), list[list[Grade]](), False
     if own_prompts:
         phase("generate")
         try:
@@ -94,14 +92,14 @@ def draw_and_grade(parts: Parts, prompts: Sequence[Prompt], seeds: Seeds, sampli
     stop.end_of_work(is_cut=is_cut)
     phase("reward")
     if own_prompts:
-        scored = reward.score(own_prompts, responses)
-    shares = world.gather_objects((responses, scored), "responses and rewards")
+        grades = reward.score(own_prompts, responses)
+    shares = world.gather_objects((responses, grades), "responses and rewards")
     groups = []
     for i, prompt in enumerate(prompts):  # rank r of W had the prompts r, r + W, ...
-        responses, scored = shares[i % world.size]
+        responses, grades = shares[i % world.size]
         place = i // world.size
-        groups.append(Group(prompt, list(zip(responses[place], scored.grades[place], strict=True))))
-    return Drawn(groups, sum(one.num_errors for _, one in shares), sum(one.num_timeouts for _, one in shares))
+        groups.append(Group(prompt, list(zip(responses[place], grades[place], strict=True))))
+    return Drawn(groups)
 
 
 def own_rows(drawn: Drawn, advantage_B: Tensor, parts: Parts) -> Rows:

@@ -31,6 +31,7 @@ def rollout_metrics(drawn: Drawn, config: Config) -> dict[str, float]:
     A dropped rollout that holds the place of its group has neither a reward nor a verdict.
     """
     groups, rollouts = drawn.groups, drawn.rollouts
+    all_grades = [grade for group in groups for _, grade in group.drawn]
     grades = [grade for group in groups for grade in group.grades if not grade.is_dropped]
     reward_B = np.array([grade.reward for grade in grades] or [np.nan], dtype=np.float64)
     correct = [grade.correct for grade in grades if grade.correct is not None]
@@ -50,8 +51,8 @@ def rollout_metrics(drawn: Drawn, config: Config) -> dict[str, float]:
     return rounds | {
         "reward/mean": reward_B.mean(),
         "reward/std": reward_B.std(),
-        "reward/errors": float(drawn.num_errors),
-        "reward/timeouts": float(drawn.num_timeouts),
+        "reward/errors": float(sum(bool(grade.error) and not grade.is_timeout for grade in all_grades)),
+        "reward/timeouts": float(sum(grade.is_timeout for grade in all_grades)),
         **logged_means(drawn),
         "accuracy/mean": float(np.mean(correct)) if correct else float("nan"),
         "groups/mixed_share": 1.0 - float(np.mean(is_uniform)),

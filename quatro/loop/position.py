@@ -90,11 +90,9 @@ class Group:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Prompts with their rollouts; the counts of failed rewards are those of `Scored`."""
+    """Prompts with their rollouts."""
 
     groups: Sequence[Group]
-    num_errors: int = 0
-    num_timeouts: int = 0
 
     def __len__(self) -> int:
         return len(self.groups)
@@ -120,7 +118,6 @@ class Drawn:
                 for one, _ in pairs
             ],
             "grades": [[getattr(grade, one.name) for one in fields(grade)] for _, grade in pairs],
-            "failures": [self.num_errors, self.num_timeouts],
         }
 
     @classmethod
@@ -142,7 +139,7 @@ class Drawn:
             Group(prompts[number], list(islice(pairs, size)))
             for number, size in zip(plain["prompts"], plain["group_sizes"], strict=True)
         ]
-        return cls(groups, *plain["failures"])
+        return cls(groups)
 
 
 @dataclass

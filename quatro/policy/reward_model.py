@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from quatro.policy.chat_template import render_chat
-from quatro.rewards.base import Grade, Groups, Reward, Scored, pairs, regrouped, require_usable
+from quatro.rewards.base import Grade, Grades, Groups, Reward, pairs, regrouped, require_usable
 from quatro.rewards.settings import RewardConfig
 from quatro.types import Block, Prompt, Rollout
 
@@ -59,7 +59,7 @@ class ModelReward(Reward):
         device = find_device(options.device, None if rank is None else int(rank))
         return load_classifier(options.path, getattr(torch, options.dtype), device)
 
-    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
+    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Grades:
         _, tokenizer = self._loaded
         most = self._options.max_tokens
         texts = [self._text(prompt, rollout, tokenizer) for prompt, rollout in pairs(prompts, completions)]
@@ -67,10 +67,10 @@ class ModelReward(Reward):
         ids = [tokenizer(text, add_special_tokens=not has_template)["input_ids"] for text in texts]
         is_cut = [len(row) > most for row in ids]
         rewards = self._rewards([row[-most:] for row in ids])
-        grades = (Grade(reward, logged={"cut": float(cut)}) for reward, cut in zip(rewards, is_cut, strict=True))
-        scored = Scored(regrouped(grades, completions))
-        require_usable(prompts, completions, scored)
-        return scored
+        found = (Grade(reward, logged={"cut": float(cut)}) for reward, cut in zip(rewards, is_cut, strict=True))
+        grades = regrouped(found, completions)
+        require_usable(prompts, completions, grades)
+        return grades
 
     @staticmethod
     def _text(prompt: Prompt, rollout: Rollout, tokenizer: Any) -> str:

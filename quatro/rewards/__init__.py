@@ -13,11 +13,11 @@ from evals.files.own_code import is_own
 from evals.files.strict_json import shown
 from evals.samples.graders import own_grader
 from quatro.registry import REWARDS
-from quatro.rewards.base import Grade, Reward, Scored, VerifiedReward
+from quatro.rewards.base import Grade, Reward, VerifiedReward
 from quatro.rewards.settings import RewardConfig, known_reward
 from quatro.types import Prompt
 
-__all__ = ["Grade", "Reward", "RewardConfig", "Scored", "check_prompts", "make_grader", "make_reward"]
+__all__ = ["Grade", "Reward", "RewardConfig", "check_prompts", "make_grader", "make_reward"]
 
 
 def make_reward(reward: RewardConfig | str) -> Reward:

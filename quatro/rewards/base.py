@@ -22,7 +22,7 @@ class Grade:
 
     ``logged`` are further numbers by name, whose means become the metrics `reward/parts/NAME`: the rewards of a list,
     or what a function returned beside the reward. ``error`` says in a line why the rollout could not be graded; then it
-    earns 0, or ``is_dropped``, which takes it out of its group.
+    earns 0, or ``is_dropped``, which takes it out of its group. ``is_timeout``: it was killed at its deadline.
     """
 
     reward: float
@@ -30,27 +30,10 @@ class Grade:
     logged: Mapping[str, float] = field(default_factory=dict)
     is_dropped: bool = False
     error: str = ""
+    is_timeout: bool = False
 
 
-@dataclass(frozen=True)
-class Scored:
-    """``grades[i][j]`` belongs to rollout j of prompt i.
-
-    The rewards of ``num_errors`` rollouts raised or died, and ``num_timeouts`` were killed at their deadline. They earn
-    0 like a wrong answer or are dropped, so they are counted apart.
-    """
-
-    grades: list[list[Grade]]
-    num_errors: int = 0
-    num_timeouts: int = 0
-
-    @property
-    def reward(self) -> list[list[float]]:
-        return [[grade.reward for grade in group] for group in self.grades]
-
-    @property
-    def correct(self) -> list[list[bool | None]]:
-        return [[grade.correct for grade in group] for group in self.grades]
+Grades = list[list[Grade]]  # those of rollout j of prompt i at [i][j]
 
 
 class Reward(ABC):
@@ -75,8 +58,8 @@ class Reward(ABC):
         return None
 
     @abstractmethod
-    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
-        """Rewards of ``completions[i]``, the rollouts of ``prompts[i]``.
+    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Grades:
+        """Grades of ``completions[i]``, the rollouts of ``prompts[i]``.
 
         Raises:
             DataError: a prompt has no usable reference answer.
@@ -103,9 +86,8 @@ class VerifiedReward(Reward):
     def __init__(self, is_correct: Callable[[Prompt, Rollout], bool]) -> None:
         self._is_correct = is_correct
 
-    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
-        grades = [verdict(self._is_correct(*pair)) for pair in pairs(prompts, completions)]
-        return Scored(regrouped(grades, completions))
+    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Grades:
+        return regrouped((verdict(self._is_correct(*pair)) for pair in pairs(prompts, completions)), completions)
 
 
 def pairs(prompts: Sequence[Prompt], completions: Groups) -> list[tuple[Prompt, Rollout]]:
@@ -142,17 +124,16 @@ def failure(kind: str, detail: str) -> str:
 MAX_REWARD = 1e18
 
 
-def require_usable(prompts: Sequence[Prompt], completions: Groups, scored: Scored, giver: str = "the reward") -> None:
+def require_usable(prompts: Sequence[Prompt], completions: Groups, grades: Grades, giver: str = "the reward") -> None:
     """Refuses rewards that are NaN, infinite or beyond ``MAX_REWARD``.
 
     Raises:
         DivergedError: names ``giver``, the first such prompt and the response.
     """
-    for prompt, rollouts, values in zip(prompts, completions, scored.reward, strict=True):
-        for index, value in enumerate(values):
-            if not abs(value) <= MAX_REWARD:
+    for prompt, rollouts, group in zip(prompts, completions, grades, strict=True):
+        for index, (rollout, grade) in enumerate(zip(rollouts, group, strict=True)):
+            if not abs(grade.reward) <= MAX_REWARD:
                 raise DivergedError(
-                    f"{giver} gave {value} to rollout {index} of {prompt.benchmark} {prompt.id!r}; expected a finite "
-                    f"number between {-MAX_REWARD:g} and {MAX_REWARD:g}\n"
-                    f"  the response: {shown(rollouts[index].text)}"
+                    f"{giver} gave {grade.reward} to rollout {index} of {prompt.benchmark} {prompt.id!r}; expected a "
+                    f"finite number between {-MAX_REWARD:g} and {MAX_REWARD:g}\n  the response: {shown(rollout.text)}"
                 )

@@ -11,7 +11,7 @@ from pydantic import Field
 from evals.code.grading import MEMORY_MB, TIMEOUT_S, Answer, CodeGrade, CodeGrader, isolation
 from evals.code.tests import sandbox_tests
 from evals.errors import DataError
-from quatro.rewards.base import Grade, Groups, Reward, Scored, failure, pairs, refuse_failures, regrouped
+from quatro.rewards.base import Grade, Grades, Groups, Reward, failure, pairs, refuse_failures, regrouped
 from quatro.rewards.settings import RewardConfig
 from quatro.types import Block, Prompt
 
@@ -56,7 +56,7 @@ class CodeReward(Reward):
             every_test=self._is_fraction,
         )
 
-    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
+    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Grades:
         answers = [
             Answer((prompt.benchmark, prompt.id), rollout.text, prompt.extra, prompt.problem)
             for prompt, rollout in pairs(prompts, completions)
@@ -67,21 +67,17 @@ class CodeReward(Reward):
         refuse_failures(errors, len(grades), "the sandbox")
         if errors:
             _log.warning("%d of %d programs could not be run; they earn 0", len(errors), len(grades))
-        found = [Grade(self._reward(grade), grade.is_right, error=self._error(grade)) for grade in grades]
-        num_timeouts = sum(one.status == "timeout" for one in failed)
-        return Scored(regrouped(found, completions), len(errors), num_timeouts)
+        return regrouped(map(self._grade, grades), completions)
 
-    def _reward(self, grade: CodeGrade) -> float:
-        if not self._is_fraction:
-            return float(grade.is_right)
-        num_tests = sum(verdict.num_tests for verdict in grade.verdicts.values())
-        return sum(verdict.num_passed for verdict in grade.verdicts.values()) / num_tests if num_tests else 0.0
-
-    @staticmethod
-    def _error(grade: CodeGrade) -> str:
-        if grade.failed is None or grade.failed[1].status not in ("infra_error", "timeout"):
-            return ""
-        return failure(grade.failed[1].status, grade.failed[1].detail)
+    def _grade(self, found: CodeGrade) -> Grade:
+        reward = float(found.is_right)
+        if self._is_fraction:
+            num_tests = sum(verdict.num_tests for verdict in found.verdicts.values())
+            reward = sum(verdict.num_passed for verdict in found.verdicts.values()) / max(1, num_tests)
+        if found.failed is None or found.failed[1].status not in ("infra_error", "timeout"):
+            return Grade(reward, found.is_right)
+        status, detail = found.failed[1].status, found.failed[1].detail
+        return Grade(reward, found.is_right, error=failure(status, detail), is_timeout=status == "timeout")
 
     def environment(self) -> Mapping[str, str]:
         return {"sandbox": isolation()}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from evals.errors import DataError
-from quatro.rewards.base import Grade, Groups, Scored, VerifiedReward, pairs, regrouped
+from quatro.rewards.base import Grade, Grades, Groups, VerifiedReward, pairs, regrouped
 from quatro.rewards.settings import RewardConfig
 from quatro.tasks.countdown import distance, parse_prompt, solves
 from quatro.types import Prompt, Rollout
@@ -31,13 +31,13 @@ class DistanceReward(CountdownReward):
     So rewards are graded where the benchmark's are 0 and 1; ``correct`` is the benchmark's verdict as before.
     """
 
-    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
+    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Grades:
         grades = []
         for prompt, rollout in pairs(prompts, completions):
             is_cut = rollout.finish_reason == "length"
             far = None if is_cut else distance(prompt.answer or prompt.problem, rollout.text)
             grades.append(Grade(0.0 if far is None else 1.0 / (1.0 + far), _is_correct(prompt, rollout)))
-        return Scored(regrouped(grades, completions))
+        return regrouped(grades, completions)
 
 
 def _is_correct(prompt: Prompt, rollout: Rollout) -> bool:

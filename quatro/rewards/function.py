@@ -6,7 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator
 
@@ -15,7 +15,7 @@ from evals.files.own_code import folders
 from evals.files.strict_json import shown
 from evals.text import visible
 from evals.worker_pool import CannotStartError, Failure, Message, WorkerPool, fresh_interpreter
-from quatro.rewards.base import Grade, Groups, Reward, Scored, failure, refuse_failures, regrouped, require_usable
+from quatro.rewards.base import Grade, Grades, Groups, Reward, failure, refuse_failures, regrouped, require_usable
 from quatro.rewards.calls import VERDICT, arguments
 from quatro.rewards.settings import RewardConfig
 from quatro.types import Block, Prompt
@@ -28,14 +28,6 @@ START_TIMEOUT_S = 120.0
 GRACE_S = 0.05
 
 _log = logging.getLogger(__name__)
-
-
-class Failed(NamedTuple):
-    """Why a rollout has no reward; ``line`` is the error of ``detail`` without its place."""
-
-    kind: Literal["error", "timeout"]
-    detail: str
-    line: str
 
 
 def own_reward(spec: str) -> type[Reward]:
@@ -91,31 +83,32 @@ class FunctionReward(Reward):
     def environment(self) -> Mapping[str, str]:
         return self._recorded
 
-    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
+    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Grades:
         rows = [arguments(prompt, rollouts, self._names) for prompt, rollouts in zip(prompts, completions, strict=True)]
-        if self._is_batched:
-            requests = [group for group in rows if group]
-        else:
+        requests = [group for group in rows if group]
+        if not self._is_batched:
             requests = [[row] for group in rows for row in group]
-        flat = [
+        graded = [
             one
             for answer, request in zip(self._ask(requests), requests, strict=True)
-            for one in self._found(answer, len(request))
+            for one in self._graded(answer, len(request))
         ]
-        found = regrouped(flat, completions)
-        whys: dict[str, list[str]] = {"error": [], "timeout": []}
-        for prompt, rollouts, group in zip(prompts, completions, found, strict=True):
-            for index, (rollout, one) in enumerate(zip(rollouts, group, strict=True)):
-                if isinstance(one, Failed):
-                    why = f"{visible(one.detail)}\n  the response: {shown(rollout.text)}"
-                    whys[one.kind].append(why)
-                    self._tell_failure(one.kind, f"rollout {index} of {prompt.benchmark} {prompt.id!r}", why)
-        refuse_failures(whys["error"] + whys["timeout"], len(flat), f"the reward function {self.spec!r}")
-        grades = [[self._grade(one) for one in group] for group in found]
-        scored = Scored(grades, len(whys["error"]), len(whys["timeout"]))
+        places = [
+            (f"rollout {index} of {prompt.benchmark} {prompt.id!r}", rollout)
+            for prompt, group in zip(prompts, completions, strict=True)
+            for index, rollout in enumerate(group)
+        ]
+        errors, timeouts = list[str](), list[str]()
+        for (where, rollout), (grade, detail) in zip(places, graded, strict=True):
+            if grade.error:
+                why = f"{visible(detail)}\n  the response: {shown(rollout.text)}"
+                (timeouts if grade.is_timeout else errors).append(why)
+                self._tell_failure(grade, where, why)
+        refuse_failures(errors + timeouts, len(graded), f"the reward function {self.spec!r}")
+        grades = regrouped((grade for grade, _ in graded), completions)
         place = f" ({self._place})" if self._place else ""
-        require_usable(prompts, completions, scored, f"the reward function {self.spec!r}{place}")
-        return scored
+        require_usable(prompts, completions, grades, f"the reward function {self.spec!r}{place}")
+        return grades
 
     def _ask(self, requests: Sequence[object]) -> list[Message | Failure]:
         try:
@@ -123,31 +116,20 @@ class FunctionReward(Reward):
         except CannotStartError as error:
             raise self._cannot_load(str(error)) from error
 
-    def _found(self, answer: Message | Failure, count: int) -> Sequence[Mapping[str, float] | Failed]:
-        """For each of ``count`` rollouts the reward and metrics that the function gave, or why there are none."""
-        match answer:
-            case Failure(kind="overdue"):
-                said = f"it ran longer than {self.timeout_s:g} s"
-                failed = Failed("timeout", said, failure("timeout", said))
-            case Failure(detail=detail):
-                said = f"the process of the reward function {detail}"
-                failed = Failed("error", said, failure("error", said))
-            case {"error": detail, "line": line}:
-                failed = Failed("error", str(detail), str(line))
-            case {"rewards": [*found]} if len(found) == count and all("reward" in values for values in found):
-                return found
-            case _:
-                raise QuatroError(
-                    f"the reward worker sent {answer!r:.200}; expected rewards (does the function write to fds?)"
-                )
-        return [failed] * count
-
-    def _grade(self, found: Mapping[str, float] | Failed) -> Grade:
-        if isinstance(found, Failed):
-            return Grade(0.0, is_dropped=self.on_error == "drop", error=found.line)
-        verdict = found.get(VERDICT)
-        logged = {name: number for name, number in found.items() if name not in ("reward", VERDICT)}
-        return Grade(found["reward"], None if verdict is None else verdict == 1, logged)
+    def _graded(self, answer: Message | Failure, count: int) -> list[tuple[Grade, str]]:
+        """The grades of the ``count`` rollouts of a request, each with all that is known of a failure."""
+        if isinstance(answer, Failure):
+            is_timeout = answer.kind == "overdue"
+            detail = f"it ran longer than {self.timeout_s:g} s"
+            if not is_timeout:
+                detail = f"the process of the reward function {answer.detail}"
+            line = failure("timeout" if is_timeout else "error", detail)
+        elif "error" in answer:
+            is_timeout, detail, line = False, answer["error"], answer["line"]
+        else:
+            return [(_grade(values), "") for values in answer["rewards"]]
+        is_dropped = self.on_error == "drop"
+        return [(Grade(0.0, is_dropped=is_dropped, error=line, is_timeout=is_timeout), detail)] * count
 
     def _cannot_load(self, reason: str) -> UsageError:
         return UsageError(
@@ -155,22 +137,29 @@ class FunctionReward(Reward):
             f"{folders()}):\n{reason}"
         )
 
-    def _tell_failure(self, kind: str, where: str, why: str) -> None:
+    def _tell_failure(self, grade: Grade, where: str, why: str) -> None:
         """Warns of the first failure, the second, the fourth and so on.
 
         Raises:
             QuatroError: a function raised, and `on_error` is `fail`.
         """
         at = f"the reward function {self.spec!r} failed on {where}"
-        if kind == "error" and self.on_error == "fail":
+        if not grade.is_timeout and self.on_error == "fail":
             raise QuatroError(
                 f"{at}:\n{why}\nWith `on_error: zero` in its block of `reward` such a rollout earns 0, with `drop` it "
                 "is taken out of its group"
             )
         self._num_failed += 1
         if self._num_failed & (self._num_failed - 1) == 0:
-            becomes = "is dropped" if self.on_error == "drop" else "earns 0"
+            becomes = "is dropped" if grade.is_dropped else "earns 0"
             _log.warning("%s, which %s (failure %d so far):\n%s", at, becomes, self._num_failed, why)
 
     def close(self) -> None:
         self._pool.close()
+
+
+def _grade(values: Mapping[str, float]) -> Grade:
+    """What `calls.returned` found in what the function gave for a rollout."""
+    verdict = values.get(VERDICT)
+    logged = {name: number for name, number in values.items() if name not in ("reward", VERDICT)}
+    return Grade(values["reward"], None if verdict is None else verdict == 1, logged)

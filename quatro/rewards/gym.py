@@ -11,7 +11,7 @@ from evals.benchmarks.gym.library import COLUMN, Reference, entry, reference_of
 from evals.benchmarks.gym.scoring import Asked, GymGrader, Score
 from evals.errors import DataError
 from evals.files.strict_json import shown
-from quatro.rewards.base import Grade, Groups, Reward, Scored, failure, pairs, refuse_failures, regrouped
+from quatro.rewards.base import Grade, Grades, Groups, Reward, failure, pairs, refuse_failures, regrouped
 from quatro.rewards.settings import RewardConfig
 from quatro.types import Block, Prompt
 
@@ -41,18 +41,16 @@ class GymReward(Reward):
         self._is_partial = config.options.partial
         self._grader = GymGrader()
 
-    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
+    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Grades:
         asked = [
             Asked(_reference(prompt), rollout.text, rollout.finish_reason == "length")
             for prompt, rollout in pairs(prompts, completions)
         ]
         scores = self._grader.score(asked)
-        outcomes = [one.outcome for one in scores]
         # A checker that raises, or never ends, may have been made to by what the model wrote: such an answer is wrong.
         errors = [one.detail for one in scores if one.outcome == "infra_error"]
         refuse_failures(errors, len(scores), "the checkers of reasoning-gym")
-        grades = regrouped(map(self._grade, scores), completions)
-        return Scored(grades, outcomes.count("error") + len(errors), outcomes.count("timeout"))
+        return regrouped(map(self._grade, scores), completions)
 
     def _grade(self, score: Score) -> Grade:
         has_failed = score.outcome in ("error", "infra_error", "timeout")
@@ -60,6 +58,7 @@ class GymReward(Reward):
             score.value if self._is_partial else float(score.is_solved),
             score.is_solved,
             error=failure(score.outcome, score.detail) if has_failed else "",
+            is_timeout=score.outcome == "timeout",
         )
 
     def close(self) -> None:

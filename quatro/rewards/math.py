@@ -7,7 +7,7 @@ from typing import Any
 
 from evals.errors import DataError
 from evals.grading import grade_many
-from quatro.rewards.base import Groups, Reward, Scored, pairs, regrouped, verdict
+from quatro.rewards.base import Grades, Groups, Reward, pairs, regrouped, verdict
 from quatro.types import Prompt
 
 
@@ -24,8 +24,8 @@ class MathReward(Reward):
                     "give it an `answer`, leave it out, or choose another reward"
                 )
 
-    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
+    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Grades:
         self.check(prompts)
         # The completion alone: a prompt may hold the box of an earlier part.
         grades = grade_many((rollout.text, prompt.answer) for prompt, rollout in pairs(prompts, completions))
-        return Scored(regrouped((verdict(grade.correct) for grade in grades), completions))
+        return regrouped((verdict(grade.correct) for grade in grades), completions)

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from quatro.rewards.base import Grade, Groups, Reward, Scored
+from quatro.rewards.base import Grade, Grades, Groups, Reward
 from quatro.rewards.function import FunctionReward
 from quatro.rewards.settings import RewardConfig
 from quatro.types import Block, Prompt
@@ -34,8 +34,8 @@ class LengthReward(Reward):
 
     Options: ClassVar[type[Block]] = LengthOptions
 
-    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
-        return Scored([[self._grade(len(rollout.token_ids)) for rollout in group] for group in completions])
+    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Grades:
+        return [[self._grade(len(rollout.token_ids)) for rollout in group] for group in completions]
 
     def _grade(self, num_tokens: int) -> Grade:
         short, long = self.config.options.short, self.config.options.long

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, field_serializer
 
 from quatro.registry import REWARDS
-from quatro.rewards.base import Grade, Groups, Reward, Scored, require_usable
+from quatro.rewards.base import Grade, Grades, Groups, Reward, require_usable
 from quatro.rewards.settings import RewardConfig, reward_block
 from quatro.types import Block, Prompt
 
@@ -86,31 +86,29 @@ class SumReward(Reward):
                 opened.callback(self._rewards[-1].close)
             opened.pop_all()
 
-    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
-        scored = [reward.score(prompts, completions) for reward in self._rewards]
+    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Grades:
+        of_parts = [reward.score(prompts, completions) for reward in self._rewards]
         grades = [
-            [self._sum(grades) for grades in zip(*groups, strict=True)]
-            for groups in zip(*(one.grades for one in scored), strict=True)
+            [self._sum(of_rollout) for of_rollout in zip(*of_prompt, strict=True)]
+            for of_prompt in zip(*of_parts, strict=True)
         ]
-        found = Scored(grades, sum(one.num_errors for one in scored), sum(one.num_timeouts for one in scored))
-        require_usable(prompts, completions, found)
-        return found
+        require_usable(prompts, completions, grades)
+        return grades
 
     def _sum(self, grades: Sequence[Grade]) -> Grade:
-        logged = dict[str, float]()
+        logged, errors = dict[str, float](), list[str]()
         for part, grade in zip(self._parts, grades, strict=True):
             logged[part.shown] = grade.reward
             logged |= {f"{part.shown}/{name}": value for name, value in grade.logged.items()}
+            if grade.error:
+                errors.append(f"{grade.error} (reward {part.shown})")
         return Grade(
             sum(part.weight * grade.reward for part, grade in zip(self._parts, grades, strict=True)),
             next((grade.correct for grade in grades if grade.correct is not None), None),
             logged,
-            any(grade.is_dropped for grade in grades),
-            "; ".join(
-                f"{grade.error} (reward {part.shown})"
-                for part, grade in zip(self._parts, grades, strict=True)
-                if grade.error
-            ),
+            is_dropped=any(grade.is_dropped for grade in grades),
+            error="; ".join(errors),
+            is_timeout=any(grade.is_timeout for grade in grades),
         )
 
     def environment(self) -> Mapping[str, str]:

@@ -115,12 +115,13 @@ def sample_benchmark(
                 for batch in batches:
                     drawn = [(*groups[one.number][one.row], one) for one in batch]
                     rollouts = [one.rollout.without_thought(settings.thinking, prompt) for prompt, _, one in drawn]
-                    verdicts: Sequence[Sequence[bool | None]] = [[None]] * len(drawn)
+                    verdicts: list[bool | None] = [None] * len(drawn)
                     if reward is not None:
-                        verdicts = reward.score([prompt for prompt, *_ in drawn], [[one] for one in rollouts]).correct
+                        grades = reward.score([prompt for prompt, *_ in drawn], [[one] for one in rollouts])
+                        verdicts = [grade.correct for (grade,) in grades]
                     writer.append(
                         _sample(prompt, index, rollout, verdict, said)
-                        for (prompt, index, _), rollout, (verdict,) in zip(drawn, rollouts, verdicts, strict=True)
+                        for (prompt, index, _), rollout, verdict in zip(drawn, rollouts, verdicts, strict=True)
                     )
                     num_done += len(batch)
                     num_tokens += sum(one.num_tokens for one in batch)

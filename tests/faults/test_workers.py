@@ -16,7 +16,7 @@ import pytest
 from evals import worker_pool
 from evals.errors import UsageError
 from evals.sandbox import Asserts, Job, Sandbox, pool, tiers
-from tests.kit import quatro
+from tests.kit import num_failed, quatro
 
 MODULE = """
 import os, pathlib, signal, time
@@ -90,29 +90,29 @@ def test_fault_13_a_reward_that_raises_names_sample_and_line_and_ends_the_run(re
 @pytest.mark.parametrize("policy", ["zero", "drop"])
 def test_fault_13_a_reward_that_raises_may_cost_the_rollout_alone(rewards, policy):
     found = scored(rewards("raises", on_error=policy), *GOOD, "bad")
-    *others, failed = found.grades[0]
-    assert found.num_errors == 1
+    *others, failed = found[0]
+    assert num_failed(found) == (1, 0)
     assert [grade.reward for grade in others] == [1.0] * 5
     assert failed.is_dropped if policy == "drop" else failed.reward == 0.0
 
 
 def test_fault_14_a_reward_that_hangs_is_killed_after_its_limit_and_counted(rewards):
     found = scored(rewards("hangs", timeout_s=3, on_error="zero"), *GOOD, "bad")
-    assert (found.num_timeouts, found.num_errors) == (1, 0)
-    assert [grade.reward for grade in found.grades[0]] == [1.0] * 5 + [0.0]
+    assert num_failed(found) == (0, 1)
+    assert [grade.reward for grade in found[0]] == [1.0] * 5 + [0.0]
 
 
 def test_fault_15_a_reward_that_ends_its_process_is_an_error_and_no_score(rewards):
     found = scored(rewards("killed", on_error="drop"), *GOOD, "bad")
-    *others, failed = found.grades[0]
-    assert (found.num_errors, failed.is_dropped) == (1, True)
+    *others, failed = found[0]
+    assert (num_failed(found), failed.is_dropped) == ((1, 0), True)
     assert [grade.reward for grade in others] == [1.0] * 5
     assert "status -9" in failed.error
 
 
 def test_fault_48_a_reward_that_is_killed_while_it_starts_has_one_more_try(rewards, monkeypatch):
     monkeypatch.setenv("KILLED_STARTS", "1")
-    assert scored(rewards("fine"), "abc").reward == [[3.0]]
+    assert scored(rewards("fine"), "abc")[0][0].reward == 3.0
 
 
 def test_fault_48_a_reward_that_is_killed_whenever_it_starts_is_refused(rewards, monkeypatch, tmp_path):

@@ -39,7 +39,7 @@ def compute_score(
     prompt = Prompt(str(data_source), str(info.get("id", "")), problem, ground_truth, problem, (), extra)
     with _one_at_a_time:
         chosen = _reward(json.dumps(_plain(reward), sort_keys=True))
-        return chosen.score([prompt], [[Rollout((), solution_str, "stop")]]).reward[0][0]
+        return chosen.score([prompt], [[Rollout((), solution_str, "stop")]])[0][0].reward
 
 
 def _plain(value: Any) -> Any:

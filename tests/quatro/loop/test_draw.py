@@ -20,7 +20,7 @@ from quatro.loop.timing import Stopwatch
 from quatro.methods import METHODS
 from quatro.processes.stop import StopCheck
 from quatro.processes.world import World
-from quatro.rewards import Grade, Scored
+from quatro.rewards import Grade
 from quatro.types import Needs, Prompt, Rollout
 
 
@@ -34,9 +34,9 @@ def parts_with(needs: Needs, rewards_of: dict[int, list[float]]) -> Any:
     def generate(prompts: list[Prompt], seeds: list[list[int]], sampling: Any, **_: Any) -> list[list[Rollout]]:
         return [[Rollout((seed,), "", "stop") for seed in group] for group in seeds]
 
-    def score(prompts: list[Prompt], groups: Any) -> Scored:
+    def score(prompts: list[Prompt], groups: Any) -> list[list[Grade]]:
         rewards = [rewards_of[int(prompt.id) % len(rewards_of)] for prompt in prompts]
-        return Scored([[Grade(reward, reward > 0) for reward in group] for group in rewards], num_errors=1)
+        return [[Grade(reward, reward > 0) for reward in group] for group in rewards]
 
     return SimpleNamespace(
         policy=SimpleNamespace(world=World()),
@@ -63,7 +63,6 @@ def test_dynamic_sampling_fills_the_batch_with_prompts_that_have_a_signal():
     kept, everything = draw(1, parts)
     assert [group.prompt.id for group in kept.groups] == ["0", "3", "6", "9"]
     assert len(everything) == 12
-    assert everything.num_errors == 3
     seeds = [rollout.token_ids for rollout in everything.rollouts]
     assert len(set(seeds)) == len(seeds)  # no round repeats another's random streams
 
@@ -109,8 +108,9 @@ def test_shaping_leaves_the_rewards_that_are_reported_alone():
 
 def test_dropped_rollouts_leave_their_group_and_an_empty_group_keeps_one_without_a_signal():
     dropped = Grade(0.0, is_dropped=True, error="KeyError: 'a'")
-    grades = [[Grade(1.0), dropped, Grade(0.0)], [dropped, dropped, dropped], [Grade(0.5)] * 3]
-    drawn = Drawn([grouped(name, row) for name, row in zip("xyz", grades, strict=True)], num_errors=4)
+    late = Grade(0.5, error="timeout: it ran longer than 3 s", is_timeout=True)
+    grades = [[Grade(1.0), dropped, Grade(0.0)], [dropped, dropped, dropped], [late, Grade(0.5), Grade(0.5)]]
+    drawn = Drawn([grouped(name, row) for name, row in zip("xyz", grades, strict=True)])
     texts = [[rollout.text for rollout in group.rollouts] for group in drawn.groups]
     assert texts == [["x0", "x2"], ["y0"], ["z0", "z1", "z2"]]
     assert [group.rewards for group in drawn.groups] == [[1.0, 0.0], [0.0], [0.5, 0.5, 0.5]]
@@ -125,6 +125,7 @@ def test_dropped_rollouts_leave_their_group_and_an_empty_group_keeps_one_without
     metrics = rollout_metrics(drawn, load_config("quickstart"))
     assert metrics["reward/mean"] == 0.5  # of the five that have a reward
     assert metrics["rollouts"] == 6
+    assert (metrics["reward/errors"], metrics["reward/timeouts"]) == (4, 1)
 
 
 def test_the_kl_of_prompts_without_a_correct_response_is_told():
@@ -163,7 +164,7 @@ def test_the_share_without_success_is_of_a_kl_whatever_the_advantages_are():
 
 def test_an_iteration_learns_from_what_was_not_dropped():
     parts = parts_with(Needs(), {0: [0.0, 1.0]})
-    parts.reward.score = lambda prompts, groups: Scored([[Grade(0.0, is_dropped=True), Grade(1.0)] for _ in prompts])
+    parts.reward.score = lambda prompts, groups: [[Grade(0.0, is_dropped=True), Grade(1.0)] for _ in prompts]
     learnt, everything = draw(1, parts)
     assert learnt is everything
     assert [group.rewards for group in learnt.groups] == [[1.0]] * 4
@@ -178,7 +179,7 @@ def test_a_saved_iteration_is_as_it_was():
         Rollout((3, 3, 3), "", "length"),
     ]
     grades = [Grade(1.0, True, {"words": 2.0}), Grade(0.0, is_dropped=True, error="KeyError"), Grade(0.0, False)]
-    drawn = Drawn([grouped("p", grades, rollouts), grouped("q", grades[:1], rollouts[2:])], 1, 2)
+    drawn = Drawn([grouped("p", grades, rollouts), grouped("q", grades[:1], rollouts[2:])])
     tensors, plain = drawn.state({("b", "p"): 1, ("b", "q"): 0})
     assert all(bool(tensor.isfinite().all()) for tensor in tensors.values())
     prompts = [group.prompt for group in reversed(drawn.groups)]

@@ -13,6 +13,7 @@ from evals.errors import DataError, MissingError
 from quatro.policy import embedded
 from quatro.rewards import Reward, RewardConfig, make_reward
 from quatro.types import Prompt, Rollout
+from tests.kit import rewards
 
 TEXTS = ("8 *7 =56", "8", "8 *7 =56 +7 =63 +6 =69 -2 =67", "1 +1 =2", "3 -2 =1")
 PROMPT = Prompt("countdown", "p", "7 2 7 6 2 8 -> 67", None, "7 2 7 6 2 8 -> 67", (1,))
@@ -57,23 +58,23 @@ def test_rewards_are_the_models_first_number_however_rows_are_batched(
     reward = make(folder, batch_rows=batch_rows)
     scored = reward.score([PROMPT, PROMPT], [rollouts[:2], rollouts[2:]])
     wanted = expected(folder, [f"{PROMPT.text} {text}" for text in TEXTS])
-    assert [len(group) for group in scored.reward] == [2, 3]
-    assert [value for group in scored.reward for value in group] == pytest.approx(wanted, abs=1e-6)
+    assert [len(group) for group in rewards(scored)] == [2, 3]
+    assert [value for group in rewards(scored) for value in group] == pytest.approx(wanted, abs=1e-6)
     assert len(set(wanted)) == len(TEXTS)
-    assert all(grade.logged == {"cut": 0.0} for group in scored.grades for grade in group)
+    assert all(grade.logged == {"cut": 0.0} for group in scored for grade in group)
 
 
 def test_a_chat_template_is_the_models_own(tmp_path: Path) -> None:
     folder = save(tmp_path, pad=0, template="{% for m in messages %}{{ m.content }} -> {% endfor %}")
     scored = make(folder).score([PROMPT], [[Rollout((0,), "8", "stop")]])
-    assert scored.reward[0] == pytest.approx(expected(folder, ["7 2 7 6 2 8 -> 67 -> 8 -> "]), abs=1e-6)
+    assert rewards(scored)[0] == pytest.approx(expected(folder, ["7 2 7 6 2 8 -> 67 -> 8 -> "]), abs=1e-6)
 
 
 def test_a_long_text_is_cut_at_its_beginning_and_counted(tmp_path: Path) -> None:
     folder = save(tmp_path, pad=0)
     scored = make(folder, max_tokens=4).score([PROMPT], [[Rollout((0,), " 8 *7 =56", "stop")]])
-    assert scored.reward[0] == pytest.approx(expected(folder, ["67 8 *7 =56"]), abs=1e-6)
-    assert scored.grades[0][0].logged == {"cut": 1.0}
+    assert rewards(scored)[0] == pytest.approx(expected(folder, ["67 8 *7 =56"]), abs=1e-6)
+    assert scored[0][0].logged == {"cut": 1.0}
 
 
 def test_its_memory_is_told_where_it_computes(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from evals.errors import QuatroError, UsageError
 from quatro.rewards import Reward
-from quatro.rewards.base import Grade, Scored
+from quatro.rewards.base import Grade, Grades
 from quatro.types import Prompt, Rollout
+from tests.kit import num_failed, rewards
 
 FUNCTIONS = """
     def by_name(finish_reason, row, num_tokens, id, *, bonus=0.5, completion):
@@ -58,19 +59,19 @@ FUNCTIONS = """
 """
 
 
-def score(reward: Reward, *texts: str, id: str = "p1") -> Scored:
+def score(reward: Reward, *texts: str, id: str = "p1") -> Grades:
     prompt = Prompt("mine", id, "q", "42", text="<q>", token_ids=(1,), extra={"level": 3})
     return reward.score([prompt], [[Rollout((7,) * len(text), text, "length") for text in texts]])
 
 
 def test_a_function_gets_by_name_what_it_asks_for(functions: Callable[..., Reward]) -> None:
     scored = score(functions("by_name", options={"bonus": 0.25}), "one two", "three")
-    assert scored.reward == [[3.25, 3.25]]
-    assert [grade.logged for grade in scored.grades[0]] == [
+    assert rewards(scored) == [[3.25, 3.25]]
+    assert [grade.logged for grade in scored[0]] == [
         {"words": 2.0, "tokens": 7.0},
         {"words": 1.0, "tokens": 5.0},
     ]
-    assert score(functions("everything"), "a").reward == [[1.0]]
+    assert rewards(score(functions("everything"), "a")) == [[1.0]]
 
 
 def test_a_function_of_completions_gets_a_group_at_a_time(functions: Callable[..., Reward]) -> None:
@@ -78,11 +79,11 @@ def test_a_function_of_completions_gets_a_group_at_a_time(functions: Callable[..
     prompts = [Prompt("mine", name, "q", "42", "", (1,)) for name in "ab"]
     groups = [[Rollout((0,) * n, "x", "stop") for n in (1, 4)], [Rollout((0,) * n, "x", "stop") for n in (2, 2, 1)]]
     scored = reward.score(prompts, groups)
-    assert scored.reward == [[0.25, 1.0], [1.0, 1.0, 0.5]]
-    assert [grade.logged["best"] for grade in scored.grades[1]] == [1.0, 1.0, 0.0]
-    assert score(functions("singular"), "a", "b").reward == [[2.0, 2.0]]
-    assert score(functions("arrays"), "a", "b", "c").reward == [[0.0, 1.0, 2.0]]
-    assert reward.score([prompts[0], prompts[1]], [[], groups[1]]).reward == [[], [1.0, 1.0, 0.5]]
+    assert rewards(scored) == [[0.25, 1.0], [1.0, 1.0, 0.5]]
+    assert [grade.logged["best"] for grade in scored[1]] == [1.0, 1.0, 0.0]
+    assert rewards(score(functions("singular"), "a", "b")) == [[2.0, 2.0]]
+    assert rewards(score(functions("arrays"), "a", "b", "c")) == [[0.0, 1.0, 2.0]]
+    assert rewards(reward.score([prompts[0], prompts[1]], [[], groups[1]])) == [[], [1.0, 1.0, 0.5]]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +108,7 @@ def test_what_cannot_be_a_reward_is_an_error_of_the_function(
 
 
 def test_a_function_may_give_a_verdict_beside_its_reward(functions: Callable[..., Reward]) -> None:
-    assert score(functions("judged"), "right", "wrong").grades == [
+    assert score(functions("judged"), "right", "wrong") == [
         [Grade(0.5, True, {"x": 3.0}), Grade(0.5, False, {"x": 3.0})]
     ]
 
@@ -121,13 +122,13 @@ def test_a_parameter_that_nothing_fills_is_named_with_what_there_is(functions: C
 
 def test_drop_marks_what_failed_and_a_group_fails_as_a_whole(functions: Callable[..., Reward]) -> None:
     scored = score(functions("sometimes", on_error="drop"), "a", "raise", "bc")
-    assert [grade.is_dropped for grade in scored.grades[0]] == [False, True, False]
-    assert (scored.reward, scored.num_errors) == ([[1.0, 0.0, 2.0]], 1)
-    assert [grade.error.partition(":")[0] for grade in scored.grades[0]] == ["", "ValueError", ""]
+    assert [grade.is_dropped for grade in scored[0]] == [False, True, False]
+    assert (rewards(scored), num_failed(scored)) == ([[1.0, 0.0, 2.0]], (1, 0))
+    assert [grade.error.partition(":")[0] for grade in scored[0]] == ["", "ValueError", ""]
     scored = score(functions("group", on_error="drop"), "a", "raise")
-    assert [grade.is_dropped for grade in scored.grades[0]] == [True, True]
+    assert [grade.is_dropped for grade in scored[0]] == [True, True]
     scored = score(functions("sometimes", on_error="zero"), "raise", "bc")
-    assert [grade.is_dropped for grade in scored.grades[0]] == [False, False]
+    assert [grade.is_dropped for grade in scored[0]] == [False, False]
 
 
 def test_failures_are_told_at_once_and_then_at_powers_of_two(

@@ -14,6 +14,7 @@ from evals.sandbox import Tier, probe
 from quatro.config import load_config
 from quatro.rewards import RewardConfig, check_prompts, make_reward
 from quatro.types import Prompt, Rollout
+from tests.kit import num_failed, rewards, verdicts
 
 needs_sandbox = pytest.mark.skipif(probe().name == "none", reason="no isolation here")
 SETS = {"base": asserts(["assert f(1) == 1", "assert f(2) == 2"]), "plus": asserts(["assert f(-3) == 3"])}
@@ -42,17 +43,17 @@ def scored(texts: list[str], **settings: object):
 @needs_sandbox
 def test_a_program_earns_1_where_every_test_passes():
     found = scored([RIGHT, BASE, HALF, LOOP, NONE], timeout_s=0.5)
-    assert found.reward == [[1.0, 0.0, 0.0, 0.0, 0.0]]
-    assert found.correct == [[True, False, False, False, False]]
-    assert (found.num_errors, found.num_timeouts) == (0, 1)
-    assert [grade.error.partition(":")[0] for group in found.grades for grade in group if grade.error] == ["timeout"]
+    assert rewards(found) == [[1.0, 0.0, 0.0, 0.0, 0.0]]
+    assert verdicts(found) == [[True, False, False, False, False]]
+    assert num_failed(found) == (0, 1)
+    assert [grade.error.partition(":")[0] for group in found for grade in group if grade.error] == ["timeout"]
 
 
 @needs_sandbox
 def test_a_fraction_is_the_share_of_tests_that_pass():
     found = scored([RIGHT, BASE, HALF, NONE], options={"score": "fraction"})
-    assert found.reward == [[1.0, pytest.approx(2 / 3), pytest.approx(1 / 3), 0.0]]
-    assert found.correct == [[True, False, False, False]]
+    assert rewards(found) == [[1.0, pytest.approx(2 / 3), pytest.approx(1 / 3), 0.0]]
+    assert verdicts(found) == [[True, False, False, False]]
 
 
 @needs_sandbox
@@ -72,7 +73,7 @@ def test_a_failing_sandbox_stops_the_run_and_a_few_failures_earn_0(monkeypatch, 
 
     monkeypatch.setattr(quatro.rewards.code.CodeGrader, "grade", broken(4))
     found = scored([RIGHT] * 32)
-    assert (found.num_errors, sum(found.reward[0])) == (8, 24.0)
+    assert (num_failed(found), sum(rewards(found)[0])) == ((8, 0), 24.0)
     assert "8 of 32 programs could not be run" in caplog.text
     monkeypatch.setattr(quatro.rewards.code.CodeGrader, "grade", broken(1))
     with pytest.raises(QuatroError, match="32 of 32"):

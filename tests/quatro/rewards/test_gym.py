@@ -14,6 +14,7 @@ from quatro.config.blocks import DataConfig
 from quatro.rewards import RewardConfig, check_prompts, make_grader, make_reward
 from quatro.rollout.prompts import training_problems
 from quatro.types import Prompt, Rollout
+from tests.kit import num_failed, rewards, verdicts
 
 needs_sandbox = pytest.mark.skipif(probe().name == "none", reason="no isolation here")
 
@@ -45,19 +46,19 @@ def test_a_reward_is_the_library_s_score_and_correct_the_whole_of_it():
         [word.answer, word.answer[:-1], "\ud800", "z" * 20_000],
     ]
     found = scored([palindrome, path, word], texts)
-    assert found.reward[0] == [1, 0.05, 0.02, 0]
-    assert found.reward[1] == [1, 0.5, 0, 0]
-    assert found.reward[2] == pytest.approx([1, 1 - 1 / len(word.answer), 0, 0])
-    assert found.correct == [[True, False, False, False]] * 3
-    assert (found.num_errors, found.num_timeouts) == (0, 0)
-    assert scored([palindrome, path, word], texts, partial=False).reward == [[1, 0, 0, 0]] * 3
+    assert rewards(found)[0] == [1, 0.05, 0.02, 0]
+    assert rewards(found)[1] == [1, 0.5, 0, 0]
+    assert rewards(found)[2] == pytest.approx([1, 1 - 1 / len(word.answer), 0, 0])
+    assert verdicts(found) == [[True, False, False, False]] * 3
+    assert num_failed(found) == (0, 0)
+    assert rewards(scored([palindrome, path, word], texts, partial=False)) == [[1, 0, 0, 0]] * 3
 
 
 def test_a_response_that_was_cut_off_earns_nothing():
     prompt = prompt_of("palindrome")
     reward = make_grader("reasoning-gym")
     found = reward.score([prompt], [[Rollout((1,), prompt.answer, "length"), Rollout((1,), prompt.answer, "stop")]])
-    assert found.reward == [[0, 1]]
+    assert rewards(found) == [[0, 1]]
 
 
 @needs_sandbox
@@ -72,9 +73,9 @@ def test_prompts_of_several_tasks_and_answers_that_are_code(tmp_path):
     found = scored(
         prompts, [[attack, f"so <answer>{prompts[0].answer}</answer>"], [attack], [attack, prompts[2].answer]]
     )
-    assert found.correct == [[False, True], [False], [False, True]]
-    assert found.num_errors == 1  # of the prime factors; countdown's checker has a score for what it cannot read
-    assert "ValueError" in found.grades[2][0].error
+    assert verdicts(found) == [[False, True], [False], [False, True]]
+    assert num_failed(found) == (1, 0)  # of the prime factors; countdown's checker has a score for what it cannot read
+    assert "ValueError" in found[2][0].error
     assert not trace.exists()
 
 

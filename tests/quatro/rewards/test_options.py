@@ -32,7 +32,7 @@ SEEN = {"text": "π \u2028", "none": None, "list": [1, [2.5, True]], "block": {"
 
 def rewarded(reward: Reward) -> float:
     prompt = Prompt("mine", "p1", "q", None, text="q", token_ids=(1,))
-    return reward.score([prompt], [[Rollout(token_ids=(1,), text="a", finish_reason="stop")]]).reward[0][0]
+    return reward.score([prompt], [[Rollout(token_ids=(1,), text="a", finish_reason="stop")]])[0][0].reward
 
 
 def test_options_reach_a_function_as_they_are(functions: Callable[..., Reward]) -> None:

@@ -17,6 +17,7 @@ from evals.errors import DataError, DivergedError, QuatroError, UsageError
 from quatro.rewards import Reward, make_reward
 from quatro.rewards.base import refuse_failures
 from quatro.types import FinishReason, Prompt, Rollout
+from tests.kit import num_failed, rewards, verdicts
 
 
 def prompt(problem: str, answer: str | None, id: str = "p1") -> Prompt:
@@ -31,14 +32,14 @@ def test_math_rewards_are_the_graders_verdicts() -> None:
     prompts = [prompt("1+1?", "2"), prompt("half?", "\\frac{1}{2}")]
     groups = [[rollout("\\boxed{2}"), rollout("\\boxed{200}"), rollout("2")], [rollout("\\boxed{0.5}")]]
     scored = make_reward("math").score(prompts, groups)
-    assert scored.reward == [[1.0, 0.0, 0.0], [1.0]]
-    assert scored.correct == [[True, False, False], [True]]
-    assert (scored.num_errors, scored.num_timeouts) == (0, 0)
+    assert rewards(scored) == [[1.0, 0.0, 0.0], [1.0]]
+    assert verdicts(scored) == [[True, False, False], [True]]
+    assert num_failed(scored) == (0, 0)
 
 
 def test_math_judges_the_completion_without_its_prompt() -> None:
     scored = make_reward("math").score([prompt("As \\boxed{2}, what is 1+1?", "2")], [[rollout("I do not know")]])
-    assert scored.reward == [[0.0]]
+    assert rewards(scored) == [[0.0]]
 
 
 @pytest.mark.parametrize("answer", [None, ""])
@@ -51,8 +52,8 @@ def test_countdown_rewards_correct_chains_that_end() -> None:
     question, solution = "7 2 7 6 2 8 -> 67", "8 *7 =56 +7 =63 +6 =69 -2 =67"
     group = [rollout(solution), rollout(solution, "length"), rollout("8 *7 =56"), rollout("")]
     scored = make_reward("countdown").score([prompt(question, question)], [group])
-    assert scored.reward == [[1.0, 0.0, 0.0, 0.0]]
-    assert scored.correct == [[True, False, False, False]]
+    assert rewards(scored) == [[1.0, 0.0, 0.0, 0.0]]
+    assert verdicts(scored) == [[True, False, False, False]]
 
 
 def test_countdown_names_a_prompt_that_is_none() -> None:
@@ -105,7 +106,7 @@ FUNCTIONS = """
 
 
 def score_texts(reward: Reward, *texts: str) -> list[float]:
-    return reward.score([prompt("q", None)], [[rollout(text) for text in texts]]).reward[0]
+    return rewards(reward.score([prompt("q", None)], [[rollout(text) for text in texts]]))[0]
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
@@ -115,8 +116,8 @@ def test_a_function_sees_prompt_completion_and_answer(
     prompts = [prompt("a", "yes"), prompt("b", "no"), prompt("c", None)]
     groups = [[rollout("x" * n) for n in range(5)], [], [rollout("π\ud800\n" * 50_000)]]
     scored = functions("length", workers=num_workers).score(prompts, groups)
-    assert scored.reward == [[101.0, 102.0, 103.0, 104.0, 105.0], [], [150_100.0]]
-    assert scored.correct == [[None] * 5, [], [None]]
+    assert rewards(scored) == [[101.0, 102.0, 103.0, 104.0, 105.0], [], [150_100.0]]
+    assert verdicts(scored) == [[None] * 5, [], [None]]
     captured = capfd.readouterr()
     assert captured.out == ""  # what the function prints is not data
     assert "noise" in captured.err
@@ -139,9 +140,9 @@ def test_a_hanging_function_is_killed_and_counted(functions: Callable[..., Rewar
     reward = functions("by_text", timeout_s=3, workers=num_workers)
     group = [rollout(text) for text in ("a", "hang", "b", "hang in a child", "c")]
     scored = reward.score([prompt("q", None)], [group])
-    assert scored.reward == [[1.0, 0.0, 1.0, 0.0, 1.0]]
-    assert (scored.num_errors, scored.num_timeouts) == (0, 2)
-    assert [grade.error for grade in scored.grades[0]][1] == "timeout: it ran longer than 3 s"
+    assert rewards(scored) == [[1.0, 0.0, 1.0, 0.0, 1.0]]
+    assert num_failed(scored) == (0, 2)
+    assert [grade.error for grade in scored[0]][1] == "timeout: it ran longer than 3 s"
     assert is_gone_soon(int(Path("child.pid").read_text(encoding="utf-8")))
 
 
@@ -171,8 +172,8 @@ def test_a_dead_worker_or_another_type_is_an_error_too(
 def test_errors_can_count_as_zero(functions: Callable[..., Reward]) -> None:
     reward = functions("by_text", on_error="zero")
     scored = reward.score([prompt("q", None)], [[rollout(text) for text in ("raise", "a", "exit", "b", "none")]])
-    assert scored.reward == [[0.0, 1.0, 0.0, 1.0, 0.0]]
-    assert (scored.num_errors, scored.num_timeouts) == (3, 0)
+    assert rewards(scored) == [[0.0, 1.0, 0.0, 1.0, 0.0]]
+    assert num_failed(scored) == (3, 0)
 
 
 def test_a_function_that_mostly_fails_stops_even_then(functions: Callable[..., Reward]) -> None:
@@ -267,8 +268,8 @@ def is_gone(process_id: int) -> bool:
 def test_math_compares_formulas_and_counts_no_answer_as_a_failure() -> None:
     group = [rollout(f"\\boxed{{{text}}}") for text in ("1+x", "x+2", "\\frac{2x+2}{2}", "9^{9^9}x")]
     scored = make_reward("math").score([prompt("?", "x+1"), prompt("?", "1", id="p2")], [group, []])
-    assert scored.correct == [[True, False, True, False], []]
-    assert (scored.num_errors, scored.num_timeouts) == (0, 0)
+    assert verdicts(scored) == [[True, False, True, False], []]
+    assert num_failed(scored) == (0, 0)
 
 
 def test_reasoning_gym_stops_when_its_checkers_mostly_cannot_be_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,7 +282,7 @@ def test_reasoning_gym_stops_when_its_checkers_mostly_cannot_be_run(monkeypatch:
     reward = make_reward("reasoning-gym")
     # What a model wrote may make every checker raise or wait: it earns 0, and the run goes on.
     answer(*["error"] * 8, *["timeout"] * 9, *["infra_error"] * 15)
-    assert reward.score([item], [[rollout("")] * 32]).num_errors == 23
+    assert num_failed(reward.score([item], [[rollout("")] * 32])) == (23, 9)
     answer(*["infra_error"] * 16, *["correct"] * 16)
     with pytest.raises(QuatroError, match=r"16 of 32 rollouts(?s:.*)killed"):
         reward.score([item], [[rollout("")] * 32])

@@ -13,6 +13,7 @@ from quatro.loop.metrics import logged_means
 from quatro.loop.position import Drawn, Group
 from quatro.rewards import Grade, RewardConfig, check_prompts, make_reward
 from quatro.types import Prompt, Rollout
+from tests.kit import num_failed, rewards, verdicts
 
 QUESTION = Prompt("mine", "p1", "What is 2 + 2?", "4", "What is 2 + 2?", (1,))
 RUN = "model: embedded:countdown\nmethod: {name: quatro}\ndata: {prompts: countdown}\n"
@@ -27,14 +28,14 @@ def test_a_sum_weighs_its_parts_and_logs_each() -> None:
     rollouts = [Rollout((0,) * n, text, "stop") for n, text in ((2, r"\boxed{4}"), (5, r"\boxed{5}"), (9, "four"))]
     scored = reward.score([QUESTION], [rollouts])
     reward.close()
-    assert scored.reward == [[1.0 - 0.5, -0.5 * 0.25, 0.0]]
-    assert scored.correct == [[True, False, False]]  # the verdict of the one that has a notion of it
-    assert [grade.logged for grade in scored.grades[0]] == [
+    assert rewards(scored) == [[1.0 - 0.5, -0.5 * 0.25, 0.0]]
+    assert verdicts(scored) == [[True, False, False]]  # the verdict of the one that has a notion of it
+    assert [grade.logged for grade in scored[0]] == [
         {"math": 1.0, "length": 1.0},
         {"math": 0.0, "length": 0.25},
         {"math": 0.0, "length": 0.0},
     ]
-    drawn = Drawn([Group(QUESTION, list(zip(rollouts, scored.grades[0], strict=True)))])
+    drawn = Drawn([Group(QUESTION, list(zip(rollouts, scored[0], strict=True)))])
     assert logged_means(drawn) == {"reward/parts/length": 1.25 / 3, "reward/parts/math": 1 / 3}
 
 
@@ -49,11 +50,11 @@ def test_a_part_that_drops_a_rollout_drops_it_and_what_parts_log_stands_behind_t
     reward = make_reward(of({"name": "format", "options": {"pattern": "^a.b$"}, "workers": 1}, mine))
     texts = ("a\nb", "", "ab")
     scored = reward.score([QUESTION], [[Rollout((0,), text, "stop") for text in texts]])
-    assert [grade.is_dropped for grade in scored.grades[0]] == [False, True, False]
-    assert scored.num_errors == 1
-    assert [grade.error for grade in scored.grades[0]] == ["", "AssertionError (reward mine)", ""]
-    assert scored.grades[0][0] == Grade(3.0, None, {"format": 1.0, "mine": 2.0, "mine/words": 3.0})
-    assert scored.reward[0][2] == 2.0
+    assert [grade.is_dropped for grade in scored[0]] == [False, True, False]
+    assert num_failed(scored) == (1, 0)
+    assert [grade.error for grade in scored[0]] == ["", "AssertionError (reward mine)", ""]
+    assert scored[0][0] == Grade(3.0, None, {"format": 1.0, "mine": 2.0, "mine/words": 3.0})
+    assert rewards(scored)[0][2] == 2.0
     reward.close()
 
 
@@ -65,7 +66,7 @@ def test_a_search_without_end_ends_at_the_deadline() -> None:
     )
     scored = reward.score([QUESTION], [[Rollout((0,), text, "stop") for text in ("a" * 60 + "b", "aaa")]])
     reward.close()
-    assert (scored.reward, scored.num_timeouts) == ([[0.0, 1.0]], 1)
+    assert (rewards(scored), num_failed(scored)) == ([[0.0, 1.0]], (0, 1))
 
 
 def test_a_list_in_a_file_is_short_for_a_sum_and_is_written_back_as_such(tmp_path: Path) -> None:
@@ -93,8 +94,8 @@ def test_the_distance_reward_grades_what_the_benchmark_calls_wrong() -> None:
     texts = ("8 *7 =56 +7 =63 +6 =69 -2 =67", "8 *7 =56 +7 =63", "8 *7 =56 +7 =63 +6", "9 +7 =16")
     rollouts = [Rollout((0,), text, "stop") for text in texts] + [Rollout((0,), texts[1], "length")]
     scored = make_reward("countdown-distance").score([prompt], [rollouts])
-    assert scored.reward == [[1.0, 1 / 5, 0.0, 0.0, 0.0]]
-    assert scored.correct == make_reward("countdown").score([prompt], [rollouts]).correct
+    assert rewards(scored) == [[1.0, 1 / 5, 0.0, 0.0, 0.0]]
+    assert verdicts(scored) == verdicts(make_reward("countdown").score([prompt], [rollouts]))
 
 
 def test_what_was_dropped_does_not_count_in_the_means() -> None:

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from quatro.rewards import make_grader
 from quatro.types import Prompt, Rollout
 from quatro_cli.app import app
+from tests.kit import verdicts
 
 SOURCE = """
 def near(completion, reference):
@@ -103,7 +104,7 @@ def test_an_evaluation_during_training_asks_the_same_function(write_samples):
     write_samples()
     prompt = Prompt("rulers", "p", "How long?", "5", text="How long?", token_ids=(1,))
     rollouts = [Rollout(token_ids=(1,), text=text, finish_reason="stop") for text in COMPLETIONS]
-    assert make_grader("mine:near").score([prompt], [rollouts]).correct == [[True, True, False]]
+    assert verdicts(make_grader("mine:near").score([prompt], [rollouts])) == [[True, True, False]]
 
 
 def test_a_grader_of_ones_own_is_not_forgotten_when_samples_are_graded_again(write_samples, tmp_path):
