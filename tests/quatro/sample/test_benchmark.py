@@ -10,6 +10,7 @@ import pytest
 
 from evals.errors import DataError
 from evals.samples.reading import read_samples
+from quatro.rewards import Grade
 from quatro.rollout.streams import sample_seed
 from quatro.sample.benchmark import default_rows_per_call, put_in_order, sample_benchmark
 from quatro.sample.settings import SampleSettings, Source
@@ -206,9 +207,7 @@ def test_a_sampling_json_that_is_none_is_refused_by_name(tmp_path, damage):
 
 def test_a_reward_says_which_samples_are_correct(tmp_path):
     def score(prompts, groups):
-        return SimpleNamespace(
-            correct=[[prompt.id == "p1" for _ in group] for prompt, group in zip(prompts, groups, strict=True)]
-        )
+        return [[Grade(0.0, prompt.id == "p1") for _ in group] for prompt, group in zip(prompts, groups, strict=True)]
 
     draw(tmp_path, reward=SimpleNamespace(score=score, environment=lambda: {"sandbox": "full, version 1"}))
     rows = read_samples([tmp_path / "toy.jsonl"]).rows
