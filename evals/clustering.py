@@ -181,8 +181,10 @@ def _agglomerated(
             merged_U = (size_U[i] * one_U + size_U[j] * other_U) / (size_U[i] + size_U[j])
         size_U[i] += size_U[j]
         merged_U[[i, j]] = -math.inf
-        upper_UU[:i, i], upper_UU[i, i:] = merged_U[:i], merged_U[i:]
-        upper_UU[:j, j] = upper_UU[j, j:] = -math.inf
+        upper_UU[:i, i] = merged_U[:i]
+        upper_UU[i, i:] = merged_U[i:]
+        upper_UU[:j, j] = -math.inf
+        upper_UU[j, j:] = -math.inf
     return label_U
 
 
