@@ -15,7 +15,7 @@ import operator
 import re
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from itertools import zip_longest
 from typing import Any, cast
@@ -30,6 +30,7 @@ _SETTLE = "__settle__"
 _MODULES = {"np": "numpy", "pd": "pandas", "numpy": "numpy"}
 
 Report = dict[str, Any]
+Fault = tuple[str, str]  # status and detail of a test that did not pass
 
 
 class _Over(BaseException):
@@ -267,7 +268,8 @@ def judge_calls(tests: dict[str, Any], channel: Channel) -> Report:
     if not is_asserts and tests["reference"] and not dict.__contains__(names, tests["entry_point"]):
         return _report("refused", f"the reference defines no {tests['entry_point']!r}", 0, num_tests)
     steps = _assert_steps(tests, codes, names, channel) if is_asserts else _call_steps(tests, names, channel)
-    return _run(steps, channel, every_test=tests["every_test"])
+    outcomes = (_outcome(step, channel) for step in steps)
+    return _tally(outcomes, len(steps), lambda status: tests["every_test"] and not channel.over)
 
 
 def _ask_number(tests: dict[str, Any], channel: Channel) -> Report:
@@ -318,21 +320,19 @@ def _call_steps(tests: dict[str, Any], names: _Names, channel: Channel) -> list[
     return [partial(step, index) for index in range(len(inputs))]
 
 
-def _run(steps: list[Callable[[], None]], channel: Channel, *, every_test: bool) -> Report:
-    """Runs tests one after the other; the first that does not pass gives status and detail."""
+def _tally(outcomes: Iterable[Fault | None], num_tests: int, goes_on: Callable[[str], bool]) -> Report:
+    """The report on tests that are run one after the other; the first that does not pass gives status and detail."""
     num_passed = 0
-    first: tuple[str, str] | None = None
-    for step in steps:
-        found = _outcome(step, channel)
+    first: Fault | None = None
+    for found in outcomes:
         num_passed += found is None
         first = first or found
-        if found and (channel.over or not every_test):
+        if found and not goes_on(found[0]):
             break
-    status, detail = first or ("pass", "")
-    return _report(status, detail, num_passed, len(steps))
+    return _report(*(first or ("pass", "")), num_passed, num_tests)
 
 
-def _outcome(step: Callable[[], object], channel: Channel, when_wrong: str = "fail") -> tuple[str, str] | None:
+def _outcome(step: Callable[[], object], channel: Channel, when_wrong: str = "fail") -> Fault | None:
     """None if the step passed, else status and detail."""
     try:
         step()
@@ -392,21 +392,18 @@ def _listed(value: object) -> object:
 
 def judge_output(tests: dict[str, Any], run_case: Callable[[str], dict[str, Any]]) -> Report:
     """The report on a program that reads standard input; ``run_case`` runs it with one input and says what it did."""
-    num_passed = 0
-    first: tuple[str, str] | None = None
-    for index, (given, expected) in enumerate(tests["cases"]):
+
+    def outcome(index: int, given: str, expected: str) -> Fault | None:
         result = run_case(given)
-        found: tuple[str, str] | None = None
         if result["status"] != "pass":
-            found = result["status"], f"case {index}: {result['detail']}"
-        elif not same_output(result["output"], expected, tests["atol"]):
-            found = "fail", f"case {index}: another output than expected"
-        num_passed += found is None
-        first = first or found
-        # Timeouts, floods and memory hogs cost too much to go on with.
-        if found and (not tests["every_test"] or found[0] not in ("fail", "crash")):
-            break
-    return _report(*(first or ("pass", "")), num_passed, len(tests["cases"]))
+            return result["status"], f"case {index}: {result['detail']}"
+        if not same_output(result["output"], expected, tests["atol"]):
+            return "fail", f"case {index}: another output than expected"
+        return None
+
+    outcomes = (outcome(index, *case) for index, case in enumerate(tests["cases"]))
+    # Timeouts, floods and memory hogs cost too much to go on with.
+    return _tally(outcomes, len(tests["cases"]), lambda status: tests["every_test"] and status in ("fail", "crash"))
 
 
 def same_output(found: str, expected: str, atol: float) -> bool:

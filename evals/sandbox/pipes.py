@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import struct
+from typing import NamedTuple
 
 ERROR_BYTES = 2048
 _LENGTH = struct.Struct(">I")
@@ -87,90 +88,49 @@ def pass_on(source: int, target: int, null: int) -> None:
         length -= moved
 
 
-class Drain:
-    """Reads and forgets what a program prints."""
+class Said(NamedTuple):
+    """What a program wrote on its standard output, and the last line of its errors."""
 
-    def __init__(self, descriptor: int, most_bytes: int) -> None:
-        self.readers = [descriptor]  # none once the program has closed its end
-        self._left = most_bytes
-
-    @property
-    def is_flood(self) -> bool:
-        """Whether there was more than allowed."""
-        return self._left < 0
-
-    def read(self, ready: set[int]) -> None:
-        """Reads what is there."""
-        for descriptor in ready.intersection(self.readers):
-            num_bytes = len(os.read(descriptor, 1 << 16))
-            self._left -= num_bytes
-            if not num_bytes:
-                self.close()
-
-    def close(self) -> None:
-        """Closes the descriptor."""
-        while self.readers:
-            os.close(self.readers.pop())
+    output: bytes
+    last_error: str
+    is_flood: bool
 
 
-class Talk:
-    """Feeds a program's standard input and gathers its output and the end of its errors."""
+def talk(given: bytes, writer: int, output: int, errors: int, most_bytes: int) -> Said:
+    """Feeds a program's standard input until it closed its output and errors, or wrote more than ``most_bytes``.
 
-    def __init__(self, given: bytes, writer: int, output: int, errors: int, most_bytes: int) -> None:
-        self._given = memoryview(given)
-        self._writer: int | None = writer
-        self._open = {output, errors}
-        self._output, self._most = output, most_bytes
-        self.output, self._errors = bytearray(), b""
-        os.set_blocking(writer, False)
-        if not given:
-            self._close_writer()
-
-    @property
-    def is_flood(self) -> bool:
-        """Whether there is more output than allowed."""
-        return len(self.output) > self._most
-
-    @property
-    def last_error(self) -> str:
-        """The last line of the errors."""
-        return self._errors.decode("utf-8", "replace").strip().split("\n")[-1]
-
-    def run(self) -> None:
-        """Goes on until the program closed its output and errors, or wrote too much; then closes what is open."""
-        while self._open and not self.is_flood:
-            poll = select.poll()
-            for descriptor in self._open:
-                poll.register(descriptor, select.POLLIN)
-            if self._writer is not None:
-                poll.register(self._writer, select.POLLOUT)
-            self._go_on({descriptor for descriptor, _ in poll.poll()})
-        self._close_writer()
-        for descriptor in self._open:
-            os.close(descriptor)
-
-    def _go_on(self, ready: set[int]) -> None:
-        """Reads and writes what is possible without waiting."""
-        for descriptor in ready & self._open:
+    The descriptors are closed.
+    """
+    os.set_blocking(writer, False)
+    left = memoryview(given)
+    found, said = bytearray(), b""
+    readers, writers = {output, errors}, {writer}
+    while readers and len(found) <= most_bytes:
+        if not left and writers:
+            os.close(writers.pop())
+        poll = select.poll()
+        for descriptor in readers:
+            poll.register(descriptor, select.POLLIN)
+        for descriptor in writers:
+            poll.register(descriptor, select.POLLOUT)
+        ready = {descriptor for descriptor, _ in poll.poll()}
+        for descriptor in ready & readers:
             data = os.read(descriptor, 1 << 16)
             if not data:
-                self._open.discard(descriptor)
+                readers.discard(descriptor)
                 os.close(descriptor)
-            elif descriptor == self._output:
-                self.output += data
+            elif descriptor == output:
+                found += data
             else:
-                self._errors = (self._errors + data)[-ERROR_BYTES:]
-        if self._writer in ready and self._writer is not None:
+                said = (said + data)[-ERROR_BYTES:]
+        if ready & writers:
             try:
-                self._given = self._given[os.write(self._writer, self._given) :]
+                left = left[os.write(writer, left) :]
             except BlockingIOError:
-                return
+                pass
             except BrokenPipeError:
-                self._given = self._given[:0]
-            if not self._given:
-                self._close_writer()
-
-    def _close_writer(self) -> None:
-        if self._writer is not None:
-            os.close(self._writer)
-            self._writer = None
+                left = left[:0]
+    for descriptor in readers | writers:
+        os.close(descriptor)
+    last_error = said.decode("utf-8", "replace").strip().split("\n")[-1]
+    return Said(bytes(found), last_error, len(found) > most_bytes)

@@ -29,7 +29,7 @@ from evals.sandbox.folder import MOST_FILES, empty, is_overfull
 from evals.sandbox.forks import address_space, ending, fork, keep_only, kill_children
 from evals.sandbox.judge import Channel, Report, judge_calls, judge_output
 from evals.sandbox.meter import MOST_THREADS, IdleClock, Meter, megabytes
-from evals.sandbox.pipes import Drain, EndedError, Talk, pass_on, read_frame, write_all, write_frame
+from evals.sandbox.pipes import EndedError, pass_on, read_frame, talk, write_all, write_frame
 from evals.sandbox.program import answer_calls, run_script
 from evals.sandbox.values import read_json, write_json
 
@@ -159,20 +159,21 @@ class _Run:
         for descriptor in (*calls, *answers, prints[1]):
             os.close(descriptor)
         watch = _Watch(self, program=program, tests=tests.pid)
-        drain = Drain(prints[0], int(self.limits["output_mb"] * _MB))
         report: Report | None = None
+        readers, num_left = [tests.reports, prints[0]], int(self.limits["output_mb"] * _MB)
         with contextlib.suppress(EndedError):
             tests.send_tests()
-            while report is None and watch.stopped is None and not drain.is_flood:
-                ready = watch.wait([tests.reports, *drain.readers])
+            while report is None and watch.stopped is None and num_left >= 0:
+                ready = watch.wait(readers)
                 if tests.reports in ready:
                     report = read_json(read_frame(tests.reports))["report"]
-                drain.read(ready)
-        drain.close()
+                if prints[0] in ready:
+                    num_read = len(os.read(prints[0], 1 << 16))
+                    num_left -= num_read
+                    readers = readers if num_read else [tests.reports]
+        os.close(prints[0])
         status, cpu_s, memory_mb = self._end(program, tests)
-        stopped = watch.stopped or self._judge_usage(cpu_s)
-        if drain.is_flood:
-            stopped = "output_limit", f"more than {self.limits['output_mb']} MB of output"
+        stopped = self._excess(watch, cpu_s, is_flood=num_left < 0)
         if stopped is None and report and report["status"] == "crash" and status != signal.SIGKILL:
             stopped = self._judge_end(status, memory_mb) if "ended" in report["detail"] else None
         return tests.end(stopped, report)
@@ -192,11 +193,13 @@ class _Run:
             kill_children(spare=tests.pid)
         return status, usage.ru_utime + usage.ru_stime, megabytes(usage.ru_maxrss)
 
-    def _judge_usage(self, cpu_s: float) -> tuple[str, str] | None:
-        """Status and detail if the CPU time decides, whatever the program answered."""
-        if cpu_s > self.cpu_limit_s:
+    def _excess(self, watch: _Watch, cpu_s: float, *, is_flood: bool) -> tuple[str, str] | None:
+        """Status and detail of a program that used more than it may, whatever it answered."""
+        if is_flood:
+            return "output_limit", f"more than {self.limits['output_mb']} MB of output"
+        if watch.stopped is None and cpu_s > self.cpu_limit_s:
             return "timeout", f"{cpu_s:.1f} s of CPU time; {self.cpu_limit_s:g} s are allowed"
-        return None
+        return watch.stopped
 
     def _judge_end(self, status: int, memory_mb: float) -> tuple[str, str]:
         """Status and detail of a program that ended on its own before it answered."""
@@ -240,9 +243,7 @@ class _Run:
         status, cpu_s, memory_mb = self._end(program, tests)
         empty(self.worker.work)
         over = over or read_json(read_frame(tests.reports))
-        stopped = watch.stopped or self._judge_usage(cpu_s)
-        if over["is_flood"]:
-            stopped = "output_limit", f"more than {self.limits['output_mb']} MB of output"
+        stopped = self._excess(watch, cpu_s, is_flood=over["is_flood"])
         by_itself = stopped is None and status != 0
         kind, detail = self._judge_end(status, memory_mb) if by_itself else stopped or ("pass", "")
         return {"status": kind, "detail": detail, "by_itself": by_itself}
@@ -301,14 +302,13 @@ def _run_case(handover: socket.socket, most_bytes: int, given: str) -> dict[str,
     """Has the keeper start the program, and talks to it: status, detail and output."""
     write_frame(4, write_json({"start": True}))
     _, (writer, output, errors), _, _ = socket.recv_fds(handover, 1, 3)
-    talk = Talk(given.encode("utf-8", "surrogateescape"), writer, output, errors, most_bytes)
-    talk.run()
-    write_frame(4, write_json({"is_flood": talk.is_flood}))
+    said = talk(given.encode("utf-8", "surrogateescape"), writer, output, errors, most_bytes)
+    write_frame(4, write_json({"is_flood": said.is_flood}))
     result: dict[str, Any] = read_json(read_frame(3))
-    last = talk.last_error
-    if result["by_itself"] and last:
-        result |= {"detail": last} | ({"status": "memory"} if last.startswith("MemoryError") else {})
-    return result | {"output": talk.output.decode("utf-8", "replace")}
+    if result["by_itself"] and said.last_error:
+        is_memory = said.last_error.startswith("MemoryError")
+        result |= {"detail": said.last_error} | ({"status": "memory"} if is_memory else {})
+    return result | {"output": said.output.decode("utf-8", "replace")}
 
 
 class _Watch:
