@@ -22,8 +22,9 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from evals.code.tests import SETS, Tests, asserts, calls, sandbox_tests, stdio
+from evals.code.tests import SETS, Tests, as_json, asserts, sandbox_tests
 from evals.files.strict_json import refuse, shown
+from evals.sandbox import Calls, Stdio
 
 Values = Mapping[str, Any]
 _TEXT_FIELDS = ("problem", "prompt", "question", "text")
@@ -140,7 +141,8 @@ def _evalplus(values: Values) -> Values:
         if id in _COMPLEX:
             inputs = [list(map(complex, one)) for one in inputs]
         typed = [shown_asserts.typed(one) for one in inputs]
-        return calls(typed, reference=solution, atol=values.get("atol") or 0.0, compare=compare)
+        atol = values.get("atol") or 0.0
+        return as_json(Calls(entry_point=name, inputs=typed, reference=solution, atol=atol, compare=compare))
 
     tests = {"base": tests_of(values["base_input"])}
     if values.get("plus_input"):
@@ -225,11 +227,10 @@ def _apps(values: Values) -> Values:
         return {"problem": problem, "tests": None}
     name = found.get("fn_name")
     if name is not None:
-        tests = calls(inputs, expected=outputs, compare="json or first")
+        tests = as_json(Calls(entry_point=name, inputs=inputs, expected=outputs, compare="json or first"))
     else:
-        tests = stdio(
-            [(_lines(given), _lines(wanted)) for given, wanted in zip(inputs, outputs, strict=True)], atol=1e-6
-        )
+        cases = [(_lines(given), _lines(wanted)) for given, wanted in zip(inputs, outputs, strict=True)]
+        tests = as_json(Stdio(cases=cases, atol=1e-6))
     return {"problem": problem, "entry_point": name, "tests": {"base": tests}}
 
 

@@ -20,43 +20,28 @@ JSON = Any
 Tests = Mapping[str, JSON]
 # What the tests of a problem are called: those that came with the benchmark, and those that others added.
 SETS = ("base", "plus")
+_TAGGED = ("inputs", "expected")
 
 
 def asserts(code: Sequence[str], *, setup: str = "") -> Tests:
-    """Tests that are code; see `Asserts`."""
+    """Tests that are code, of any entry point; see `Asserts`."""
     return {"kind": "asserts", "code": list(code), "setup": setup}
 
 
-def calls(
-    inputs: Sequence[Sequence[Any]],
-    *,
-    expected: Sequence[Any] | None = None,
-    reference: str | None = None,
-    atol: float = 0.0,
-    compare: str = "equal",
-) -> Tests:
-    """Tests that are calls of the entry point; see `Calls`.
+def as_json(tests: Calls | Stdio) -> Tests:
+    """The tests in the form above, which leaves the entry point out.
 
     Raises:
         ValueError: a value has no form in tagged JSON.
     """
+    fields = {name: value for name, value in vars(tests).items() if name != "entry_point"}
     try:
-        texts = [None if one is None else _text(one) for one in ([list(row) for row in inputs], expected)]
+        for name in _TAGGED:
+            if fields.get(name) is not None:
+                fields[name] = write_json(encode(list(fields[name]))).decode("ascii")
     except CannotCrossError as error:
         raise ValueError(f"a test holds a value that cannot be saved as JSON: {error}") from error
-    return {
-        "kind": "calls",
-        "inputs": texts[0],
-        "expected": texts[1],
-        "reference": reference,
-        "atol": atol,
-        "compare": compare,
-    }
-
-
-def stdio(cases: Sequence[tuple[str, str]], *, atol: float = 0.0) -> Tests:
-    """Tests that are standard input and output; see `Stdio`."""
-    return {"kind": "stdio", "cases": [list(case) for case in cases], "atol": atol}
+    return {"kind": type(tests).__name__.lower(), **fields}
 
 
 def sandbox_tests(tests: Tests, entry_point: str | None) -> Asserts | Calls | Stdio:
@@ -74,16 +59,12 @@ def sandbox_tests(tests: Tests, entry_point: str | None) -> Asserts | Calls | St
             fields["entry_point"] = entry_point
         if "atol" in fields:
             fields["atol"] = float(fields["atol"])
-        for name in ("inputs", "expected"):
+        for name in _TAGGED:
             if fields.get(name) is not None:
                 fields[name] = _values(fields[name])
         return make(**fields)
     except (TypeError, ValueError, MalformedError) as error:
         raise ValueError(f"tests of the kind {kind}: {error}") from error
-
-
-def _text(values: Sequence[Any]) -> str:
-    return write_json(encode(list(values))).decode("ascii")
 
 
 def _values(text: JSON) -> Any:

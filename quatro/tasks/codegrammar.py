@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evals.benchmarks.problems import Problem
-from evals.code.tests import Tests, calls
+from evals.code.tests import Tests, as_json
+from evals.sandbox import Calls
 from quatro.tasks.warm_start import SPECIAL_TOKENS, Vocabulary, WarmStart, WarmstartRows
 
 ENTRY_POINT = "f"
@@ -102,7 +103,8 @@ class CodeProblem(NamedTuple):
     @property
     def tests(self) -> Tests:
         """The hidden tests."""
-        return calls([[value] for value in HIDDEN_INPUTS[self.kind]], expected=self.expected)
+        inputs = [[value] for value in HIDDEN_INPUTS[self.kind]]
+        return as_json(Calls(entry_point=ENTRY_POINT, inputs=inputs, expected=self.expected))
 
 
 def _arithmetic() -> Iterator[Step]:

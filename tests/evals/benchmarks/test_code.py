@@ -15,9 +15,9 @@ from evals.benchmarks.fetching import fetch
 from evals.benchmarks.loading import load_problems, local_problems
 from evals.benchmarks.problems import Problem, content_hash
 from evals.code.grading import Answer, CodeGrader
-from evals.code.tests import calls, sandbox_tests
+from evals.code.tests import as_json, sandbox_tests
 from evals.errors import DataError
-from evals.sandbox import probe
+from evals.sandbox import Calls, probe
 from tests.kit import write_rows
 
 needs_sandbox = pytest.mark.skipif(probe().name == "none", reason="no isolation here")
@@ -189,7 +189,7 @@ def test_the_grader_of_a_benchmark():
 
 def test_values_that_cannot_be_written_down_are_refused():
     with pytest.raises(ValueError, match="cannot be saved as JSON"):
-        calls([[object()]], expected=[1])
+        as_json(Calls(entry_point="f", inputs=[[object()]], expected=[1]))
 
 
 @pytest.mark.skipif(not os.environ.get("QUATRO_DATA"), reason="QUATRO_DATA names no folder")
