@@ -43,15 +43,14 @@ _GREEK = words_of(
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron rho sigma tau"
     " upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar triangle"
 )
-_RELATIONS = {sign: sign for sign in ("=", "<", ">", "<=", ">=", "!=", "~", "|", "in", "notin", "to", "equiv")}
-_RELATIONS |= {
-    name: name for name in ("sim", "napprox", "parallel", "perp", "subset", "subseteq", "supset", "implies", "iff")
-}
+_RELATIONS = words_of(
+    "= < > <= >= != ~ | in notin to equiv sim napprox parallel perp subset subseteq supset implies iff"
+)
 _MATRICES = words_of("pmatrix bmatrix matrix vmatrix array smallmatrix cases Bmatrix")
 _CLOSING = {"(": ")", "[": "]", "{": "}", "\\{": "\\}"}
 _CURRENCIES = {"\\$": "dollar", "eur": "euro", "gbp": "lb", "jpy": "yen", "cent": "cent"}
 _CONNECTIVES = frozenset(["and", "or", "und", "oder", "&"])
-_MODULI = frozenset(["bmod", "pmod"])
+_MODULI = frozenset(["bmod", "pmod", "mod"])
 # No unit is longer, and no number in words.
 MAX_WORDS = 24
 # Trees are walked by recursion; a product of 60 factors is as deep.
@@ -136,7 +135,7 @@ class Parser:
             self.take()
         sides, signs = [self._side()], []
         while self.peek().is_mark and self.peek().text in _RELATIONS and not (self._bars and self.is_sign("|")):
-            signs.append(_RELATIONS[self.take().text])
+            signs.append(self.take().text)
             sides.append(self._side())
         value = sides[-1]
         if modulus := self._modulus():
@@ -181,14 +180,10 @@ class Parser:
         return Answer(node, None, unit or currency, mark)
 
     def _modulus(self) -> Node | None:
-        has_bracket = self.is_sign("(") and self.peek(1).text in (*_MODULI, "mod")
-        at = self.at
-        if has_bracket:
-            self.take()
-        if self.peek().text not in (*_MODULI, "mod"):
-            self.at = at
+        has_bracket = self.is_sign("(")
+        if self.peek(has_bracket).text not in _MODULI:
             return None
-        self.take()
+        self.at += 1 + has_bracket
         found = self.argument() if self.is_sign("{") else self.expression()
         if has_bracket:
             self.expect(")")
@@ -237,27 +232,17 @@ class Parser:
         start = self.at
         if self.is_sign("*") and self.peek(1).kind == "text":
             self.take()
+        token = self.peek()
         if self.is_sign("frac") and self.peek(2).kind == "text":
             phrase, end = self._quotient()
+        elif token.kind == "word" and not token.gap and token.text.isascii() and token.text not in UNMISTAKABLE:
+            phrase, end = "", start
         else:
-            if (
-                self.peek().kind == "word"
-                and not self.peek().gap
-                and self.peek().text not in UNMISTAKABLE
-                and self.peek().text.isascii()
-            ):
-                self.at = start
-                return ""
             phrase, end = self._phrase()
-        bare = phrase.strip(" .()").casefold()
-        if bare in ("percent", "per cent", "percentage", "pct"):
-            self.at = end
-            return "percent"
-        if phrase and is_unit(phrase):
-            self.at = end
-            return unit_name(phrase)
-        self.at = start
-        return ""
+        is_percent = phrase.strip(" .()").casefold() in ("percent", "per cent", "percentage", "pct")
+        is_known = is_percent or is_unit(phrase)
+        self.at = end if is_known else start
+        return "percent" if is_percent else unit_name(phrase) if is_known else ""
 
     def _quotient(self) -> tuple[str, int]:
         r"""`\frac{\text{m}}{\text{s}}` as `m/s`."""
@@ -357,12 +342,7 @@ class Parser:
 
     def _begins_mixed_fraction(self, before: Node) -> bool:
         r"""Whether a fraction of plain numbers follows a plain integer: `3\frac12`, `3 1/2`; not `(3)\frac12`."""
-        if (
-            before.op != "num"
-            or before.exact is None
-            or before.exact.denominator != 1
-            or self.peek(-1).kind != "number"
-        ):
+        if before.op != "num" or before.args[0].denominator != 1 or self.peek(-1).kind != "number":
             return False
         if self.is_sign("frac"):
             numbers = [token for token in self.tokens[self.at + 1 : self.at + 7] if token.text not in "{}"]
@@ -392,7 +372,7 @@ class Parser:
             return is_known or token.text in ("sqrt", "surd", "binom", "begin", "lfloor", "lceil", "langle")
         if token.kind != "sign":
             return False
-        if token.text == "(" and self.peek(1).text in (*_MODULI, "mod"):
+        if token.text == "(" and self.peek(1).text in _MODULI:
             return False
         return token.text in ("(", "[", "{", "\\{") or (
             token.text == "|" and not self._bars and self.at < self._last_bar
@@ -581,11 +561,10 @@ class Parser:
             period = self.raw_argument()
             if not (period.isascii() and period.isdigit()):
                 raise NotAFormula("a bar over no digits")
-            shift = 10 ** len(token.text.partition(".")[2])
-            return num((Fraction(token.text + "0") * shift + Fraction(int(period), 10 ** len(period) - 1)) / shift)
+            return num(_repeating(token.text, period))
         if self.is_sign("ldots"):
             self.take()
-            return num(_repeating(token.text))
+            return num(_repeating(token.text, _period(token.text)))
         value = Fraction(token.text)
         decimals = token.text.partition(".")[2]
         if "e" not in token.text.lower() and decimals and len(token.text.replace(".", "").lstrip("0")) >= 15:
@@ -604,14 +583,12 @@ class Parser:
             raise NotAFormula(f"the word {text!r}")
         if len(text) == 1:
             return self._applied(text) or sym(text)
-        first, rest = text[0], text[1:]
         # The last letter keeps its index and exponent.
         self.at -= 1
-        self.tokens[self.at] = Token("word", rest)
-        found = sym(first)
-        while len(rest) > 1:
-            found, rest = Node("*", (found, sym(rest[0]))), rest[1:]
-            self.tokens[self.at] = Token("word", rest)
+        self.tokens[self.at] = Token("word", text[-1])
+        found = sym(text[0])
+        for letter in text[1:-1]:
+            found = Node("*", (found, sym(letter)))
         return Node("*", (found, self._power()))
 
     def _applied(self, letter: str) -> Node | None:
@@ -626,7 +603,7 @@ class Parser:
                 depth += (self.tokens[end].text == "(") - (self.tokens[end].text == ")")
                 end += 1
             inner = "".join(token.text for token in self.tokens[self.at : end - 1])
-            if not depth and inner and (letter[0] in "fghPQ"):
+            if not depth and inner:
                 self.at = end
                 return Node("sym", (f"{letter}({inner})",))
         self.at = at
@@ -798,21 +775,18 @@ def _transposed(node: Node) -> Node:
     return Node("sym", (f"{node}^T",))
 
 
-def _repeating(text: str) -> Fraction:
-    """The fraction of a decimal whose last digits repeat: `0.1666` is 1/6."""
-    whole, _, decimals = text.partition(".")
+def _repeating(text: str, period: str) -> Fraction:
+    """The decimal ``text`` with the digits ``period`` behind it again and again."""
+    shift = 10 ** len(text.partition(".")[2])
+    return (Fraction(text + "0") * shift + Fraction(int(period), 10 ** len(period) - 1)) / shift
+
+
+def _period(text: str) -> str:
+    """The last digits of a decimal, if they stand there twice: `0.1666` repeats its 6."""
+    decimals = text.partition(".")[2]
     for length in range(1, len(decimals) // 2 + 1):
-        if decimals[-length:] == decimals[-2 * length : -length]:
-            period = decimals[-length:]
-            start = len(decimals) - length
-            while start >= length and decimals[start - length : start] == period:
-                start -= length
-            while start > 0 and decimals[start - 1] == period[-1]:
-                period = period[-1] + period[:-1]
-                start -= 1
-            first = decimals[:start]
-            repeated = int(whole + first + period) - int((whole + first) or "0")
-            return Fraction(repeated, 10 ** len(first) * (10 ** len(period) - 1))
+        if decimals.isdigit() and decimals.endswith(2 * decimals[-length:]):
+            return decimals[-length:]
     raise NotAFormula("dots behind no decimal that repeats")
 
 

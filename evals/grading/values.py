@@ -60,15 +60,11 @@ def value_of(node: Node, x: Any = None) -> Any:
 
 
 def _agree(first: Node, second: Node, digits: int) -> bool:
-    is_complex = _has_i(first) or _has_i(second)
     num_agreeing = 0
     with mpmath.workdps(digits):
-        for point in _points(first, second):
-            try:
-                if not close(_value(first, point, is_complex), _value(second, point, is_complex)):
-                    return False
-            except (ArithmeticError, ValueError, TypeError):
-                continue
+        for one, other in _pairs(first, second):
+            if not close(one, other):
+                return False
             num_agreeing += 1
             if digits > DIGITS[0] and num_agreeing == 2:
                 break
@@ -76,17 +72,21 @@ def _agree(first: Node, second: Node, digits: int) -> bool:
 
 
 def _proportional(first: Node, second: Node, digits: int, is_positive: bool) -> bool:
-    is_complex = _has_i(first) or _has_i(second)
-    ratios = []
     with mpmath.workdps(digits):
-        for point in _points(first, second):
-            try:
-                ratios.append(_value(first, point, is_complex) / _value(second, point, is_complex))
-            except (ArithmeticError, ValueError, TypeError):
-                continue
+        ratios = [one / other for one, other in _pairs(first, second) if other]
         if is_positive and any(not isinstance(ratio, mpmath.mpf) or ratio < 0 for ratio in ratios):
             return False
         return len(ratios) > 1 and abs(ratios[0]) > 1e-30 and all(close(ratio, ratios[0]) for ratio in ratios)
+
+
+def _pairs(first: Node, second: Node) -> Iterator[tuple[Any, Any]]:
+    """The values of both formulas at each point where both have one."""
+    is_complex = any(part.op == "i" for part in (*first.walk(), *second.walk()))
+    for point in _points(first, second):
+        try:
+            yield _value(first, point, is_complex), _value(second, point, is_complex)
+        except (ArithmeticError, ValueError, TypeError):
+            continue
 
 
 def close(first: Any, second: Any) -> bool:
@@ -110,10 +110,6 @@ def _prints(node: Node, other: Fraction) -> bool:
         while rest % prime == 0:
             rest //= prime
     return rest != 1 and abs(sign * node.args[0] - other) <= node.args[1]
-
-
-def _has_i(node: Node) -> bool:
-    return any(part.op == "i" for part in node.walk())
 
 
 def _points(first: Node, second: Node) -> Iterator[_Point]:
