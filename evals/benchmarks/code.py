@@ -25,6 +25,7 @@ from typing import Any
 from evals.code.tests import SETS, Tests, as_json, asserts, sandbox_tests
 from evals.files.strict_json import refuse, shown
 from evals.sandbox import Calls, Stdio
+from evals.sandbox.jobs import Compare
 
 Values = Mapping[str, Any]
 _TEXT_FIELDS = ("problem", "prompt", "question", "text")
@@ -129,7 +130,7 @@ def _evalplus(values: Values) -> Values:
     if f"def {name}(" not in solution:
         solution = _text(values) + solution
     shown_asserts = _Shown(f"{values.get('assertion') or ''}\n{_text(values)}", name)
-    compare = "set" if id in _AS_SETS else shown_asserts.compare
+    compare: Compare = "set" if id in _AS_SETS else shown_asserts.compare
 
     def tests_of(inputs: list[Any]) -> Tests:
         if id == "HumanEval/32":
@@ -169,7 +170,7 @@ class _Shown:
         for call in called:
             for index, argument in enumerate(call.args):
                 self._look(index, 0, argument)
-        self.compare = "equal"
+        self.compare: Compare = "equal"
         if any("assert set(" in statement for statement in statements):
             self.compare = "set"
         elif trees and all(isinstance(tree, ast.Assert) and _is_bare(tree.test, name) for tree in trees):
