@@ -66,7 +66,7 @@ class FunctionReward(Reward):
         self.on_error = config.on_error
         self._num_failed = 0
         self._pool = WorkerPool(
-            fresh_interpreter(["-m", "quatro.rewards.worker", self.spec, json.dumps(config.options.model_dump())]),
+            fresh_interpreter(["-m", "quatro.rewards.calls", self.spec, json.dumps(config.options.model_dump())]),
             num_workers=config.workers or min(MAX_WORKERS, os.cpu_count() or 1),
             timeout_s=self.timeout_s,
             start_timeout_s=START_TIMEOUT_S,

@@ -155,7 +155,7 @@ def test_an_exception_stops_with_sample_and_traceback(functions: Callable[..., R
     assert "KeyError: 'no such thing'" in str(caught.value)
     assert "my_rewards.py" in str(caught.value)
     assert "the response: 'raise'\n" in str(caught.value)
-    assert "worker.py" not in str(caught.value)  # how we call it is of no use to its author
+    assert "calls.py" not in str(caught.value)  # how we call it is of no use to its author
     assert score_texts(reward, "a") == [1.0]  # the worker lives on
 
 
