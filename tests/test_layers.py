@@ -354,7 +354,7 @@ def test_the_trainer_never_asks_which_method_it_has():
     # Defaults, examples, the run's default name and what a model card or samples say are not decisions.
     may_name = ("quatro/config/", "quatro/sweep/", "quatro/export/")
     may_name += tuple(f"quatro/runs/{name}.py" for name in ("directory", "views/summary", "views/series"))
-    may_name += ("quatro/sample/model.py",)
+    may_name += ("quatro/sample/request.py",)
     for path in drivers:
         if relative(path).startswith(may_name):
             continue

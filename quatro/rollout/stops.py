@@ -47,14 +47,8 @@ def response_limits(prompts: Sequence[Prompt], max_new_tokens: int, *, context: 
         limits.append(max_new_tokens if context is None else min(max_new_tokens, context - length))
     num_cut = sum(limit < max_new_tokens for limit in limits)
     if num_cut:
-        logger.warning(
-            "%d of %d prompts leave fewer than max_new_tokens=%d tokens in the model's context of %s; "
-            "their responses end where the context does (finish_reason length)",
-            num_cut,
-            len(limits),
-            max_new_tokens,
-            context,
-        )
+        found = f"{num_cut} of {len(limits)} prompts leave fewer than max_new_tokens={max_new_tokens} tokens"
+        logger.warning("%s in the model's context of %s; responses end where the context does", found, context)
     return limits
 
 

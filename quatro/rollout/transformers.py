@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evals.errors import UsageError
 from quatro.config.blocks import CPU_SIZES
 from quatro.policy.facts import context_limit
 from quatro.rollout.decoding import Decoding, Request, SlotModel
@@ -33,7 +32,7 @@ class TransformersEngine(Engine):
     the context in which the model computes (autocast, if the policy trains under it).
 
     Raises:
-        UsageError: no eos id, or layers that do not keep keys and values.
+        UsageError: layers that do not keep keys and values.
     """
 
     def __init__(
@@ -55,8 +54,6 @@ class TransformersEngine(Engine):
         self.max_batch_rows = max_batch_rows
         self.collect_entropy = collect_entropy
         self.compute = compute
-        if not self.eos_ids:
-            raise UsageError("the engine has no stop token: every response would run to max_new_tokens; pass eos_ids")
         with compute():
             self._slots = SlotModel(model, self.device)
 

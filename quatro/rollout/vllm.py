@@ -69,7 +69,7 @@ class VllmEngine(Engine):
 
     Raises:
         MissingError: vLLM is not installed, or cannot be imported.
-        UsageError: vLLM cannot hold this model on this device, or there are no stop ids.
+        UsageError: vLLM cannot hold this model on this device.
     """
 
     def __init__(
@@ -81,8 +81,6 @@ class VllmEngine(Engine):
         eos_ids: Sequence[int],
         follows: Following,
     ) -> None:
-        if not eos_ids:
-            raise UsageError("the engine has no stop token: every response would run to max_new_tokens; pass eos_ids")
         self.tokenizer = tokenizer
         self.eos_ids = tuple(eos_ids)
         self.max_model_len = recipe.max_tokens

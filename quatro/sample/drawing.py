@@ -28,8 +28,7 @@ from quatro.runs.checkpoint import unfinished_note
 from quatro.runs.tag import Tag
 from quatro.sample import engines
 from quatro.sample.benchmark import DrawProgress, SampleFile, sample_benchmark
-from quatro.sample.model import SampledModel, find_model
-from quatro.sample.request import BenchmarkPlan, SamplePlan, SampleRequest
+from quatro.sample.request import BenchmarkPlan, SampledModel, SamplePlan, SampleRequest, find_model
 from quatro.sample.served import check_served, find_endpoint, open_server
 from quatro.sample.settings import SampleSettings
 from quatro.tasks import characters, codegrammar, countdown
@@ -117,7 +116,8 @@ def plan_samples(request: SampleRequest) -> SamplePlan:
     if request.limit is not None and request.limit < 1:
         raise UsageError(f"limit is the number of problems and at least 1, found {request.limit}")
     engine = "server" if endpoint is not None else engines.engine_name(request.engine or "transformers")
-    n, sampling, notes = request.numbers()
+    n, sampling = request.numbers()
+    notes = []
     if request.out is not None and request.tag is not None:
         raise UsageError(f"--tag {request.tag} and -o {request.out} both name the folder; leave out one of the two")
     found = find_model(os.fspath(request.model), request.step)

@@ -25,8 +25,7 @@ from quatro.sample.engines import Opened, tokenized
 from quatro.sample.settings import add_answers
 
 if TYPE_CHECKING:
-    from quatro.sample.model import SampledModel
-    from quatro.sample.request import BenchmarkPlan, SamplePlan, SampleRequest
+    from quatro.sample.request import BenchmarkPlan, SampledModel, SamplePlan, SampleRequest
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ import pytest
 from quatro import fine_tune
 from quatro.config import load_config, resolve_config
 from quatro.runs.directory import RunDir
-from quatro.sample.model import find_model
+from quatro.sample.request import find_model
 from tests.kit import quatro, read_json, says, settings
 
 STEPS = 3

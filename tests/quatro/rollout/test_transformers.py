@@ -341,11 +341,6 @@ def test_weights_that_are_not_finite_are_a_diverged_run():
     assert not model.training
 
 
-def test_an_engine_without_a_stop_token_is_refused():
-    with pytest.raises(UsageError, match="no stop token"):
-        TransformersEngine(make_model(), Letters(), eos_ids=())
-
-
 def test_layers_without_keys_and_values_are_refused():
     model = make_model()
     model.config.layer_types = ["linear_attention", "full_attention"]

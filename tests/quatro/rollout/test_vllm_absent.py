@@ -12,7 +12,6 @@ from evals.errors import MissingError, UsageError
 from quatro.launch.begin import prepare
 from quatro.launch.describe import describe
 from quatro.rollout import vllm
-from quatro.rollout.engine import Recipe
 
 
 def test_a_run_with_an_engine_that_is_not_installed_is_refused_before_it_starts(tiny_config, monkeypatch):
@@ -25,12 +24,6 @@ def test_a_run_with_an_engine_that_is_not_installed_is_refused_before_it_starts(
 def test_a_temperature_that_vllm_does_not_have_is_refused_with_its_key(tiny_config, key):
     with pytest.raises(UsageError, match=f"{key} 2.5"):
         describe(prepare(tiny_config("rollout.engine=vllm", f"{key}=2.5")))
-
-
-def test_an_engine_needs_a_stop_token():
-    recipe = Recipe("vllm", "m", "float32", "cpu", 8)
-    with pytest.raises(UsageError, match="eos_ids"):
-        vllm.VllmEngine(recipe, None, shape=None, eos_ids=(), follows=vllm.Following())
 
 
 def test_a_cpu_gets_room_for_many_sequences_but_not_all_memory():

@@ -7,8 +7,7 @@ from evals.errors import DataError, MissingError, UsageError
 from evals.samples.reading import read_samples
 from quatro.sample.benchmark import SampleFile
 from quatro.sample.drawing import draw_samples, plan_samples
-from quatro.sample.model import SampledModel
-from quatro.sample.request import SampleRequest
+from quatro.sample.request import SampledModel, SampleRequest
 from quatro.sample.settings import Source
 
 
