@@ -179,7 +179,10 @@ def ucc_estimates(
         ucc = {name: _checked_ucc(group, ks) for name, group in groups.items()}
         estimates.append(Estimate("ucc@k", ks, groups, ucc, extra, is_averaged))
         for metric, value in _WITHOUT_K.items():
-            values = {name: np.array([[value(problem)] for problem in group], float) for name, group in groups.items()}
+            values = {
+                name: np.array([[value(problem.n, problem.sizes or ())] for problem in group], float)
+                for name, group in groups.items()
+            }
             estimates.append(Estimate(metric, [None], groups, values, extra, is_averaged))
         if "distinct" in also:
             estimates += _distinct_estimates(found, ks, extra, num_benchmarks=num_benchmarks)
@@ -192,10 +195,10 @@ def ucc_estimates(
     return estimates
 
 
-_WITHOUT_K: Mapping[str, Callable[[Counts], float]] = {
-    "ucr": lambda problem: estimators.ucr(problem.n, problem.sizes or ()),
-    "num_clusters": lambda problem: len(problem.sizes or ()),
-    "effective_number": lambda problem: estimators.effective_number(problem.sizes or (), 1),
+_WITHOUT_K: Mapping[str, Callable[[int, Sequence[int]], float]] = {
+    "ucr": estimators.ucr,
+    "num_clusters": lambda n, sizes: len(sizes),
+    "effective_number": lambda n, sizes: estimators.effective_number(sizes, 1),
 }
 
 

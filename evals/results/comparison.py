@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from evals.errors import DataError
 from evals.files.frames import TEXT, frame_of
 from evals.files.strict_json import read_document
-from evals.results.document import Count, Document, FileDocument, first_error
+from evals.results.document import Count, Document, FileDocument
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -73,10 +73,7 @@ def read_comparison(path: Path) -> Comparison | None:
         return None
     if "bootstrap_seed" not in document:
         return None
-    try:
-        comparison = Comparison.model_validate(document)
-    except ValidationError as error:
-        raise DataError(f"{path}: {first_error(error)}") from None
+    comparison = Comparison.read_from(document, path)
     if not comparison.rows:
         raise DataError(f"{path}: it has no rows, so nothing was compared; make it again: `quatro eval compare A B`")
     return comparison

@@ -60,6 +60,16 @@ class Document(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False, extra="allow", populate_by_name=True)
 
+    @classmethod
+    def read_from(cls, values: dict[str, Any], source: Path) -> Self:
+        """The document of JSON ``values``; raises DataError, which names ``source`` and the first key that is wrong."""
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            place = ".".join(map(str, first["loc"]))
+            raise DataError(f"{source}: {place}: {first['msg']}, found {shown(first['input'])}") from None
+
 
 class FileDocument(Document):
     """A document that is a file of its own."""
@@ -234,18 +244,9 @@ def read_result(path: str | Path) -> Result:
         raise DataError(f"{path}: cannot be read ({error})") from error
     if "rows" not in document:
         raise DataError(f"{path}: not a result document (no `rows`); make one with `quatro eval passk FILES -o {path}`")
-    try:
-        result = Result.model_validate(document)
-    except ValidationError as error:
-        raise DataError(f"{path}: {first_error(error)}") from None
+    result = Result.read_from(document, Path(path))
     if not result.rows:
         raise DataError(f"{path}: it has no rows, so nothing was measured; make it again: `quatro eval ... -o {path}`")
     refuse_other_run(Path(path), result.source_digest)
     refuse_other_tag(Path(path), result.sampling.model_dump())
     return result
-
-
-def first_error(error: ValidationError) -> str:
-    """The first key that is wrong, what is wrong with it and what was found, in one line."""
-    first = error.errors(include_url=False)[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}, found {shown(first['input'])}"

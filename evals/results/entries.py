@@ -89,9 +89,6 @@ class Entry:
         return Number(sum(part.value for part in parts) / len(parts), misprint=misprint)
 
 
-_CURVES = {"pass@k": "passk", "ucc@k": "ucc"}  # commands of `quatro plot`
-
-
 def own_entries(sources: Sources, metric: str) -> tuple[list[Entry], list[str]]:
     """An entry for each label and model that has ``metric``, and warnings.
 
@@ -105,11 +102,7 @@ def own_entries(sources: Sources, metric: str) -> tuple[list[Entry], list[str]]:
             groups.setdefault((one.label, one.result.model), []).append(one)
         elif not any(folder in one.path.parents for folder in (*sources.runs, *sources.sweeps)):
             held = ", ".join(map(visible, dict.fromkeys(row.metric for row in one.result.rows)))
-            command = next((_CURVES[row.metric] for row in one.result.rows if row.metric in _CURVES), None)
-            other = (
-                f", or draw it by itself: `quatro plot {command} {one.path}`" if metric in _CURVES and command else ""
-            )
-            raise DataError(f"{one.path}: it holds no {metric}, only {held}; leave it out here{other}")
+            raise DataError(f"{one.path}: it holds no {metric}, only {held}; leave it out here")
     names = _model_names([*(model for _, model in groups), *(head.model for head in sources.heads.values())])
     entries = [_merged(label, names[model], group, metric) for (label, model), group in groups.items()]
     short = []

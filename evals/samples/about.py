@@ -9,14 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from evals.benchmarks.catalogue import registry
 from evals.errors import DataError
 from evals.files.belonging import DIGEST, file_sha256, read_or_empty, refuse_other_run, refuse_other_tag
 from evals.files.strict_json import read_document
 from evals.files.whole import file_stem
-from evals.results.document import About, Document, GraderInfo, SamplingInfo, first_error
+from evals.results.document import About, Document, GraderInfo, SamplingInfo
 from evals.samples.types import Sampled
 
 SAMPLING = "sampling.json"
@@ -96,10 +94,7 @@ def about_samples(files: Sequence[Path]) -> About:
         source = samples_folder(folder) / SAMPLING
         if not source.exists():
             return {}
-        try:
-            found.append(_SamplingFile.model_validate(read_document(source)))
-        except ValidationError as error:
-            raise DataError(f"{source} is not in the form that `quatro sample` writes: {first_error(error)}") from None
+        found.append(_SamplingFile.read_from(read_document(source), source))
     if not found:
         return {}
     settings = {name: _agreed([getattr(one.sampling, name) for one in found]) for name in SamplingInfo.model_fields}

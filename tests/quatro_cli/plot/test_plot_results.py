@@ -67,12 +67,3 @@ def test_results_without_a_label_are_called_by_the_method_of_their_samples_or_by
     assert [one.label for one in named.results] == ["gspo", "quatro", "c", "d"]
     result = runner.invoke(app, ["plot", "passk", *map(str, paths), "-o", str(tmp_path / "x.png")])
     assert result.exit_code == 0, result.output
-
-
-def test_a_result_of_the_other_curve_leads_to_the_command_that_draws_it(samples, tmp_path):
-    pytest.importorskip("matplotlib")
-    document = tmp_path / "ucc.json"
-    runner.invoke(app, ["eval", "ucc", str(samples), "--k", "1,2", "-o", str(document)])
-    refused = runner.invoke(app, ["plot", "passk", str(document), "-o", str(tmp_path / "x.svg")])
-    assert refused.exit_code == 4
-    assert f"leave it out here, or draw it by itself: `quatro plot ucc {document}`" in refused.stderr
