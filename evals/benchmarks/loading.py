@@ -8,13 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from evals.benchmarks.catalogue import USER_FILE, Benchmark, find_benchmark, maker_of, registry
-from evals.benchmarks.fetching import (
-    Lock,
-    cached_path,
-    cached_problems,
-    fetch,
-    read_lock,
-)
+from evals.benchmarks.fetching import Lock, cached_path, cached_problems, fetch, read_lock
 from evals.benchmarks.gym import items
 from evals.benchmarks.gym.library import PREFIX, check, is_installed
 from evals.benchmarks.problems import (
@@ -153,13 +147,9 @@ def local_copy(entry: Benchmark) -> LocalCopy | None:
     """The copy on this machine; None if there is none. Raises DataError if its content is not as expected."""
     if not is_here(entry):
         return None
-    lock, path = None, None
-    if entry.source == "hub":
-        lock, path = read_lock(entry), cached_path(entry)
-        problems = _all_problems(entry)
-    else:
-        path = entry.path if entry.source == "file" else None
-        problems = load_problems(entry.name if entry.defined_in or path is None else entry.file)
+    problems = local_problems(entry.name)
+    lock = read_lock(entry) if entry.source == "hub" else None
+    path = {"hub": cached_path(entry), "file": entry.path, "built-in": None}[entry.source]
     digest = content_hash(problems)
     same = digest == entry.sha256 if entry.sha256 else None
     # Of the verified rows none is missing, however few are usable (two of math_train have no answer).

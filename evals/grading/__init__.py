@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import lru_cache
 from typing import Literal
 
-from evals.grading.decide import Decision, Policy, Rules, decide
+from evals.grading.decide import Decision, Policy, decide
 from evals.grading.extraction import EXTRACTION_POLICIES, ExtractionPolicy, extract
 from evals.grading.read import read, why_words
 from evals.grading.tree import written
@@ -50,19 +49,17 @@ def grade(
     *,
     policy: Policy = "strict",
     extraction: ExtractionPolicy = "boxed",
-    relative_tolerance: float = 0.0,
 ) -> Grade:
     """The grade of ``completion`` (never with its prompt: prompts can hold boxes) against the raw reference ``answer``.
 
     `simko` is lenient as SimKO's grader is, for comparison with published numbers: numbers agree within 1e-4 relative,
-    also after a factor of 100 either way, and lists agree if the shorter begins the longer. ``relative_tolerance``
-    applies, under `strict`, to references that are not integers. An empty reference gives the outcome `error`.
+    also after a factor of 100 either way, and lists agree if the shorter begins the longer. An empty reference gives
+    the outcome `error`.
 
     Raises:
         ValueError: ``policy`` or ``extraction`` is unknown. No completion and no answer raises.
     """
-    pair = [(completion, answer)]
-    return grade_many(pair, policy=policy, extraction=extraction, relative_tolerance=relative_tolerance)[0]
+    return grade_many([(completion, answer)], policy=policy, extraction=extraction)[0]
 
 
 def grade_many(
@@ -70,7 +67,6 @@ def grade_many(
     *,
     policy: Policy = "strict",
     extraction: ExtractionPolicy = "boxed",
-    relative_tolerance: float = 0.0,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[Grade]:
     """`grade` of every (completion, answer), each different pair of extracted answer and reference graded once.
@@ -81,7 +77,6 @@ def grade_many(
         raise ValueError(f"unknown grading policy {policy!r}; expected one of {', '.join(POLICIES)}")
     if extraction not in EXTRACTION_POLICIES:
         raise ValueError(f"unknown extraction {extraction!r}; expected one of {', '.join(EXTRACTION_POLICIES)}")
-    rules = Rules(policy, Fraction(relative_tolerance))
     known: dict[tuple[str, str], Grade] = {}
     grades: list[Grade] = []
     all_pairs = list(pairs)
@@ -90,7 +85,7 @@ def grade_many(
         found = _without_comparison(completion, reference, extraction)
         if isinstance(found, str):
             if (found, reference) not in known:
-                known[found, reference] = _compared(found, reference, rules)
+                known[found, reference] = _compared(found, reference, policy)
                 if on_progress is not None:
                     on_progress(len(grades) + 1, len(all_pairs))
             found = known[found, reference]
@@ -100,7 +95,7 @@ def grade_many(
 
 def same_answer(found: str, reference: str, *, policy: Policy = "strict") -> Decision:
     """Whether two answers, as they stand in their boxes, say the same, with the rule that decided and what was read."""
-    return decide(found, reference, Rules(policy))
+    return decide(found, reference, policy)
 
 
 def readings(text: str) -> str:
@@ -125,8 +120,8 @@ def _without_comparison(completion: str, reference: str, extraction: ExtractionP
 
 # Thousands of completions of one problem hold a handful of different answers.
 @lru_cache(maxsize=20_000)
-def _compared(extracted: str, reference: str, rules: Rules) -> Grade:
-    decision = decide(extracted, reference, rules)
+def _compared(extracted: str, reference: str, policy: Policy) -> Grade:
+    decision = decide(extracted, reference, policy)
     outcome: Outcome = "correct" if decision else "incorrect"
     stage = "text" if decision and decision.said is None else "tree"
     return Grade(decision.is_equal, outcome, extracted, stage, decision.rule)

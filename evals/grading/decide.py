@@ -18,7 +18,7 @@ import mpmath
 
 from evals.grading.read import choice, range_or_time, read, same_kind, squeezed
 from evals.grading.tree import MINUS_OO, OO, REALS, Answer, Node, neg, num
-from evals.grading.values import DIGITS, close, same_ratio, same_value, value_of
+from evals.grading.values import close, in_all_digits, same_ratio, same_value, value_of
 
 Policy = Literal["strict", "simko"]
 SIMKO_TOLERANCE = Fraction(1, 10_000)
@@ -42,72 +42,10 @@ class Decision(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rules:
-    """How numbers are compared: exactly, or as a lenient grader does (see `grade`)."""
+class Comparison:
+    """The rules for each pair of nodes; numbers are equal exactly, or as a lenient grader says (see `grade`)."""
 
     policy: Policy = "strict"
-    relative_tolerance: Fraction = Fraction(0)
-
-    def near(self, value: Fraction, reference: Fraction) -> bool:
-        """Whether a number is near enough to a reference that it does not equal."""
-        if self.policy == "simko":
-            scaled = (reference * factor for factor in (1, 100, Fraction(1, 100)))
-            return any(abs(value - one) <= SIMKO_TOLERANCE * abs(one) for one in scaled)
-        return reference.denominator != 1 and abs(value - reference) <= self.relative_tolerance * abs(reference)
-
-
-# mpmath has one precision for all threads.
-_one_at_a_time = threading.RLock()
-
-
-def _after_fork_in_child() -> None:
-    global _one_at_a_time
-    _one_at_a_time = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-def decide(extracted: str, reference: str, rules: Rules) -> Decision:
-    """Whether an extracted answer says what the raw reference says, under any pair of their readings."""
-    with _one_at_a_time:
-        return _decide(extracted, reference, rules)
-
-
-def _decide(extracted: str, reference: str, rules: Rules) -> Decision:
-    if extracted.strip() == reference.strip():
-        return Decision(True, "the same text")
-    found, expected = squeezed(extracted), squeezed(reference)
-    if found and found == expected:
-        return Decision(True, "the same text but for how it is set")
-    if kind := range_or_time(reference):
-        other = range_or_time(extracted)
-        rule = f"a {kind.op} equals the same {kind.op} only"
-        return Decision(
-            other is not None and same_kind(other, kind), rule, Answer(other) if other else None, Answer(kind)
-        )
-    said, golds = read(extracted), read(reference)
-    choices, gold_choices = choice(extracted), choice(reference)
-    if bool(choices) != bool(gold_choices):  # (C) 12 is C and 12, but (C) 12 is not (C) 13
-        said, golds = said + choices, golds + gold_choices
-    has_words = any(one.node.op == "words" for one in (*said, *golds))
-    if has_words and found and found.casefold() == expected.casefold():
-        return Decision(True, "the same words")
-    refused = Decision(False, "no reading of the answer")
-    for one, gold in product(said, golds):
-        decision = Comparison(rules).same(one, gold)._replace(said=one, reference=gold)
-        if decision:
-            return decision
-        refused = decision
-    return refused
-
-
-class Comparison:
-    """The rules for each pair of nodes."""
-
-    def __init__(self, rules: Rules) -> None:
-        self.rules = rules
 
     def same(self, item: Answer, gold: Answer) -> Decision:
         """Whether two answers with their names, units and marks say the same."""
@@ -136,15 +74,11 @@ class Comparison:
             return None
         if item.name == gold.node and gold.name == item.node:
             return Decision(True, "the same equation turned round")
-        if item.equation and gold.equation and not _is_label(item.name) and same_equation(item.equation, gold.equation):
-            return Decision(True, "equations that are multiples of each other")
-        if (
-            gold.name.op == "sym"
-            and item.equation
-            and not _is_label(item.name)
-            and solves(item.equation, gold.name, gold.node)
-        ):
-            return Decision(True, "the equation solved for the name of the reference")
+        if item.equation and not _is_label(item.name):
+            if gold.equation and same_equation(item.equation, gold.equation):
+                return Decision(True, "equations that are multiples of each other")
+            if gold.name.op == "sym" and solves(item.equation, gold.name, gold.node):
+                return Decision(True, "the equation solved for the name of the reference")
         return Decision(False, "another name")
 
     def _same_values(self, item: Answer, gold: Answer) -> Decision:
@@ -223,7 +157,7 @@ class Comparison:
         return Decision(False, "a residue and no residue")
 
     def _same_lists(self, one: Node, other: Node) -> Decision:
-        if self.rules.policy == "simko":
+        if self.policy == "simko":
             return Decision(all(map(self.same, one.args, other.args)), "lists of which one begins the other")
         if len(one.args) == len(other.args) <= MAX_ITEMS and self._matched(one.args, other.args):
             return Decision(True, "the same values in some order")
@@ -287,12 +221,7 @@ class Comparison:
             return self._same_share(item, gold)
         if one.op == other.op == "sym":
             return Decision(one == other, "names")
-        if (
-            one.exact is not None
-            and other.exact is not None
-            and one.exact != other.exact
-            and self.rules.near(one.exact, other.exact)
-        ):
+        if self.policy == "simko" and _is_near(one.exact, other.exact):
             return Decision(True, "numbers within the tolerance")
         return Decision(
             same_value(one, other),
@@ -319,6 +248,53 @@ class Comparison:
                 return False
             left.pop(at)
         return True
+
+
+# mpmath has one precision for all threads.
+_one_at_a_time = threading.RLock()
+
+
+def _after_fork_in_child() -> None:
+    global _one_at_a_time
+    _one_at_a_time = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def decide(extracted: str, reference: str, policy: Policy = "strict") -> Decision:
+    """Whether an extracted answer says what the raw reference says, under any pair of their readings."""
+    with _one_at_a_time:
+        return _decide(extracted, reference, policy)
+
+
+def _decide(extracted: str, reference: str, policy: Policy) -> Decision:
+    if extracted.strip() == reference.strip():
+        return Decision(True, "the same text")
+    found, expected = squeezed(extracted), squeezed(reference)
+    if found and found == expected:
+        return Decision(True, "the same text but for how it is set")
+    if kind := range_or_time(reference):
+        other = range_or_time(extracted)
+        rule = f"a {kind.op} equals the same {kind.op} only"
+        return Decision(
+            other is not None and same_kind(other, kind), rule, Answer(other) if other else None, Answer(kind)
+        )
+    said, golds = read(extracted), read(reference)
+    choices, gold_choices = choice(extracted), choice(reference)
+    if bool(choices) != bool(gold_choices):  # (C) 12 is C and 12, but (C) 12 is not (C) 13
+        said, golds = said + choices, golds + gold_choices
+    has_words = any(one.node.op == "words" for one in (*said, *golds))
+    if has_words and found and found.casefold() == expected.casefold():
+        return Decision(True, "the same words")
+    refused = Decision(False, "no reading of the answer")
+    for one, gold in product(said, golds):
+        decision = Comparison(policy).same(one, gold)._replace(said=one, reference=gold)
+        if decision:
+            return decision
+        refused = decision
+    return refused
 
 
 # -- what stands around a value
@@ -412,6 +388,14 @@ def _factors(node: Node) -> list[Node]:
     return [factor for below in node.args for factor in _factors(below)] if node.op == "*" else [node]
 
 
+def _is_near(value: Fraction | None, reference: Fraction | None) -> bool:
+    """Whether another number is near enough for SimKO's grader, also after a factor of 100 either way."""
+    if value is None or reference is None or value == reference:
+        return False
+    scaled = [reference * factor for factor in (1, 100, Fraction(1, 100))]
+    return any(abs(value - one) <= SIMKO_TOLERANCE * abs(one) for one in scaled)
+
+
 def _is_choice(node: Node) -> bool:
     return node.op == "sym" and len(node.args[0]) == 1 and node.args[0] in "ABCDEFGH"
 
@@ -488,15 +472,14 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 def same_set(first: Answer | Node, second: Answer | Node) -> bool:
     """Whether two answers describe the same real numbers: at the ends of both, beside them, between and far away."""
-    return all(_same_members(first, second, digits) for digits in DIGITS)
+    return in_all_digits(lambda: _same_members(first, second))
 
 
-def _same_members(first: Answer | Node, second: Answer | Node, digits: int) -> bool:
-    with mpmath.workdps(digits):
-        one, other = _reals(first), _reals(second)
-        if one is None or other is None or len(one.names | other.names) > 1:
-            return False
-        return all(one.has(x) == other.has(x) for x in _probes([one, other]))
+def _same_members(first: Answer | Node, second: Answer | Node) -> bool:
+    one, other = _reals(first), _reals(second)
+    if one is None or other is None or len(one.names | other.names) > 1:
+        return False
+    return all(one.has(x) == other.has(x) for x in _probes([one, other]))
 
 
 def _reals(said: Answer | Node) -> Reals | None:

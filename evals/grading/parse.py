@@ -450,10 +450,9 @@ class Parser:
     def _skip_degrees(self) -> bool:
         """Reads a sign of degrees, `^\\circ` or `^{\\circ}`; whether there was one."""
         has_brace = self.is_sign("{", ahead=1)
-        if not (self.is_sign("^") and self.is_sign("circ", ahead=1 + has_brace)):
-            is_letter = self.is_sign("^") and self.peek(1 + has_brace).text == "o" and self.peek(-1).kind == "number"
-            if not is_letter:
-                return False
+        is_letter = self.peek(1 + has_brace).text == "o" and self.peek(-1).kind == "number"
+        if not (self.is_sign("^") and (is_letter or self.is_sign("circ", ahead=1 + has_brace))):
+            return False
         self.at += 2 + 2 * has_brace
         return True
 
@@ -701,50 +700,40 @@ class Parser:
         if kind == "array" and self.is_sign("{"):
             self.raw_argument()
             kind = "cases" if is_system else kind
-        rows: list[list[Answer]] = [[]]
-        while not self.is_sign("end"):
-            if self.peek().kind == "row":
-                self.take()
-                rows.append([])
-            elif (
-                self.is_sign("&")
-                or (kind == "cases" and self.is_comma() and (self.is_sign("&", ahead=1) or rows[-1]))
-                or (
-                    kind == "cases"
-                    and self.peek().kind == "text"
-                    and self.peek().text.casefold() in ("if", "for", "when")
-                )
-            ):
-                self.take()
-            elif self.peek().kind == "end":
-                raise NotAFormula("a matrix is not closed")
-            else:
-                rows[-1] += self.element()
-                if not (
-                    self.is_sign("&", "end")
-                    or self.peek().kind in ("row", "text")
-                    or (kind == "cases" and self.is_comma())
-                ):
-                    raise NotAFormula(f"{self.peek().text!r} in a matrix")
-        self.take()
-        self.raw_argument()
-        rows = [row for row in rows if row]
-        if (
-            kind in ("cases", "array")
-            and all(len(row) == 1 for row in rows)
-            and rows
-            and (kind == "cases" or len(rows) == 1)
-        ):
-            return (
-                rows[0][0].node
-                if len(rows) == 1 and not rows[0][0].name
-                else Node("list", tuple(row[0] for row in rows))
-            )
+        rows = self._rows(is_cases=kind == "cases")
+        is_column = bool(rows) and all(len(row) == 1 for row in rows)
+        if is_column and (kind == "cases" or (kind == "array" and len(rows) == 1)):
+            [first] = rows[0]
+            is_alone = len(rows) == 1 and not first.name
+            return first.node if is_alone else Node("list", tuple(row[0] for row in rows))
         if kind == "cases":
             return Node("cases", tuple(Node("tuple", ("()", *row)) for row in rows))
         if kind == "vmatrix":
             return _determinant([[cell.node for cell in row] for row in rows])
         return Node("matrix", (tuple(map(len, rows)), *(cell for row in rows for cell in row)))
+
+    def _rows(self, *, is_cases: bool) -> list[list[Answer]]:
+        """The cells of each row that has any, and the command behind the last."""
+        rows: list[list[Answer]] = [[]]
+        while not self.is_sign("end"):
+            token = self.peek()
+            is_if = token.kind == "text" and token.text.casefold() in ("if", "for", "when")
+            is_between = self.is_comma() and (self.is_sign("&", ahead=1) or bool(rows[-1]))
+            if token.kind == "row":
+                self.take()
+                rows.append([])
+            elif self.is_sign("&") or (is_cases and (is_between or is_if)):
+                self.take()
+            elif token.kind == "end":
+                raise NotAFormula("a matrix is not closed")
+            else:
+                rows[-1] += self.element()
+                is_end = self.is_sign("&", "end") or self.peek().kind in ("row", "text")
+                if not (is_end or (is_cases and self.is_comma())):
+                    raise NotAFormula(f"{self.peek().text!r} in a matrix")
+        self.take()
+        self.raw_argument()
+        return [row for row in rows if row]
 
 
 # -- what a phrase means

@@ -135,9 +135,10 @@ _CHARACTERS |= {
     }.items()
     for sign in signs
 }
-_SUPERSCRIPTS = frozenset("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ")
-_SUBSCRIPTS = frozenset("₀₁₂₃₄₅₆₇₈₉")
-_VULGAR = frozenset("¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞")
+_REPLACED = str.maketrans(_CHARACTERS)
+_RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]+")
+_LOWERED = re.compile("[₀₁₂₃₄₅₆₇₈₉]+")
+_VULGAR = re.compile("[¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞]")
 _DOUBLED = re.compile(r"\\\\(?=[A-Za-z])")
 
 
@@ -148,20 +149,14 @@ def clean(text: str) -> str:
         text = _DOUBLED.sub(r"\\", text)  # a string that was escaped twice
     if text.isascii():
         return text
-    found: list[str] = []
-    for at, sign in enumerate(text):
-        if sign in _SUPERSCRIPTS or sign in _SUBSCRIPTS:
-            raised = _SUPERSCRIPTS if sign in _SUPERSCRIPTS else _SUBSCRIPTS
-            if not at or text[at - 1] not in raised:
-                found.append("^{" if raised is _SUPERSCRIPTS else "_{")
-            found.append(unicodedata.normalize("NFKC", sign).replace("−", "-"))
-            if at + 1 == len(text) or text[at + 1] not in raised:
-                found.append("}")
-        elif sign in _VULGAR:
-            found.append("\\frac{{{}}}{{{}}}".format(*unicodedata.normalize("NFKC", sign).split("⁄")))
-        else:
-            found.append(_CHARACTERS.get(sign) or ("" if sign in _CHARACTERS else sign))
-    return unicodedata.normalize("NFKC", "".join(found))
+    text = _RAISED.sub(lambda run: f"^{{{_plain(run[0])}}}", text)
+    text = _LOWERED.sub(lambda run: f"_{{{_plain(run[0])}}}", text)
+    text = _VULGAR.sub(lambda sign: "\\frac{{{}}}{{{}}}".format(*_plain(sign[0]).split("⁄")), text)
+    return unicodedata.normalize("NFKC", text.translate(_REPLACED))
+
+
+def _plain(signs: str) -> str:
+    return unicodedata.normalize("NFKC", signs).replace("−", "-")
 
 
 _WIDTH = {"\\!": "thin", "\\,": "thin", "\\;": "thin", "\\:": "thin", "\\>": "thin", "~": "wide", "\\ ": "wide"}

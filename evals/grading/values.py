@@ -37,12 +37,21 @@ def same_value(first: Node, second: Node) -> bool:
     one, other = first.exact, second.exact
     if one is not None and other is not None:
         return one == other or _prints(first, other) or _prints(second, one)
-    return all(_agree(first, second, digits) for digits in DIGITS)
+    return in_all_digits(lambda: _agree(first, second))
 
 
 def same_ratio(first: Node, second: Node, *, is_positive: bool = False) -> bool:
     """Whether one formula is a multiple of the other by a number that is not zero, or ``is_positive``."""
-    return all(_proportional(first, second, digits, is_positive) for digits in DIGITS)
+    return in_all_digits(lambda: _proportional(first, second, is_positive))
+
+
+def in_all_digits(holds: Callable[[], bool]) -> bool:
+    """Whether it holds in few digits and in many, in which mpmath works meanwhile."""
+    for digits in DIGITS:
+        with mpmath.workdps(digits):
+            if not holds():
+                return False
+    return True
 
 
 def value_of(node: Node, x: Any = None) -> Any:
@@ -59,24 +68,22 @@ def value_of(node: Node, x: Any = None) -> Any:
     return found if isinstance(found, mpmath.mpf) else None
 
 
-def _agree(first: Node, second: Node, digits: int) -> bool:
+def _agree(first: Node, second: Node) -> bool:
     num_agreeing = 0
-    with mpmath.workdps(digits):
-        for one, other in _pairs(first, second):
-            if not close(one, other):
-                return False
-            num_agreeing += 1
-            if digits > DIGITS[0] and num_agreeing == 2:
-                break
+    for one, other in _pairs(first, second):
+        if not close(one, other):
+            return False
+        num_agreeing += 1
+        if mpmath.mp.dps > DIGITS[0] and num_agreeing == 2:
+            break
     return num_agreeing >= (2 if first.names or second.names else 1)
 
 
-def _proportional(first: Node, second: Node, digits: int, is_positive: bool) -> bool:
-    with mpmath.workdps(digits):
-        ratios = [one / other for one, other in _pairs(first, second) if other]
-        if is_positive and any(not isinstance(ratio, mpmath.mpf) or ratio < 0 for ratio in ratios):
-            return False
-        return len(ratios) > 1 and abs(ratios[0]) > 1e-30 and all(close(ratio, ratios[0]) for ratio in ratios)
+def _proportional(first: Node, second: Node, is_positive: bool) -> bool:
+    ratios = [one / other for one, other in _pairs(first, second) if other]
+    if is_positive and any(not isinstance(ratio, mpmath.mpf) or ratio < 0 for ratio in ratios):
+        return False
+    return len(ratios) > 1 and abs(ratios[0]) > 1e-30 and all(close(ratio, ratios[0]) for ratio in ratios)
 
 
 def _pairs(first: Node, second: Node) -> Iterator[tuple[Any, Any]]:

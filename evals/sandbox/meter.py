@@ -31,13 +31,10 @@ class Meter:
 
     def busy_s(self) -> float:
         """Seconds in which it ran or would have run, had a processor been free."""
-        return self.cpu_s() + self._queued_s()
-
-    def _queued_s(self) -> float:
         try:
             threads = os.listdir(self._threads)
         except OSError:
-            return 0.0
+            return self.cpu_s()
         self.num_threads = len(threads)
         queued_ns = 0
         for thread in threads[:MOST_THREADS]:
@@ -46,7 +43,7 @@ class Meter:
                     queued_ns += int(file.read().split()[1])
             except (OSError, IndexError, ValueError):
                 continue  # it ended, or the kernel keeps no such figures
-        return queued_ns / 1e9
+        return self.cpu_s() + queued_ns / 1e9
 
 
 class IdleClock:
