@@ -17,9 +17,8 @@ from torch import Tensor
 
 from quatro.config.blocks import CPU_SIZES
 from quatro.policy.facts import context_limit
-from quatro.rollout.decoding import Decoding, Request, SlotModel
+from quatro.rollout.decoding import Decoding, Request, SlotModel, plan_pools
 from quatro.rollout.engine import Engine, RolloutProgress, Seeds
-from quatro.rollout.pools import plan_pools
 from quatro.rollout.stops import ResponseTexts, response_limits
 from quatro.types import Prompt, Rollout, Sampling
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from quatro.rollout.pools import MIN_SHARE_OF_ROWS, Pool, Queue, Share, plan_pools
+from quatro.rollout.decoding import MIN_SHARE_OF_ROWS, Pool, Queue, Share, plan_pools
 
 
 def plan(lengths, counts, **limits):
