@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from quatro.config.blocks import CPU_SIZES
 from quatro.types import Prompt, Rollout, Sampling
@@ -39,18 +39,6 @@ class Arrival(NamedTuple):
     row: int
     rollout: Rollout
     num_tokens: int
-
-
-@runtime_checkable
-class StreamingSampler(Protocol):
-    """Draws responses and gives each as soon as it is complete, so that what ends the drawing loses none of them."""
-
-    def stream(self, prompts: Sequence[Prompt], seeds: Seeds, sampling: Sampling) -> Iterator[list[Arrival]]:
-        """``len(seeds[i])`` rollouts of ``prompts[i]``, one 64-bit seed each, a few at a time as they come.
-
-        Raises:
-            QuatroError: no further ones can be drawn.
-        """
 
 
 class Engine(Sampler, Protocol):

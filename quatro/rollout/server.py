@@ -249,7 +249,11 @@ class ServerSampler:
         self.fingerprints: set[str] = set()
 
     def stream(self, prompts: Sequence[Prompt], seeds: Seeds, sampling: Sampling) -> Iterator[list[Arrival]]:
-        """See `engine.StreamingSampler.stream`."""
+        """``len(seeds[i])`` rollouts of ``prompts[i]``, a few at a time as they come: what ends the drawing loses none.
+
+        Raises:
+            QuatroError: no further ones can be drawn.
+        """
         limits = [sampling.max_new_tokens] * len(prompts)
         if self._tokenizer is not None:
             limits = response_limits(prompts, sampling.max_new_tokens, context=self._served.max_model_len)

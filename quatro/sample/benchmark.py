@@ -28,13 +28,14 @@ from evals.samples.code import short_values, write_long_values
 from evals.samples.types import Sample
 from evals.samples.writing import SampleWriter
 from evals.text import clock_text
-from quatro.rollout.engine import Arrival, RolloutProgress, Sampler, Seeds, StreamingSampler
+from quatro.rollout.engine import Arrival, RolloutProgress, Sampler, Seeds
 from quatro.rollout.streams import sample_seed
 from quatro.sample.settings import SampleSettings, claim_folder, note_drawn
 from quatro.types import Prompt, Rollout, Sampling
 
 if TYPE_CHECKING:
     from quatro.rewards import Reward
+    from quatro.rollout.server import ServerSampler
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class SampleFile:
 
 
 def sample_benchmark(
-    engine: Sampler | StreamingSampler,
+    engine: Sampler | ServerSampler,
     prompts: Sequence[Prompt],
     settings: SampleSettings,
     folder: Path,
@@ -127,7 +128,7 @@ def sample_benchmark(
                     num_tokens += sum(one.num_tokens for one in batch)
                     report(0, 0)
         # Also where nothing was missing: a call may have ended between its last row and this.
-        if num_present or isinstance(engine, StreamingSampler):
+        if num_present or not hasattr(engine, "generate"):
             put_in_order(path, [prompt.id for prompt in prompts])
         note_drawn(path, benchmark)
     return SampleFile(benchmark, path, len(prompts), num_done - num_present, num_present)
@@ -144,14 +145,14 @@ def _refuse_another_problem(prompt: Prompt, text: str | None, answer: object, pa
 
 
 def _arrivals(
-    engine: Sampler | StreamingSampler,
+    engine: Sampler | ServerSampler,
     prompts: Sequence[Prompt],
     seeds: Seeds,
     sampling: Sampling,
     progress: RolloutProgress,
 ) -> Generator[list[Arrival], None, None]:
-    """All rollouts at once, or as they come from an engine that gives each as soon as it is complete."""
-    if isinstance(engine, StreamingSampler):
+    """All rollouts at once, or as they come from a server."""
+    if not hasattr(engine, "generate"):
         yield from engine.stream(prompts, seeds, sampling)
         return
     groups = engine.generate(prompts, seeds, sampling, progress=progress)

@@ -24,7 +24,8 @@ from quatro.sample.benchmark import default_rows_per_call
 from quatro.sample.settings import Source
 
 if TYPE_CHECKING:
-    from quatro.rollout.engine import Engine, Sampler, StreamingSampler
+    from quatro.rollout.engine import Engine, Sampler
+    from quatro.rollout.server import ServerSampler
     from quatro.sample.request import SamplePlan
     from quatro.types import Prompt, Sampling
 
@@ -72,7 +73,7 @@ def gpu_list(text: str | None) -> list[str]:
 class Opened:
     """What draws, and what it is given: the prompts of each benchmark, and how many samples a call draws."""
 
-    sampler: Sampler | StreamingSampler
+    sampler: Sampler | ServerSampler
     prompts: list[list[Prompt]]
     source: Source
     rows_per_call: Callable[[Sampling], int]
