@@ -17,10 +17,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from evals.errors import DataError, UsageError
-from evals.files.belonging import run_of
+from evals.errors import UsageError
+from evals.files.belonging import read_or_empty, run_of
 from evals.files.own_code import is_own
-from evals.files.strict_json import read_document
 from evals.files.whole import file_digest, write_whole
 from evals.grading import GRADER_VERSION, OUTCOMES
 from evals.results.document import GraderInfo
@@ -246,9 +245,15 @@ def note_of(graded: Path, source: Path | None = None) -> Note | None:
     path = _note_path(graded)
     if not path.is_file():
         return None
-    said = _read_note(path)
-    grader = said.get("grader")
-    if not isinstance(grader, dict) or not all(isinstance(grader.get(key), str) for key in ("version", "policy")):
+    said = read_or_empty(path)
+    grader, counts = said.get("grader"), said.get("outcomes")
+    is_sound = (
+        isinstance(grader, dict)
+        and isinstance(counts, dict)
+        and all(isinstance(grader.get(key), str) for key in ("version", "policy"))
+        and all(type(counts.get(name)) is int for name in OUTCOMES)
+    )
+    if not is_sound:
         return Note(graded, {}, f"has a note that cannot be read ({path.name})")
     found = {**grader, "sandbox": said.get("sandbox"), "own_graders": said.get("own_graders")}
     return Note(graded, found, _why_stale(said, graded, source), said)
@@ -398,16 +403,6 @@ def _run_of(source: Path) -> Path | None:
     """The run directory whose ``samples`` folder holds ``source``."""
     run = run_of(source)
     return run if run is not None and source.resolve().is_relative_to(run / "samples") else None
-
-
-def _read_note(note: Path) -> dict[str, Any]:
-    try:
-        found = read_document(note)
-    except (OSError, DataError):  # absent or damaged: the file is graded again
-        return {}
-    counts = found.get("outcomes")
-    is_sound = isinstance(counts, dict) and all(type(counts.get(name)) is int for name in OUTCOMES)
-    return found if is_sound else {}
 
 
 def _sha256(file: Path) -> str:
