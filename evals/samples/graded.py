@@ -246,7 +246,7 @@ def note_of(graded: Path, source: Path | None = None) -> Note | None:
     if not path.is_file():
         return None
     said = read_or_empty(path)
-    grader, counts = said.get("grader"), said.get("outcomes")
+    grader, counts = said.get("grader", {}), said.get("outcomes", {})
     is_sound = (
         isinstance(grader, dict)
         and isinstance(counts, dict)

@@ -26,7 +26,6 @@ from evals.samples.types import FIELDS, Sample
 
 _ID_CHARS = 12  # of a hash: two of a million prompts are equal with a chance of 1 in 500
 _GSM8K = "####"  # stands between the solution and the answer
-_MODEL = "model"  # samples of two models in one file would be taken for one model's
 
 
 class Imported(NamedTuple):
@@ -85,9 +84,8 @@ class _Conversion:
     benchmark: str | None
     columns: Mapping[str, str]
     answer_after: str
-    model: Any = None
-    step: Any = None
     note: str = ""
+    weights: dict[str, Any] = field(default_factory=dict)  # the first model and step
     skipped: Counter[str] = field(default_factory=Counter)
     num_of: Counter[tuple[str, str]] = field(default_factory=Counter)  # samples, by benchmark and id
     filter_of: dict[str, str] = field(default_factory=dict)
@@ -100,7 +98,7 @@ class _Conversion:
     def samples(self) -> Iterator[Sample]:
         for number, row in self.layout.rows(self.file):
             at = f"{self.file}:{number}"
-            self.check_model(row, at)
+            self.check_weights(row, at)
             for fields in self.expand(row, at):
                 yield self.reader.check(fields, self.file, number)
         if not self.num_of:
@@ -128,7 +126,6 @@ class _Conversion:
             }
         if self.is_other_filter(row, fields):
             return
-        self.check_step(row, at)
         name = self.benchmark or fields.get("benchmark") or self.layout.default_benchmark(self.file.name)
         self.check_whole(row, fields, name, at)
         completions = fields["completion"] if type(fields.get("completion")) is list else [fields.get("completion")]
@@ -202,27 +199,18 @@ class _Conversion:
         self.skipped["repeat responses under another filter"] += is_other
         return is_other
 
-    def check_step(self, row: Fields, at: str) -> None:
-        if self.layout.tool != "verl" or "step" not in row:
-            return
-        if self.step is None:
-            self.step = row["step"]
-        if row["step"] != self.step:
-            refuse(
-                at,
-                f"step {shown(row['step'])} after {shown(self.step)}: other weights; import one file for each step",
-            )
-
-    def check_model(self, row: Fields, at: str) -> None:
-        """Raises DataError where the samples of another model follow."""
-        model = row.get(_MODEL)
-        self.model = self.model if self.model is not None else model
-        if model != self.model:
-            refuse(
-                at,
-                f"samples of {_MODEL} {shown(model)} after those of {shown(self.model)}; write the rows of each "
-                "to a file of their own first",
-            )
+    def check_weights(self, row: Fields, at: str) -> None:
+        """Raises DataError where the samples of another model follow, or of another step of its training."""
+        for name in ("model", "step") if self.layout.tool == "verl" else ("model",):
+            if (value := row.get(name)) is None:
+                continue
+            first = self.weights.setdefault(name, value)
+            if value != first:
+                refuse(
+                    at,
+                    f"{name} {shown(value)} after {shown(first)}: samples of other weights; write the rows of each to "
+                    "a file of their own first",
+                )
 
     def notes(self) -> list[str]:
         notes = [f"warning: {self.note}"] if self.note else []

@@ -144,7 +144,7 @@ def test_a_tools_verdict_is_taken_where_it_is_asked_for(tmp_path: Path, convert:
 
 def test_steps_of_a_training_run_are_not_mixed(tmp_path: Path, convert: Convert) -> None:
     rows = [{"input": "a", "output": "x", "gts": "7", "score": 0, "step": step} for step in (1, 2)]
-    with pytest.raises(DataError, match=r":2: step 2 after 1.*one file for each step"):
+    with pytest.raises(DataError, match=r":2: step 2 after 1: samples of other weights"):
         convert(write(tmp_path / "all.jsonl", *rows), "verl", benchmark="b")
 
 
@@ -278,5 +278,5 @@ def test_samples_of_several_models_are_refused(tmp_path: Path, convert: Convert)
         for model in ("org/one", "../two")
     ]
     file = write(tmp_path / "table.jsonl", *rows)
-    with pytest.raises(DataError, match=r":2: samples of model '../two' after those of 'org/one'"):
+    with pytest.raises(DataError, match=r":2: model '../two' after 'org/one': samples of other"):
         convert(file, "jsonl")
