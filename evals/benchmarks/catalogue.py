@@ -249,22 +249,21 @@ def maker_of(benchmark: str) -> Any:
     return import_module(entry.made_by) if entry is not None and entry.made_by else None
 
 
-def grader_of(benchmark: str) -> str:
-    """Which grader the samples of a benchmark take: the registry's, else what the name says, else `math`."""
+def kind_of(benchmark: str) -> Kind:
+    """How the samples of a benchmark are judged: as the registry says, else as the name does, else as maths."""
     known = registry().get(benchmark)
     if known is not None:
-        return known.grader
+        return Kind(known.grader, known.has_short_answers)
     if benchmark.startswith("countdown-"):  # its variants
-        return "countdown"
+        return Kind("countdown", True)
     if benchmark.startswith(PREFIX):
-        return "reasoning-gym"
-    return "code" if benchmark.lower().startswith(CODE_BENCHMARKS) else "math"
+        return Kind("reasoning-gym", False)
+    return Kind("code" if benchmark.lower().startswith(CODE_BENCHMARKS) else "math", False)
 
 
-def kind_of(benchmark: str) -> Kind:
-    """The registry's word; else by `grader_of`, and answers are short where they are countdown's."""
-    known, grader = registry().get(benchmark), grader_of(benchmark)
-    return Kind(grader, known.has_short_answers if known is not None else grader == "countdown")
+def grader_of(benchmark: str) -> str:
+    """Which grader the samples of a benchmark take."""
+    return kind_of(benchmark).grader
 
 
 def judged_as(benchmark: str) -> dict[str, Any]:

@@ -18,10 +18,10 @@ import ast
 import builtins
 import json
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from evals.code.programs import parsed
 from evals.code.tests import SETS, Tests, as_json, asserts, sandbox_tests
 from evals.files.strict_json import refuse, shown
 from evals.sandbox import Calls, Stdio
@@ -202,9 +202,7 @@ class _Shown:
 
 def _parsed(text: str) -> ast.Module | None:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of escapes in strings, which are nobody's concern here
-            return ast.parse(text)
+        return parsed(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

@@ -78,7 +78,7 @@ def normal_program(text: str) -> str:
     count as such that do not parse. Nothing is raised.
     """
     try:
-        tree = _parsed(text) if len(text) <= _LONGEST_PROGRAM else None
+        tree = parsed(text) if len(text) <= _LONGEST_PROGRAM else None
         return text if tree is None else ast.unparse(_without_texts(tree))
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return text
@@ -141,7 +141,7 @@ class _Reader:
             if self._num_left < 0:
                 break
             try:
-                tree = _parsed(source)
+                tree = parsed(source)
             except SyntaxError as error:
                 # The text is read from its start: what includes the place of its first error has that error too.
                 wrong = error.lineno or 1
@@ -166,7 +166,8 @@ def _goes_on(lines: Sequence[str]) -> bool:
     return next((line for line in lines if line.strip()), "")[:1] in (" ", "\t")
 
 
-def _parsed(source: str) -> ast.Module:
+def parsed(source: str) -> ast.Module:
+    """The tree of a program; raises what `ast.parse` raises."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # such as those on escapes in strings
         return ast.parse(source)

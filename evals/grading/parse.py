@@ -15,6 +15,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import takewhile
 from typing import Any
 
 from evals.grading.tokens import END, MAX_DEPTH, NotAFormula, Token
@@ -250,29 +251,25 @@ class Parser:
         self.take()
         for _ in range(2):
             self.expect("{")
-            self.at, inner = self._up_to_brace()
-            halves.append(inner)
+            halves.append(self._up_to_brace())
         end, self.at = self.at, start
         return "/".join(halves), end
 
-    def _up_to_brace(self) -> tuple[int, str]:
+    def _up_to_brace(self) -> str:
+        """The text up to the brace that closes an open one; both are read."""
         words: list[str] = []
-        depth, at = 1, self.at
-        while at < len(self.tokens):
-            token = self.tokens[at]
+        depth = 1
+        while self.at < len(self.tokens):
+            token = self.take()
             depth += (token.text == "{") - (token.text == "}")
-            at += 1
             if not depth:
-                return at, "".join(words)
+                return "".join(words)
             words.append(f" {token.text}" if token.gap and words else token.text)
         raise NotAFormula("a brace is not closed")
 
     def _number_in_words(self) -> Node | None:
-        words: list[str] = []
-        at = self.at
-        while at < len(self.tokens) and len(words) < 8 and self.tokens[at].kind in ("text", "word"):
-            words.append(self.tokens[at].text)
-            at += 1
+        following = self.tokens[self.at : self.at + 8]
+        words = [token.text for token in takewhile(lambda token: token.kind in ("text", "word"), following)]
         for end in range(len(words), 0, -1):
             if (value := number_in_words(" ".join(words[:end]))) is not None:
                 self.at += end
@@ -318,12 +315,8 @@ class Parser:
         found = self._power()
         is_power = found.op == "^"
         while True:
-            if self.is_sign("*") and self.peek(1).kind != "text":
-                self.take()
-                found = Node("*", (found, self._signed()))
-            elif self.is_sign("/") and self.peek(1).kind != "text":
-                self.take()
-                found = Node("/", (found, self._signed()))
+            if self.is_sign("*", "/") and self.peek(1).kind != "text":
+                found = Node(self.take().text, (found, self._signed()))
             elif self._begins_mixed_fraction(found):
                 found = Node("+", (found, self._power() if self.is_sign("frac") else self._plain_fraction()))
             elif self._begins_factor() or (
@@ -388,12 +381,8 @@ class Parser:
         ):
             return False
         is_behind_number = self.peek(-1).kind == "number"
-        if (
-            len(token.text) > 1
-            and token.text not in FUNCTIONS
-            and (token.gap or is_behind_number)
-            and is_unit(token.text)
-        ):
+        is_apart = len(token.text) > 1 and bool(token.gap or is_behind_number)
+        if is_apart and token.text not in FUNCTIONS and is_unit(token.text):
             return False
         if token.gap and is_behind_number and self._depth == 0 and self._ends_in_unit():
             return False
@@ -465,8 +454,7 @@ class Parser:
                 self.tokens[self.at] = token._replace(text=token.text[1:], gap="")
             return token.text[0] if token.kind == "word" else token.text
         self.take()
-        self.at, inner = self._up_to_brace()
-        return inner.replace(" ", "").strip("()")
+        return self._up_to_brace().replace(" ", "").strip("()")
 
     def argument(self, *, is_exponent: bool = False) -> Node:
         """What a command takes: a group in braces, or one digit, letter or command. Exponents take a whole number."""

@@ -20,6 +20,7 @@ from evals.sandbox.pipes import read_frame, write_frame
 from evals.sandbox.values import JSON, decode, encode, read_json, write_json
 
 _TEXT = 300
+_CALLS, _ANSWERS = 3, 4  # the pipes
 _FILE_NAME = "<program>"
 _ACTS: dict[str, Callable[..., object]] = {
     "call": lambda target, arguments, named: target(*arguments, **named),
@@ -33,7 +34,7 @@ _ACTS: dict[str, Callable[..., object]] = {
 }
 
 
-def answer_calls(source: str, calls: int, answers: int) -> NoReturn:
+def answer_calls(source: str) -> NoReturn:
     """Runs the program's text as a module and answers calls until the other side closes the pipe or kills us."""
     module = types.ModuleType("program")
     sys.modules["program"] = module
@@ -44,8 +45,8 @@ def answer_calls(source: str, calls: int, answers: int) -> NoReturn:
         answer = _describe(error)
     objects = _Objects(module)
     while True:
-        write_frame(answers, write_json(answer))
-        data = read_frame(calls)
+        write_frame(_ANSWERS, write_json(answer))
+        data = read_frame(_CALLS)
         request = read_json(data)
         try:
             answer = {"value": objects.encode(objects.do(request))}

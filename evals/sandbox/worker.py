@@ -21,6 +21,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn
 
@@ -155,7 +156,8 @@ class _Run:
         """Two processes for the whole job, with pipes between them. What the program prints is counted and dropped."""
         calls, answers, prints = os.pipe(), os.pipe(), os.pipe()
         tests = _Tests(self, [calls[1], answers[0]])
-        program = fork(self._be_program, calls[0], answers[1], prints[1])
+        kept = [self.worker.null, prints[1], prints[1], calls[0], answers[1]]
+        program = fork(self._be_program, kept, answer_calls)
         for descriptor in (*calls, *answers, prints[1]):
             os.close(descriptor)
         watch = _Watch(self, program=program, tests=tests.pid)
@@ -178,11 +180,11 @@ class _Run:
             stopped = self._judge_end(status, memory_mb) if "ended" in report["detail"] else None
         return tests.end(stopped, report)
 
-    def _be_program(self, calls: int, answers: int, prints: int) -> NoReturn:
-        self.worker.keep_only([self.worker.null, prints, prints, calls, answers])
+    def _be_program(self, kept: list[int], run: Callable[[str], NoReturn]) -> NoReturn:
+        self.worker.keep_only(kept)
         self._confine(is_program=True)
         random.seed("program")  # the same program gets the same verdict twice
-        answer_calls(self.job["program"], 3, 4)
+        run(self.job["program"])
 
     def _end(self, pid: int, tests: _Tests) -> tuple[int, float, float]:
         """Kills a program's process; its wait status, CPU seconds and megabytes."""
@@ -227,7 +229,7 @@ class _Run:
     def _case(self, tests: _Tests, handover: socket.socket) -> dict[str, Any]:
         """What became of one input: status and detail, and whether the program ended by itself."""
         given, output, errors = os.pipe(), os.pipe(), os.pipe()
-        program = fork(self._be_script, given[0], output[1], errors[1])
+        program = fork(self._be_program, [given[0], output[1], errors[1]], run_script)
         socket.send_fds(handover, [b"!"], [given[1], output[0], errors[0]])
         for descriptor in (*given, *output, *errors):
             os.close(descriptor)
@@ -247,12 +249,6 @@ class _Run:
         by_itself = stopped is None and status != 0
         kind, detail = self._judge_end(status, memory_mb) if by_itself else stopped or ("pass", "")
         return {"status": kind, "detail": detail, "by_itself": by_itself}
-
-    def _be_script(self, given: int, output: int, errors: int) -> NoReturn:
-        self.worker.keep_only([given, output, errors])
-        self._confine(is_program=True)
-        random.seed("program")
-        run_script(self.job["program"])
 
 
 class _Tests:
