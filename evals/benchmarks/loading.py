@@ -147,7 +147,8 @@ def local_copy(entry: Benchmark) -> LocalCopy | None:
     """The copy on this machine; None if there is none. Raises DataError if its content is not as expected."""
     if not is_here(entry):
         return None
-    problems = local_problems(entry.name)
+    # A file that is given by its path is none of the registry.
+    problems = local_problems(entry.name) if entry.defined_in or not entry.file else load_problems(entry.file)
     lock = read_lock(entry) if entry.source == "hub" else None
     path = {"hub": cached_path(entry), "file": entry.path, "built-in": None}[entry.source]
     digest = content_hash(problems)
