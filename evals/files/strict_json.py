@@ -1,4 +1,4 @@
-"""JSON read strictly, a file or a line of it: every refusal is a DataError that starts with file:line."""
+"""JSON read strictly, a file or a line of it: every refusal is a DataError that starts with the file, and its line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ _TOO_DEEP = f"JSON nested more than {MAX_DEPTH} deep"
 _MAX_DIGITS = 308  # of an integer that is a float, too
 
 _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{}]|[^\s",:\[\]{}]+')
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -110,13 +109,11 @@ def read_document(file: Path, *, allow_non_finite: bool = False) -> dict[str, An
     except json.JSONDecodeError as error:
         refuse(f"{file}:{error.lineno}", f"not JSON: {error.msg} at column {error.colno}")
     except RecursionError:
-        refuse(f"{file}:{_line_of(text)}", _TOO_DEEP)
-    except _RefusedNumber as error:
-        refuse(f"{file}:{_line_of(text, error.text)}", str(error))
+        refuse(str(file), _TOO_DEEP)
     except ValueError as error:
         refuse(str(file), str(error))
     if _is_too_deep(document):
-        refuse(f"{file}:{_line_of(text)}", _TOO_DEEP)
+        refuse(str(file), _TOO_DEEP)
     return _object_of(document, f"{file}:1", content)
 
 
@@ -127,17 +124,6 @@ def _object_of(value: Any, at: str, source: bytes) -> dict[str, Any]:
         value = _without_lone_surrogates(value)
     checked: dict[str, Any] = value
     return checked
-
-
-def _line_of(text: str, number: str | None = None) -> int:
-    """The line where ``number`` stands, or where what is nested too deeply begins to be; else the first."""
-    depth = 0
-    for match in _TOKEN.finditer(text):
-        token = match.group()
-        depth += (token in ("[", "{")) - (token in ("]", "}"))
-        if token == number or (number is None and depth > MAX_DEPTH):
-            return text.count("\n", 0, match.start()) + 1
-    return 1
 
 
 def _is_too_deep(value: Any) -> bool:
@@ -173,24 +159,18 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _finite_float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise _RefusedNumber(text, f"number {text[:40]} is too large")
+        raise ValueError(f"number {text[:40]} is too large")
     return value
 
 
 def _integer(text: str) -> int:
     if len(text.lstrip("-")) > _MAX_DIGITS:
-        raise _RefusedNumber(text, f"an integer of {len(text)} digits is too large")
+        raise ValueError(f"an integer of {len(text)} digits is too large")
     return int(text)
 
 
 def _no_constant(text: str) -> NoReturn:
-    raise _RefusedNumber(text, f"{text} is not JSON; write null for an unknown number")
-
-
-class _RefusedNumber(ValueError):
-    def __init__(self, text: str, reason: str) -> None:
-        super().__init__(reason)
-        self.text = text
+    raise ValueError(f"{text} is not JSON; write null for an unknown number")
 
 
 _DECODER = json.JSONDecoder(
