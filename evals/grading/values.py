@@ -271,7 +271,9 @@ def _opaque(name: str, values: list[Any], point: Point | None) -> Any:
     larger and the smaller of two numbers are their mean plus and minus something.
     """
     if not isinstance(point, _Point) or not all(map(mpmath.isfinite, values)):
-        return mpmath.mpf(_ROUNDED[name](*values)) if name in _ROUNDED else _undefined()
+        if name not in _ROUNDED:
+            raise Undefined
+        return mpmath.mpf(_ROUNDED[name](*values))
     if name == "ceil":
         return -_opaque("floor", [-values[0]], point)
     if name == "floor":
@@ -279,15 +281,11 @@ def _opaque(name: str, values: list[Any], point: Point | None) -> Any:
         return values[0] - (point(f"rest of {mpmath.nstr(rest, 30)}") if rest else 0)
     if name in ("max", "min") and len(values) == 2:
         first, second = values
-        distance = (
-            point(f"between {mpmath.nstr(abs(first - second), 30)}") if not close(first, second) else mpmath.mpf(0)
-        )
+        if close(first, second):
+            return (first + second) / 2
+        distance = point(f"between {mpmath.nstr(abs(first - second), 30)}")
         return (first + second + (distance if name == "max" else -distance)) / 2
     return point(name + " ".join(mpmath.nstr(value, 30) for value in sorted(values)))
-
-
-def _undefined() -> Any:
-    raise Undefined
 
 
 def _bounded(number: Any) -> Any:

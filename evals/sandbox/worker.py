@@ -25,9 +25,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn
 
-from evals.sandbox import kernel, landlock, packages, seccomp
-from evals.sandbox.folder import MOST_FILES, empty, is_overfull
-from evals.sandbox.forks import address_space, ending, fork, keep_only, kill_children
+from evals.sandbox import forks, kernel, landlock, packages, seccomp
 from evals.sandbox.judge import Channel, Report, judge_calls, judge_output
 from evals.sandbox.meter import MOST_THREADS, IdleClock, Meter, megabytes
 from evals.sandbox.pipes import EndedError, pass_on, read_frame, talk, write_all, write_frame
@@ -60,7 +58,7 @@ class Worker:
         self._parent = os.open(os.path.dirname(work), os.O_RDONLY | os.O_DIRECTORY)
         self.ruleset: int | None = None
         if tier == "full":
-            kernel.enter_namespaces(work, work_bytes=_DISK_MB * _MB, work_files=MOST_FILES)
+            kernel.enter_namespaces(work, work_bytes=_DISK_MB * _MB, work_files=forks.MOST_FILES)
         if tier != "none":
             self.ruleset = landlock.make_ruleset(work, readable)
             kernel.bound_capabilities()
@@ -69,7 +67,7 @@ class Worker:
 
     def serve(self) -> None:
         """Has keepers answer jobs until the pipe is closed, or a keeper fails. The next one waits for its job."""
-        while os.waitpid(fork(self._keep), 0)[1] == 0:
+        while os.waitpid(forks.fork(self._keep), 0)[1] == 0:
             pass
 
     def _keep(self) -> NoReturn:
@@ -83,8 +81,8 @@ class Worker:
             kernel.number_children_anew()
         result = _Run(self, job).result()
         if self.tier == "none":
-            kill_children()
-        empty(self.work)
+            forks.kill_children()
+        forks.empty(self.work)
         _say(result)
         os._exit(0)
 
@@ -94,12 +92,12 @@ class Worker:
             if self.tier == "full":
                 kernel.unmount(self.work)  # a folder where something is mounted cannot be removed
             else:
-                empty(self.work)
+                forks.empty(self.work)
             os.rmdir(os.path.basename(self.work), dir_fd=self._parent)
 
     def keep_only(self, descriptors: list[int]) -> None:
         """These become descriptors 0, 1, 2, ...; the Landlock rules stay open for `confine`, and all else is closed."""
-        keep_only([*descriptors, *([] if self.ruleset is None else [self.ruleset])])
+        forks.keep_only([*descriptors, *([] if self.ruleset is None else [self.ruleset])])
         self.ruleset = None if self.ruleset is None else len(descriptors)
 
     def confine(self, memory_bytes: int, cpu_s: float, disk_mb: int) -> None:
@@ -108,7 +106,7 @@ class Worker:
         os.setsid()
         os.chdir(self.work)
         limits = {
-            resource.RLIMIT_AS: address_space() + memory_bytes,
+            resource.RLIMIT_AS: forks.address_space() + memory_bytes,
             # `_Watch` ends a process in time. The kernel counts whole ticks here, too many of them on a busy machine.
             resource.RLIMIT_CPU: math.ceil(2 * cpu_s) + 10,
             resource.RLIMIT_FSIZE: disk_mb * _MB,
@@ -157,7 +155,7 @@ class _Run:
         calls, answers, prints = os.pipe(), os.pipe(), os.pipe()
         tests = _Tests(self, [calls[1], answers[0]])
         kept = [self.worker.null, prints[1], prints[1], calls[0], answers[1]]
-        program = fork(self._be_program, kept, answer_calls)
+        program = forks.fork(self._be_program, kept, answer_calls)
         for descriptor in (*calls, *answers, prints[1]):
             os.close(descriptor)
         watch = _Watch(self, program=program, tests=tests.pid)
@@ -192,7 +190,7 @@ class _Run:
             os.kill(pid, signal.SIGKILL)
         _, status, usage = os.wait4(pid, 0)
         if self.worker.tier == "none":
-            kill_children(spare=tests.pid)
+            forks.kill_children(spare=tests.pid)
         return status, usage.ru_utime + usage.ru_stime, megabytes(usage.ru_maxrss)
 
     def _excess(self, watch: _Watch, cpu_s: float, *, is_flood: bool) -> tuple[str, str] | None:
@@ -206,7 +204,7 @@ class _Run:
     def _judge_end(self, status: int, memory_mb: float) -> tuple[str, str]:
         """Status and detail of a program that ended on its own before it answered."""
         kind = "memory" if memory_mb > 0.9 * self.limits["memory_mb"] else "crash"
-        return kind, f"the program ended with {ending(status)}"
+        return kind, f"the program ended with {forks.ending(status)}"
 
     def _output(self) -> Report:
         """A process for the tests, and one for each of their cases, to which the tests' process talks."""
@@ -229,7 +227,7 @@ class _Run:
     def _case(self, tests: _Tests, handover: socket.socket) -> dict[str, Any]:
         """What became of one input: status and detail, and whether the program ended by itself."""
         given, output, errors = os.pipe(), os.pipe(), os.pipe()
-        program = fork(self._be_program, [given[0], output[1], errors[1]], run_script)
+        program = forks.fork(self._be_program, [given[0], output[1], errors[1]], run_script)
         socket.send_fds(handover, [b"!"], [given[1], output[0], errors[0]])
         for descriptor in (*given, *output, *errors):
             os.close(descriptor)
@@ -243,7 +241,7 @@ class _Run:
             pass
         os.close(end)
         status, cpu_s, memory_mb = self._end(program, tests)
-        empty(self.worker.work)
+        forks.empty(self.worker.work)
         over = over or read_json(read_frame(tests.reports))
         stopped = self._excess(watch, cpu_s, is_flood=over["is_flood"])
         by_itself = stopped is None and status != 0
@@ -258,7 +256,7 @@ class _Tests:
         self._run = run
         theirs, self.requests = os.pipe()
         self.reports, answers = os.pipe()
-        self.pid = fork(self._be_tests, theirs, answers, kept)
+        self.pid = forks.fork(self._be_tests, theirs, answers, kept)
         os.close(theirs)
         os.close(answers)
 
@@ -290,7 +288,7 @@ class _Tests:
         _, status = os.waitpid(self.pid, 0)
         counts = {"num_passed": 0, "num_tests": 0} | (report or {})
         if stopped is None and report is None:
-            stopped = "infra_error", f"the process of the tests ended without a report ({ending(status)})"
+            stopped = "infra_error", f"the process of the tests ended without a report ({forks.ending(status)})"
         return counts | ({"status": stopped[0], "detail": stopped[1]} if stopped else {})
 
 
@@ -341,7 +339,7 @@ class _Watch:
             self.stopped = "timeout", f"idle for more than {self._run.idle_limit_s:g} s"
         elif any(meter.num_threads > MOST_THREADS for meter, _, _ in self._meters):
             self.stopped = "crash", "too many threads"
-        elif is_overfull(self._run.worker.work, self._run.limits["disk_mb"] * _MB):
+        elif forks.is_overfull(self._run.worker.work, self._run.limits["disk_mb"] * _MB):
             self.stopped = "output_limit", "too many files, or too large ones"
         elif time.monotonic() > self._until_s:
             self.stopped = "infra_error", f"no end after {_STUCK_S:g} s"

@@ -115,7 +115,7 @@ GUARDS = [
     Guard(50, "any role answers", "quatro/rollout/answers.py", 'not in (None, "assistant"):', "in ():"),
     Guard(50, "ids are not compared with their text", "quatro/rollout/server.py", "not in map(_letters, readings):", "in ():"),
     Guard(50, "equal samples are not told", "quatro/rollout/server.py", "if 2 * (num_equal := repeated.count(1)) > len(repeated):", "if False:"),
-    Guard(51, "output has no limit", "evals/sandbox/worker.py", "        if drain.is_flood:\n", "        if False:\n"),
+    Guard(51, "output has no limit", "evals/sandbox/worker.py", "        if is_flood:\n", "        if False:\n"),
     Guard(52, "metrics are not hashed", IDENTITY, 'if written.get("metrics_sha256", found) != found:', "if False:"),
     Guard(52, "rollouts are not hashed", IDENTITY, "if expected not in (None, found):", "if False:"),
     Guard(53, "nobody asks verl", "quatro/integrations/verl/command.py", "lines = [check, ", "lines = ["),
