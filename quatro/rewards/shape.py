@@ -35,11 +35,11 @@ class LengthReward(Reward):
     Options: ClassVar[type[Block]] = LengthOptions
 
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Grades:
-        return [[self._grade(len(rollout.token_ids)) for rollout in group] for group in completions]
-
-    def _grade(self, num_tokens: int) -> Grade:
         short, long = self.config.options.short, self.config.options.long
-        return Grade(min(1.0, max(0.0, (long - num_tokens) / (long - short))))
+        return [
+            [Grade(min(1.0, max(0.0, (long - len(rollout.token_ids)) / (long - short)))) for rollout in group]
+            for group in completions
+        ]
 
 
 def _pattern(value: str) -> str:

@@ -111,9 +111,8 @@ class Server:
             for model in models:
                 if name in (model.id, model.root):
                     return model
-        served = ", ".join(shown(model.id) for model in models[:5]) or "no model"
-        more = f" and {len(models) - 5} more" if len(models) > 5 else ""
-        raise UsageError(f"{self.where} serves {served}{more}, not {names[0]!r}; name one of them with --served-model")
+        served = ", ".join([shown(model.id) for model in models[:5]] + ["..."] * (len(models) > 5)) or "no model"
+        raise UsageError(f"{self.where} serves {served}, not {names[0]!r}; name one of them with --served-model")
 
     async def ask(
         self,
@@ -195,8 +194,6 @@ class Server:
             kind, advice = MissingError, f"set the right key in {KEYS[0]}"
         elif 300 <= status < 400 or status in (404, 405):
             advice = ADDRESS_ADVICE
-        elif "top_k" in said:
-            advice = "it draws from all tokens only: leave --top-k out"
         return kind(f"{self.where} refuses the request{about} with status {status} and says: {said}; {advice}")
 
     def _shown(self, said: str) -> str:

@@ -327,7 +327,7 @@ def test_a_server_without_top_k_says_so(serve, toy, tmp_path):
     stub = serve()
     stub.answer = lambda number, body: (400, {"error": {"message": f"Unrecognized argument: {[*body][-1]}"}}, {})
     said = ask(stub, toy, tmp_path / "out", "--top-k", 50, code=2)
-    says(said, "toy", "400", "Unrecognized argument: top_k", advice="--top-k")
+    says(said, "toy", "400", "Unrecognized argument: top_k", advice="leave it out")
     assert len(stub.posts) <= 4  # it is not asked again
 
 
