@@ -17,7 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from evals import worker_pool
 from evals.files.own_code import imported_anew, place_of, recorded
@@ -43,18 +43,10 @@ MAX_DESCRIPTION_CHARS = 8000
 _METRIC_NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
-class Wanted(NamedTuple):
-    """What a function asks for: its parameters by name, without those that the options fill.
+def wanted(function: Callable[..., Any], options: Mapping[str, Any]) -> list[str]:
+    """What ``function`` asks for beside its ``options``: the names of its parameters.
 
-    A function that ``is_batched`` is called once for a prompt, with a list for each parameter.
-    """
-
-    names: tuple[str, ...]
-    is_batched: bool
-
-
-def wanted(function: Callable[..., Any], options: Mapping[str, Any]) -> Wanted:
-    """What ``function`` asks for beside its ``options``.
+    With ``completions`` among them it is called once for a prompt, with a list for each parameter.
 
     Raises:
         TypeError: it cannot be called with the options, or asks for something that there is not.
@@ -63,12 +55,12 @@ def wanted(function: Callable[..., Any], options: Mapping[str, Any]) -> Wanted:
     if taken := [name for name in options if name in PLURALS or name in _SINGULARS]:
         raise TypeError(f"reward.options has {', '.join(taken)}, which every rollout has of its own: rename it")
     signature = inspect.signature(function)
-    names = tuple(
+    names = [
         parameter.name
         for parameter in signature.parameters.values()
         if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
         and (parameter.name in PLURALS or parameter.name in _SINGULARS)
-    )
+    ]
     try:
         signature.bind(**dict.fromkeys(names), **options)
     except TypeError as error:
@@ -77,7 +69,7 @@ def wanted(function: Callable[..., Any], options: Mapping[str, Any]) -> Wanted:
             f"{error}: its parameters are {signature}; each needs a default, a value in reward.options, or one of the "
             f"names {known} (with {BATCHED}: a list for each)"
         ) from None
-    return Wanted(names, is_batched=BATCHED in names)
+    return names
 
 
 def arguments(prompt: Prompt, rollouts: Sequence[Rollout], names: Sequence[str]) -> list[Any]:
@@ -103,17 +95,17 @@ def arguments(prompt: Prompt, rollouts: Sequence[Rollout], names: Sequence[str])
     return rows
 
 
-def call(function: Callable[..., Any], wants: Wanted, rows: Sequence[Sequence[Any]]) -> list[dict[str, float]]:
+def call(function: Callable[..., Any], names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[dict[str, float]]:
     """What ``function`` returns for ``rows``, the rollouts of one prompt or a single one: `reward` and metrics of each.
 
     Raises:
         TypeError, ValueError: it returned something else.
         Whatever the function raises.
     """
-    if not wants.is_batched:
-        return [returned(function(**dict(zip(wants.names, rows[0], strict=True))))]
+    if BATCHED not in names:
+        return [returned(function(**dict(zip(names, rows[0], strict=True))))]
     columns = [list(column) for column in zip(*rows, strict=True)]
-    found = function(**dict(zip(wants.names, columns, strict=True)))
+    found = function(**dict(zip(names, columns, strict=True)))
     if isinstance(found, str | bytes | Mapping) or not hasattr(found, "__len__"):
         raise TypeError(
             f"the reward function returned {found!r:.200}; expected a list with a reward for each completion"
@@ -196,14 +188,14 @@ def prepare() -> Callable[[list[list[Any]]], Message]:
     function = getattr(imported_anew(module_name), name)
     if not callable(function):
         raise TypeError(f"{spec} is a {type(function).__name__}, not a function")
-    wants, place = wanted(function, options), place_of(function)
-    about = {"wanted": wants, "place": place, "recorded": recorded(module_name)}
+    names, place = wanted(function, options), place_of(function)
+    about = {"names": names, "place": place, "recorded": recorded(module_name)}
 
     def answer(rows: list[list[Any]]) -> Message:
         if not rows:
             return about
         try:
-            return {"rewards": call(partial(function, **options), wants, rows)}
+            return {"rewards": call(partial(function, **options), names, rows)}
         except Exception as error:
             return {"error": describe(error, place), "line": first_line(error)}
 

@@ -16,7 +16,7 @@ from evals.files.strict_json import shown
 from evals.text import visible
 from evals.worker_pool import CannotStartError, Failure, Message, WorkerPool, fresh_interpreter
 from quatro.rewards.base import Grade, Grades, Groups, Reward, failure, refuse_failures, regrouped, require_usable
-from quatro.rewards.calls import VERDICT, arguments
+from quatro.rewards.calls import BATCHED, VERDICT, arguments
 from quatro.rewards.settings import RewardConfig
 from quatro.types import Block, Prompt
 
@@ -76,7 +76,7 @@ class FunctionReward(Reward):
         if isinstance(answer, Failure):
             self._pool.close()
             raise self._cannot_load(f"its process {answer.detail}")
-        self._names, self._is_batched = answer["wanted"]
+        self._names: list[str] = answer["names"]
         self._place: str = answer["place"]
         self._recorded: dict[str, str] = answer["recorded"]
 
@@ -86,7 +86,7 @@ class FunctionReward(Reward):
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Grades:
         rows = [arguments(prompt, rollouts, self._names) for prompt, rollouts in zip(prompts, completions, strict=True)]
         requests = [group for group in rows if group]
-        if not self._is_batched:
+        if BATCHED not in self._names:
             requests = [[row] for group in rows for row in group]
         graded = [
             one
