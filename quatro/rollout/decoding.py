@@ -135,11 +135,48 @@ class Share(NamedTuple):
     stop: int
 
 
-class Pool(NamedTuple):
-    """Rollouts of which ``num_rows`` are drawn at once; those to come take the rows of those that end."""
+class Taken(NamedTuple):
+    """Shares whose rows begin together. The first ``goes_on`` with a prompt that was kept; the last's is to be kept."""
 
     shares: list[Share]
-    num_rows: int
+    goes_on: bool
+    keeps_last: bool
+
+
+class Pool:
+    """Rollouts of which ``num_rows`` are drawn at once; those ``waiting`` take the rows of those that end.
+
+    Where a prompt's rollouts do not all fit, one row less is drawn, and its slot keeps the prompt for those that wait.
+    """
+
+    def __init__(self, shares: Sequence[Share], num_rows: int) -> None:
+        self.num_rows = num_rows
+        self.waiting = deque(shares)
+        self._is_kept = False
+
+    def is_due(self, num_live: int) -> bool:
+        """Whether rows are to join ``num_live`` others."""
+        num_free = self.num_rows - num_live
+        return bool(self.waiting) and (num_live == 0 or num_free >= max(2, MIN_SHARE_FREE * self.num_rows))
+
+    def take(self, num_live: int) -> Taken:
+        """What joins ``num_live`` rows; there is something if it `is_due`."""
+        num_free = self.num_rows - num_live
+        shares: list[Share] = []
+        goes_on, self._is_kept = self._is_kept, False
+        while self.waiting and num_free > 0:
+            prompt, start, stop = self.waiting[0]
+            if stop - start <= num_free:
+                shares.append(self.waiting.popleft())
+                num_free -= stop - start
+                continue
+            cut = start + (num_free - 1 if self.num_rows > 1 else num_free)
+            if cut > start:
+                shares.append(Share(prompt, start, cut))
+                self.waiting[0] = Share(prompt, cut, stop)
+                self._is_kept = self.num_rows > 1
+            break
+        return Taken(shares, goes_on, self._is_kept)
 
 
 def plan_pools(
@@ -165,55 +202,12 @@ def plan_pools(
         share = Share(prompt, 0, count)
         if pools and (total + count <= row_limit or row_limit >= MIN_SHARE_OF_ROWS * most_rows):
             total += count
-            pools[-1] = Pool([*pools[-1].shares, share], min(row_limit, total))
+            pools[-1].waiting.append(share)
+            pools[-1].num_rows = min(row_limit, total)
         else:
             most_rows, total = row_limit, count
             pools.append(Pool([share], min(row_limit, total)))
     return pools
-
-
-class Taken(NamedTuple):
-    """Shares whose rows begin together. The first ``goes_on`` with a prompt that was kept; the last's is to be kept."""
-
-    shares: list[Share]
-    goes_on: bool
-    keeps_last: bool
-
-
-class Queue:
-    """The rollouts of ``pool`` that have not begun.
-
-    Where a prompt's rollouts do not all fit, one row less is drawn, and its slot keeps the prompt for those that wait.
-    """
-
-    def __init__(self, pool: Pool) -> None:
-        self.num_rows = pool.num_rows
-        self._waiting = deque(pool.shares)
-        self._is_kept = False
-
-    def is_due(self, num_live: int) -> bool:
-        """Whether rows are to join ``num_live`` others."""
-        num_free = self.num_rows - num_live
-        return bool(self._waiting) and (num_live == 0 or num_free >= max(2, MIN_SHARE_FREE * self.num_rows))
-
-    def take(self, num_live: int) -> Taken:
-        """What joins ``num_live`` rows; there is something if it `is_due`."""
-        num_free = self.num_rows - num_live
-        shares: list[Share] = []
-        goes_on, self._is_kept = self._is_kept, False
-        while self._waiting and num_free > 0:
-            prompt, start, stop = self._waiting[0]
-            if stop - start <= num_free:
-                shares.append(self._waiting.popleft())
-                num_free -= stop - start
-                continue
-            cut = start + (num_free - 1 if self.num_rows > 1 else num_free)
-            if cut > start:
-                shares.append(Share(prompt, start, cut))
-                self._waiting[0] = Share(prompt, cut, stop)
-                self._is_kept = self.num_rows > 1
-            break
-        return Taken(shares, goes_on, self._is_kept)
 
 
 @dataclass
@@ -310,9 +304,9 @@ class Decoding:
     def __init__(self, model: SlotModel, pool: Pool, request: Request) -> None:
         self.model = model
         self.request = request
-        self.queue = Queue(pool)
-        limits = [request.limits[share.prompt] for share in pool.shares]
-        prompt_tokens = [len(request.prompts[share.prompt].token_ids) for share in pool.shares]
+        self.pool = pool
+        limits = [request.limits[share.prompt] for share in pool.waiting]
+        prompt_tokens = [len(request.prompts[share.prompt].token_ids) for share in pool.waiting]
         self.rows = Rows(pool.num_rows, max(limits), with_entropy=request.with_entropy)
         most_tokens = max(limit + tokens for limit, tokens in zip(limits, prompt_tokens, strict=True))
         self.cache = model.new_cache(pool.num_rows, most_tokens)
@@ -325,7 +319,7 @@ class Decoding:
         """Draw them all."""
         live = NONE
         while True:
-            while self.queue.is_due(len(live)):
+            while self.pool.is_due(len(live)):
                 live = self._join(live)
             if len(live) == 0:
                 return
@@ -344,8 +338,8 @@ class Decoding:
     def _join(self, live: Live) -> Live:
         """``live`` and rows that were waiting, which have drawn their first token."""
         live = self._part(live, is_dense=True)
-        taken = self.queue.take(len(live))
-        first, last_slot = self.num_slots, self.queue.num_rows - 1
+        taken = self.pool.take(len(live))
+        first, last_slot = self.num_slots, self.pool.num_rows - 1
         prompts = [self.request.prompts[share.prompt].token_ids for share in taken.shares]
         logits = []
         if taken.goes_on:
