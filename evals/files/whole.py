@@ -90,12 +90,16 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def json_line(row: Mapping[str, Any]) -> bytes:
-    """One JSON object and a newline; NaN and infinities become null."""
-    text = json.dumps(finite(row), ensure_ascii=False, allow_nan=False)
+    """`strict_json_line` in which NaN and infinities become null."""
+    return strict_json_line(finite(row))
+
+
+def strict_json_line(row: Mapping[str, Any]) -> bytes:
+    """One JSON object in UTF-8 and a newline; raises ValueError for a number that is not finite."""
     try:
-        return text.encode("utf-8") + b"\n"
+        return json.dumps(row, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
     except UnicodeEncodeError:  # half a surrogate pair has no UTF-8 form, but it has a JSON escape
-        return json.dumps(finite(row), allow_nan=False).encode("ascii") + b"\n"
+        return json.dumps(row, allow_nan=False).encode("ascii") + b"\n"
 
 
 def finite(value: Any) -> Any:

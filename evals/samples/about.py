@@ -29,9 +29,19 @@ def samples_folder(folder: Path) -> Path:
     return run / "samples" / whole.relative_to(run / "graded")
 
 
+def stem_of(samples: Path) -> str:
+    """The name of a samples file without its ending."""
+    return samples.name.removesuffix(".gz").removesuffix(".jsonl")
+
+
 def problems_file(samples: Path) -> Path:
     """The file beside a samples file that holds what is too long for its rows."""
-    return samples.with_name(f"{samples.name.removesuffix('.gz').removesuffix('.jsonl')}.problems.json")
+    return samples.with_name(f"{stem_of(samples)}.problems.json")
+
+
+def note_file(graded: Path) -> Path:
+    """The file beside a graded file that says how it was made."""
+    return graded.with_name(f"{stem_of(graded)}.grading.json")
 
 
 def problems_beside(samples: Path) -> Path | None:
@@ -56,14 +66,12 @@ def refuse_misplaced(samples: Path) -> None:
     said = read_document(source)
     refuse_other_run(source, _text(said, DIGEST))
     refuse_other_tag(source, _mapping(said.get("sampling")), _text(said, "checkpoint"))
-    stem = samples.name.removesuffix(".gz").removesuffix(".jsonl")
-    drawn = next((one for name, one in _mapping(said.get("benchmarks")).items() if file_stem(name) == stem), None)
-    expected = _text(_mapping(drawn), "sha256")
-    note = samples.with_name(f"{stem}.grading.json")
+    drawn_of = {file_stem(name): one for name, one in _mapping(said.get("benchmarks")).items()}
+    expected = _text(_mapping(drawn_of.get(stem_of(samples))), "sha256")
     is_copy = samples.parent != folder
     if expected is None:
         return
-    found = _text(read_or_empty(note), "samples_sha256") if is_copy else file_sha256(samples)
+    found = _text(read_or_empty(note_file(samples)), "samples_sha256") if is_copy else file_sha256(samples)
     if found not in (None, expected):
         whose = f"{samples} is a graded copy of" if is_copy else f"{samples} holds"
         raise DataError(

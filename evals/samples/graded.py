@@ -23,6 +23,7 @@ from evals.files.own_code import is_own
 from evals.files.whole import file_digest, write_whole
 from evals.grading import GRADER_VERSION, OUTCOMES
 from evals.results.document import GraderInfo
+from evals.samples.about import note_file, stem_of
 from evals.samples.code import BESIDE, looked_up, sandbox_here, tests_digests
 from evals.samples.graders import (
     GAVE_UP,
@@ -242,7 +243,7 @@ def note_of(graded: Path, source: Path | None = None) -> Note | None:
 
     What is not here has not changed: whoever only reads grades need have neither tests nor own graders.
     """
-    path = _note_path(graded)
+    path = note_file(graded)
     if not path.is_file():
         return None
     said = read_or_empty(path)
@@ -373,7 +374,7 @@ def grade_file(
         document["own_graders"] = made_here["own_graders"]
     counts = Counter(grade.outcome for grade in grades)
     outcomes: dict[str, int] = {name: counts[name] for name in OUTCOMES}
-    path = _note_path(target)
+    path = note_file(target)
     path.unlink(missing_ok=True)
     write_whole(target, (with_grade(row, found).to_json_line() for row, found in zip(rows, grades, strict=True)))
     found = agreements(samples.rows, [bool(grade.correct) for grade in grades])
@@ -385,12 +386,8 @@ def grade_file(
     return GradedFile(source, target, outcomes, was_done=False, warnings=samples.warnings, agreements=found)
 
 
-def _note_path(graded: Path) -> Path:
-    return graded.with_name(f"{graded.name.removesuffix('.gz').removesuffix('.jsonl')}.grading.json")
-
-
 def _target(source: Path, out: Path | None) -> Path:
-    name = f"{source.name.removesuffix('.gz').removesuffix('.jsonl')}.jsonl"
+    name = f"{stem_of(source)}.jsonl"
     run = _run_of(source)
     if run is None:
         if out is None:

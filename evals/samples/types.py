@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -15,6 +14,7 @@ from evals.benchmarks.catalogue import Kind, kind_of
 from evals.errors import DataError, UsageError
 from evals.files.frames import TEXT, frame_of
 from evals.files.strict_json import shown
+from evals.files.whole import strict_json_line
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -45,11 +45,7 @@ class Sample:
         """The row as UTF-8 JSON with its newline; raises ValueError for a non-finite number in ``extra``."""
         values = {name: getattr(self, name) for name in FIELDS}
         row = {name: value for name, value in values.items() if value is not None or name in REQUIRED_FIELDS}
-        row.update(self.extra)
-        try:
-            return json.dumps(row, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
-        except UnicodeEncodeError:  # half a surrogate pair has no UTF-8 form, but it has a JSON escape
-            return json.dumps(row, allow_nan=False).encode("ascii") + b"\n"
+        return strict_json_line({**row, **self.extra})
 
 
 class Sampled(Protocol):
