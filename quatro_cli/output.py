@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-PLAIN_INTERVAL_S = 30.0  # without a terminal, a long command says where it is this often
-LONG_WORD = 12  # letters; longer words in a table, mostly names and paths, may be folded
+# Without a terminal, a long command says this often where it is: a bar, and the view of a run.
+PLAIN_INTERVAL_S, VIEW_INTERVAL_S = 30.0, 10.0
 _WHOLE_WORDS: Any = {"break_long_words": False, "break_on_hyphens": False, "replace_whitespace": False}
 NATURAL_WIDTH = 100_000  # tables in a pipe are as wide as they need to be
 
@@ -84,28 +84,46 @@ class Output:
         self._write("stdout", json.dumps(finite(document), indent=2, allow_nan=False, default=str) + "\n")
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """A table on stdout; columns of numbers are flushed right, None is shown as a dash."""
-        on_terminal = self.is_terminal("stdout")
-        cells, heads = [[_cell(value) for value in row] for row in rows], [visible(column) for column in columns]
-        widths = _widths(heads, cells, self.width("stdout") if on_terminal else NATURAL_WIDTH)
-        title = f"{visible(title)}\n" if title else ""
-        if widths is None:
-            self._write("stdout", title + "\n".join(_record(heads, row) for row in cells))
-            return
+        """A table on stdout; columns of numbers are flushed right, None is shown as a dash.
+
+        On a terminal long names are folded; in a pipe a row is one line, as wide as it needs to be.
+        """
+        heads, cells = [visible(column) for column in columns], [[_cell(value) for value in row] for row in rows]
         are_numbers = [all(_is_number(row[at]) for row in cells) for at in range(len(heads))]
-        rule = [["-" * width for width in widths]] if on_terminal else []
-        lines = [line for row in (heads, *rule, *cells) for line in _row_lines(row, widths, are_numbers)]
-        self._write("stdout", title + "".join(f"{line}\n" for line in lines if line))
+        title = f"{visible(title)}\n" if title else ""
+        if self.is_terminal("stdout"):
+            console = self._console("stdout")
+            with console.capture() as captured:
+                console.print(_drawn_table(heads, cells, are_numbers))
+            self._write("stdout", title + captured.get())
+            return
+        widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+        for row in (heads, *cells):
+            padded = [
+                cell.rjust(width) if is_number else cell.ljust(width)
+                for cell, width, is_number in zip(row, widths, are_numbers, strict=True)
+            ]
+            title += "  ".join(padded).rstrip() + "\n"
+        self._write("stdout", title)
 
     def sections(self, sections: Sequence[tuple[str, Sequence[Sequence[object]]]]) -> None:
-        """Titles on stdout, each with rows of cells in columns below; the last cell of a row may have several lines."""
+        """Titles on stdout, each with rows of cells in columns below; the last cell of a row may have several lines.
+
+        A row of a single cell is a remark about the others. No word is broken.
+        """
         room = self.width("stdout") if self.is_terminal("stdout") else NATURAL_WIDTH
-        cells = [[[*map(_cell, row[:-1]), _cell(row[-1], keep="\n")] for row in rows] for _, rows in sections]
-        first = max((len(row[0]) for rows in cells for row in rows if len(row) > 1), default=0)
-        blocks = [
-            "\n".join([visible(title), *_section_lines(rows, first, room), ""])
-            for (title, _), rows in zip(sections, cells, strict=True)
-        ]
+        blocks = []
+        for title, rows in sections:
+            lines = [visible(title)]
+            leads = [[_cell(value) for value in row[:-1]] for row in rows]
+            widths = [max(map(len, column)) for column in zip_longest(*leads, fillvalue="")]
+            for lead, row in zip(leads, rows, strict=True):
+                head = "".join(f"  {cell:{width}}" for cell, width in zip(lead, widths, strict=False)) + "  "
+                for line in _cell(row[-1], keep="\n").split("\n"):
+                    parts = textwrap.wrap(line, max(room - len(head), 20), **_WHOLE_WORDS) or [""]
+                    lines += [f"{head}{parts[0]}".rstrip(), *(f"{' ' * len(head)}{part}" for part in parts[1:])]
+                    head = " " * len(head)
+            blocks.append("\n".join([*lines, ""]))
         self._write("stdout", "\n".join(blocks))
 
     # ---- stderr: everything else
@@ -172,15 +190,25 @@ class Output:
     def live(self) -> Iterator[View]:
         """A panel on stderr of a terminal that is redrawn in place; elsewhere its plain line, throttled."""
         if self._is_muted or not self.is_terminal("stderr"):
-            plain = _PlainView(self)
-            yield plain.show
-            plain.finish()
+            yield self._plain_view()
             return
         from rich.live import Live
 
         # stdout is not redirected: rich would send our data to stderr.
         with Live(console=self._console("stderr"), refresh_per_second=4, redirect_stdout=False) as live:
             yield lambda panel: live.update(_drawn_panel(panel))
+
+    def _plain_view(self) -> View:
+        said_at = -math.inf
+
+        def show(panel: Panel) -> None:
+            nonlocal said_at
+            now = time.monotonic()
+            if panel.is_said or panel.done >= panel.total or now - said_at >= VIEW_INTERVAL_S:
+                said_at = now
+                self.info(panel.line)
+
+        return show
 
     # ---- how
 
@@ -260,23 +288,6 @@ def _cell(value: object, keep: str = "") -> str:
     return f"{value:.4g}" if isinstance(value, float) else visible(str(value), keep=keep)
 
 
-def _section_lines(rows: Sequence[Sequence[str]], first: int, room: int) -> list[str]:
-    """``rows`` below the title of a section, whose first column is ``first`` wide; no word is broken.
-
-    A row of a single cell is a remark about the others.
-    """
-    most = max(map(len, rows))
-    widths = [max((len(row[at]) for row in rows if at < len(row) - 1), default=0) for at in range(most)]
-    lines = []
-    for row in rows:
-        head = "".join(f"  {cell:{width}}" for cell, width in zip(row[:-1], [first, *widths[1:]], strict=False)) + "  "
-        for line in row[-1].split("\n"):
-            for part in textwrap.wrap(line, max(room - len(head), 20), **_WHOLE_WORDS) or [""]:
-                lines.append((head + part).rstrip())
-                head = " " * len(head)
-    return lines
-
-
 def _is_number(cell: str) -> bool:
     number = r"[-+−]?[\d,]*\.?\d+(e[-+]?\d+)?\s?%?"
     interval = r"( \[.*\])?"
@@ -301,69 +312,19 @@ def _drawn_panel(panel: Panel) -> RenderableType:
     return RichPanel(frame, title=Text(visible(panel.title)), box=box.ROUNDED, title_align="left")
 
 
-def _row_lines(row: Sequence[str], widths: Sequence[int], are_numbers: Sequence[bool]) -> Iterator[str]:
-    """The lines of a row of a table; a cell that is wider than its column is folded."""
-    folded = [textwrap.wrap(cell, width, break_on_hyphens=False) for cell, width in zip(row, widths, strict=True)]
-    for parts in zip_longest(*folded, fillvalue=""):
-        padded = [
-            part.rjust(width) if is_number else part.ljust(width)
-            for part, width, is_number in zip(parts, widths, are_numbers, strict=True)
-        ]
-        yield "  ".join(padded).rstrip()
+def _drawn_table(heads: Sequence[str], rows: Sequence[Sequence[str]], are_numbers: Sequence[bool]) -> RenderableType:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
 
-
-def _widths(heads: Sequence[str], rows: Sequence[Sequence[str]], columns: int) -> list[int] | None:
-    """The widths of a table's columns, which fit into ``columns`` of a screen; None where words had to be broken.
-
-    The widest columns give way first, and the first, which names the rows, last. Numbers, and cells of up to
-    `LONG_WORD` letters, stay on one line.
-    """
-    room = columns - 2 * (len(heads) - 1)
-    cells_of = [[head, *(row[at] for row in rows)] for at, head in enumerate(heads)]
-    widths = [max(1, *map(len, cells)) for cells in cells_of]
-    if sum(widths) <= room:  # as in every pipe
-        return widths
-    least = [max(map(_least_width, cells)) for cells in cells_of]
-    while sum(widths) > room:
-        shrinkable = [at for at in range(len(widths)) if widths[at] > least[at]]
-        if not shrinkable:
-            return None
-        widths[max(shrinkable, key=lambda at: (at > 0, widths[at]))] -= 1
-    return widths
-
-
-def _least_width(cell: str) -> int:
-    if len(cell) <= LONG_WORD or _is_number(cell):
-        return len(cell)
-    return max(min(len(word), LONG_WORD) for word in cell.split() or [""])
-
-
-def _record(heads: Sequence[str], row: Sequence[str]) -> str:
-    """A row that is too wide for a table: a line for each cell."""
-    indent = max(map(len, heads)) + 2
-    return "".join(f"{head:{indent}}{cell}\n" for head, cell in zip(heads, row, strict=True))
-
-
-class _PlainView:
-    """Says every line while they come slowly, and when they come fast about twenty and those that `is_said`."""
-
-    def __init__(self, output: Output) -> None:
-        self._output = output
-        self._said_at = -math.inf
-        self._pending: str | None = None
-
-    def show(self, panel: Panel) -> None:
-        now = time.monotonic()
-        is_due = panel.is_said or now - self._said_at >= 10.0 or panel.done % max(1, panel.total // 20) == 0
-        if not is_due:
-            self._pending = panel.line
-            return
-        self._said_at, self._pending = now, None
-        self._output.info(panel.line)
-
-    def finish(self) -> None:
-        if self._pending is not None:
-            self._output.info(self._pending)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="")
+    for head, is_number in zip(heads, are_numbers, strict=True):
+        table.add_column(
+            Text(head), justify="right" if is_number else "left", no_wrap=is_number or None, overflow="fold"
+        )
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
 
 
 output = Output()
