@@ -6,8 +6,6 @@ Nothing of `evals` or `quatro` is imported at the top: the first thing checked i
 from __future__ import annotations
 
 import io
-import os
-import tempfile
 import traceback
 from importlib.util import find_spec
 from pathlib import Path
@@ -61,21 +59,20 @@ def report(error: BaseException) -> int:
         return EXIT_BUG
     if isinstance(error, OSError):
         output.error(_system_message(error))
-        _debug_traceback(error)
         return EXIT_BUG
     if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # `Path.resolve`, before 3.13
         output.error(f"{error}: a symbolic link leads back to itself; remove it")
         return EXIT_BUG
+    output.info("".join(traceback.format_exception(error)))
     said = f"{type(error).__name__}: {error}"
     if own := line_of_any_own(error):
-        output.error(f"your own code raised {said}\n  {own}\n{_keep_traceback(error)}.")
+        output.error(f"your own code raised {said}\n  {own}")
     elif in_use := own_in_use():
         output.error(
-            f"{said}\nEither your own code, {in_use}, gave something else than docs/extending.md says, or this is a "
-            f"bug.\n{_keep_traceback(error)}."
+            f"{said}\nYour own code, {in_use}, gave something else than docs/extending.md says, or this is a bug."
         )
     else:
-        output.error(f"this is a bug: {said}\n{_keep_traceback(error)}; please report it with the command you typed.")
+        output.error(f"this is a bug: {said}\nPlease report it with the command you typed, and what stands above.")
     return EXIT_BUG
 
 
@@ -119,22 +116,3 @@ def _file_in_use(trace: TracebackType | None) -> str | None:
                 found = value.name  # type: ignore[attr-defined]
         trace = trace.tb_next
     return found
-
-
-def _debug_traceback(error: BaseException) -> None:
-    if os.environ.get("QUATRO_DEBUG"):
-        output.info("".join(traceback.format_exception(error)))
-
-
-def _keep_traceback(error: BaseException) -> str:
-    """Where the traceback went: to stderr with QUATRO_DEBUG=1, else into a file."""
-    text = "".join(traceback.format_exception(error))
-    if os.environ.get("QUATRO_DEBUG"):
-        return text
-    try:
-        handle, path = tempfile.mkstemp(prefix="quatro-bug-", suffix=".txt")
-        with open(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
-    except OSError as failure:
-        return f"The traceback could not be written ({failure}); run again with QUATRO_DEBUG=1 to see it"
-    return f"The traceback is in {path} (QUATRO_DEBUG=1 prints it)"
