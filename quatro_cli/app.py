@@ -12,6 +12,7 @@ import sys
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
 from quatro_cli import errors
 from quatro_cli.help import App, Group
@@ -82,7 +83,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
+        bool, Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
     """Fine-tune language models inside query-adaptive trust regions, and measure what it did.

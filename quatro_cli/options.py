@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-import typer
+from typer import Argument, Option
 
 from quatro_cli import completion
 
@@ -18,38 +19,24 @@ if TYPE_CHECKING:
 
 Number = TypeVar("Number", int, float)
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+repeated = partial(Option, default_factory=list, show_default=False)  # an option that may be given several times
+
+Json = Annotated[bool, Option("--json", help="Print one JSON document and nothing else.")]
+DryRun = Annotated[bool, Option("--dry-run", help="Say what would be done, and do nothing.")]
 Set = Annotated[
-    list[str],
-    typer.Option(
-        "-s",
-        "--set",
-        metavar="KEY=VALUE",
-        help="Change one key of the configuration; repeatable.",
-        default_factory=list,
-        show_default=False,
-    ),
+    list[str], repeated("-s", "--set", metavar="KEY=VALUE", help="Change one key of the configuration; repeatable.")
 ]
 
 
 def benchmark_names(help: str) -> Any:
     """An option that takes names of benchmarks, several of them too."""
-    return typer.Option(
-        "-b",
-        "--benchmark",
-        metavar="NAME[,NAME]",
-        help=help,
-        autocompletion=completion.benchmarks,
-        default_factory=list,
-        show_default=False,
-    )
+    return repeated("-b", "--benchmark", metavar="NAME[,NAME]", help=help, autocompletion=completion.benchmarks)
 
 
 Benchmarks = Annotated[list[str], benchmark_names("Only these benchmarks, by name.")]
 Method = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "-m",
         "--method",
         metavar="METHOD",
@@ -59,7 +46,7 @@ Method = Annotated[
 ]
 Config = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="CONFIG|RUN",
         help="A YAML file, a configuration that comes with quatro, or a run directory.",
         autocompletion=completion.configs_and_runs,
@@ -76,37 +63,29 @@ def _allow_unsafe(given: bool) -> bool:
 
 
 AllowUnsafe = Annotated[
-    bool,
-    typer.Option("--allow-unsafe-code", callback=_allow_unsafe, help="Run model-written code even without isolation."),
+    bool, Option("--allow-unsafe-code", callback=_allow_unsafe, help="Run model-written code even without isolation.")
 ]
 
 
 def run_paths(metavar: str, help: str) -> Any:
     """An argument that takes run directories, and what else ``metavar`` and ``help`` say."""
-    return typer.Argument(metavar=metavar, help=help, autocompletion=completion.runs)
+    return Argument(metavar=metavar, help=help, autocompletion=completion.runs)
 
 
 Run = Annotated[Path, run_paths("RUN", "A run directory.")]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of everything random.")]
-Step = Annotated[
-    str | None, typer.Option("--step", metavar="N|best", help="Which checkpoint of a run. Default: the newest.")
-]
+Seed = Annotated[int, Option(metavar="N", help="Seed of everything random.")]
+Step = Annotated[str | None, Option(metavar="N|best", help="Which checkpoint of a run. Default: the newest.")]
 SweepTopP = Annotated[
-    float | None,
-    typer.Option("--top-p", metavar="P", help="A sweep's samples at this top_p, if several.", show_default=False),
+    float | None, Option(metavar="P", help="A sweep's samples at this top_p, if several.", show_default=False)
 ]
 SweepTemperature = Annotated[
-    float | None,
-    typer.Option(
-        "--temperature", metavar="T", help="A sweep's samples at this temperature, if several.", show_default=False
-    ),
+    float | None, Option(metavar="T", help="A sweep's samples at this temperature, if several.", show_default=False)
 ]
 SweepCell = Annotated[
-    str | None,
-    typer.Option("--cell", metavar="NAME", help="Use only this cell of a sweep. Default: all.", show_default=False),
+    str | None, Option(metavar="NAME", help="Use only this cell of a sweep. Default: all.", show_default=False)
 ]
 
-WithPaper = Annotated[bool, typer.Option("--with-paper", help="Add the published rows.")]
+WithPaper = Annotated[bool, Option("--with-paper", help="Add the published rows.")]
 
 
 def usage_error(message: str) -> Exception:

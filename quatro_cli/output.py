@@ -319,9 +319,7 @@ def _drawn_table(heads: Sequence[str], rows: Sequence[Sequence[str]], are_number
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="")
     for head, is_number in zip(heads, are_numbers, strict=True):
-        table.add_column(
-            Text(head), justify="right" if is_number else "left", no_wrap=is_number or None, overflow="fold"
-        )
+        table.add_column(Text(head), justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
     return table

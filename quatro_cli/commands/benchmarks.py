@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from quatro_cli import completion
 from quatro_cli.help import App
@@ -21,7 +21,7 @@ app = App()
 
 Name = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="NAME",
         help="A benchmark; `quatro benchmarks list` shows their names.",
         autocompletion=completion.benchmarks,
@@ -88,7 +88,7 @@ def list_(json: Json = False) -> None:
 def show(
     name: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="NAME", help="A benchmark, or the path of a file of your own.", autocompletion=completion.benchmarks
         ),
     ],
@@ -148,20 +148,13 @@ def templates(json: Json = False) -> None:
 def fetch(
     name: Name,
     file: Annotated[
-        Path | None,
-        typer.Option("--from", metavar="FILE", help="Read this .jsonl, .csv or .parquet file, not the Hub."),
+        Path | None, Option("--from", metavar="FILE", help="Read this .jsonl, .csv or .parquet file, not the Hub.")
     ] = None,
-    hub: Annotated[
-        str, typer.Option("--hub", metavar="ID", help="Read this data set of the Hub, not the usual one.")
-    ] = "",
-    config: Annotated[
-        str, typer.Option("--config", metavar="NAME", help="Config of the data set, if it has several.")
-    ] = "",
-    split: Annotated[
-        str, typer.Option("--split", metavar="NAME", help="Split of the data set, if it has several.")
-    ] = "",
+    hub: Annotated[str, Option(metavar="ID", help="Read this data set of the Hub, not the usual one.")] = "",
+    config: Annotated[str, Option(metavar="NAME", help="Config of the data set, if it has several.")] = "",
+    split: Annotated[str, Option(metavar="NAME", help="Split of the data set, if it has several.")] = "",
     accept_count: Annotated[
-        bool, typer.Option("--accept-count", help="Accept a number of problems other than the registered one.")
+        bool, Option("--accept-count", help="Accept a number of problems other than the registered one.")
     ] = False,
 ) -> None:
     """Copy a benchmark into the cache, from the Hub or a file.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from quatro_cli import completion
 from quatro_cli.help import App
@@ -14,7 +14,7 @@ from quatro_cli.output import output
 
 SchemaMethod = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "-m",
         "--method",
         metavar="METHOD",

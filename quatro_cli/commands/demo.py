@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from quatro_cli.options import usage_error
 from quatro_cli.output import output
@@ -30,14 +31,12 @@ class Arm:
 
 
 def demo(
-    root: Annotated[
-        Path, typer.Option("-o", "--out", metavar="DIR", help="Folder for runs, samples and figures.")
-    ] = Path("runs/demo"),
-    steps: Annotated[int, typer.Option("--steps", metavar="N", min=2, help="Training iterations of each run.")] = 100,
-    n: Annotated[int, typer.Option("-n", "--n", metavar="N", min=1, help="Samples per problem.")] = 256,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the commands that would run, and do nothing.")
-    ] = False,
+    root: Annotated[Path, Option("-o", "--out", metavar="DIR", help="Folder for runs, samples and figures.")] = Path(
+        "runs/demo"
+    ),
+    steps: Annotated[int, Option(metavar="N", min=2, help="Training iterations of each run.")] = 100,
+    n: Annotated[int, Option("-n", "--n", metavar="N", min=1, help="Samples per problem.")] = 256,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print the commands that would run, and do nothing.")] = False,
 ) -> None:
     """Train, sample and measure the embedded model, as a tour.
 

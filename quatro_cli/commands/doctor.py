@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Option
 
 from quatro_cli.options import Json, run_paths
 from quatro_cli.output import output
@@ -44,7 +44,7 @@ class Check:
 def doctor(
     run: Annotated[Path | None, run_paths("[RUN]", "Look at this run instead; with --similarity, samples.")] = None,
     similarity: Annotated[
-        bool, typer.Option("--similarity", help="Compare our similarities with scikit-learn and rouge_score (slow).")
+        bool, Option("--similarity", help="Compare our similarities with scikit-learn and rouge_score (slow).")
     ] = False,
     json: Json = False,
 ) -> None:

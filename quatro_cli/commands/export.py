@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from quatro_cli.options import Json, Run, Step, checkpoint_step
 from quatro_cli.output import output
@@ -15,11 +15,11 @@ MIB = 2**20
 
 def export(
     run: Run,
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="The folder to make.")],
+    out: Annotated[Path, Option("-o", "--out", metavar="DIR", help="The folder to make.")],
     step: Step = None,
     dtype: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--dtype",
             metavar="TYPE",
             help="float32, bfloat16 or float16. Default: the weights bit by bit as they are, or float32 for a merged "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from quatro_cli.options import Json, SweepCell, SweepTemperature, SweepTopP, run_paths
 from quatro_cli.output import output
@@ -13,9 +13,9 @@ from quatro_cli.output import output
 
 def paper(
     sweep: Annotated[Path, run_paths("SWEEP", "The folder of a sweep.")],
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Where to write.")] = Path("paper"),
+    out: Annotated[Path, Option("-o", "--out", metavar="DIR", help="Where to write.")] = Path("paper"),
     with_paper: Annotated[
-        bool, typer.Option("--with-paper/--without-paper", help="Put the published numbers beside the sweep's.")
+        bool, Option("--with-paper/--without-paper", help="Put the published numbers beside the sweep's.")
     ] = True,
     top_p: SweepTopP = None,
     temperature: SweepTemperature = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from quatro_cli.commands.eval.options import check_out, progress
 from quatro_cli.options import run_paths, usage_error
@@ -13,17 +13,13 @@ from quatro_cli.output import output
 
 
 def report(
-    paths: Annotated[
-        list[Path],
-        run_paths("SWEEP|RUN", "A sweep with all of its runs, or run directories."),
-    ],
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The page to write, an .html file.")] = Path(
+    paths: Annotated[list[Path], run_paths("SWEEP|RUN", "A sweep with all of its runs, or run directories.")],
+    out: Annotated[Path, Option("-o", "--out", metavar="FILE", help="The page to write, an .html file.")] = Path(
         "report.html"
     ),
     problems: Annotated[
         int | None,
-        typer.Option(
-            "--problems",
+        Option(
             metavar="N",
             min=0,
             help="How many problems of each benchmark to show with samples. Default: 100, or fewer if they fill 8 MB.",
@@ -31,10 +27,7 @@ def report(
         ),
     ] = None,
     answers: Annotated[
-        int,
-        typer.Option(
-            "--answers", metavar="N", min=1, help="How many clusters and wrong samples to show for each problem."
-        ),
+        int, Option(metavar="N", min=1, help="How many clusters and wrong samples to show for each problem.")
     ] = 3,
 ) -> None:
     """Write one page about runs or a sweep, for a browser.

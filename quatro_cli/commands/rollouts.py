@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from quatro_cli.options import Json, Run, usage_error
 from quatro_cli.output import output
@@ -12,17 +12,14 @@ from quatro_cli.output import output
 
 def rollouts(
     run: Run,
-    step: Annotated[
-        int | None, typer.Option("--step", metavar="N", help="The iteration. Default: the last one.", min=1)
-    ] = None,
-    id: Annotated[str | None, typer.Option("--id", metavar="ID", help="Only the responses to this problem.")] = None,
-    best: Annotated[bool, typer.Option("--best", help="The largest rewards first.")] = False,
-    worst: Annotated[bool, typer.Option("--worst", help="The smallest rewards first.")] = False,
+    step: Annotated[int | None, Option(metavar="N", help="The iteration. Default: the last one.", min=1)] = None,
+    id: Annotated[str | None, Option(metavar="ID", help="Only the responses to this problem.")] = None,
+    best: Annotated[bool, Option("--best", help="The largest rewards first.")] = False,
+    worst: Annotated[bool, Option("--worst", help="The smallest rewards first.")] = False,
     failed: Annotated[
-        bool,
-        typer.Option("--failed", help="Those on which the reward failed, in the last iteration with any."),
+        bool, Option("--failed", help="Those on which the reward failed, in the last iteration with any.")
     ] = False,
-    count: Annotated[int, typer.Option("-n", metavar="N", help="How many responses.", min=1)] = 5,
+    count: Annotated[int, Option("-n", metavar="N", help="How many responses.", min=1)] = 5,
     json: Json = False,
 ) -> None:
     """Show training responses of a run with their rewards.

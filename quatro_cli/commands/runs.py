@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from quatro_cli import completion
 from quatro_cli.help import App
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 app = App()
 
 _RUNS = Path("runs")
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Yes = Annotated[bool, Option("--yes", help="Do not ask.")]
 
 
 @app.callback()
@@ -40,22 +41,14 @@ def list_(
     paths: Annotated[
         list[Path] | None, run_paths("[PATH...]", "Runs, or folders that contain runs. Default: runs.")
     ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option("--name", metavar="PATTERN", help="Only runs whose path contains this pattern."),
-    ] = None,
+    name: Annotated[str | None, Option(metavar="PATTERN", help="Only runs whose path contains this pattern.")] = None,
     method: Annotated[
-        str | None,
-        typer.Option(
-            "--method", metavar="NAME[,NAME]", help="Only runs of these methods.", autocompletion=completion.methods
-        ),
+        str | None, Option(metavar="NAME[,NAME]", help="Only runs of these methods.", autocompletion=completion.methods)
     ] = None,
     status: Annotated[
-        str | None, typer.Option("--status", metavar="NAME[,NAME]", help="Only runs of this status, such as failed.")
+        str | None, Option(metavar="NAME[,NAME]", help="Only runs of this status, such as failed.")
     ] = None,
-    sort: Annotated[
-        str, typer.Option("--sort", metavar="BY", help="name, age, size, step, reward, best, or a metric.")
-    ] = "name",
+    sort: Annotated[str, Option(metavar="BY", help="name, age, size, step, reward, best, or a metric.")] = "name",
     json: Json = False,
 ) -> None:
     """List runs, and every run below folders.
@@ -99,7 +92,7 @@ def list_(
 def show(
     run: Run,
     whole: Annotated[
-        bool, typer.Option("--all", help="Show every metric of the last iteration, and every evaluation.")
+        bool, Option("--all", help="Show every metric of the last iteration, and every evaluation.")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -161,9 +154,9 @@ def compare(
 
 
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Metrics file of the other trainer.")],
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="RUN", help="The run directory to make.")],
-    tool: Annotated[str, typer.Option("--from", metavar="TOOL", help="trl or verl.")],
+    file: Annotated[Path, Argument(metavar="FILE", help="Metrics file of the other trainer.")],
+    out: Annotated[Path, Option("-o", "--out", metavar="RUN", help="The run directory to make.")],
+    tool: Annotated[str, Option("--from", metavar="TOOL", help="trl or verl.")],
 ) -> None:
     """Make a run to look at from metrics of TRL or verl.
 
@@ -220,14 +213,10 @@ def rm(runs: Annotated[list[Path], run_paths("RUN...", "Run directories to remov
 
 def prune(
     paths: Annotated[
-        list[Path] | None,
-        run_paths("[PATH...]", "Runs, or folders that contain runs. Default: runs."),
+        list[Path] | None, run_paths("[PATH...]", "Runs, or folders that contain runs. Default: runs.")
     ] = None,
     keep: Annotated[
-        int,
-        typer.Option(
-            "--keep", metavar="N", min=1, help="How many of the newest checkpoints to keep.", show_default=True
-        ),
+        int, Option(metavar="N", min=1, help="How many of the newest checkpoints to keep.", show_default=True)
     ] = 1,
     dry_run: DryRun = False,
     yes: Yes = False,

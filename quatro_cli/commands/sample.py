@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from quatro_cli.options import AllowUnsafe, DryRun, Seed, Step, benchmark_names, checkpoint_step, run_paths, split
 from quatro_cli.output import output
@@ -22,27 +22,21 @@ if TYPE_CHECKING:
     from quatro_cli.output import Bar
 
 
-NumSamples = Annotated[
-    int | None, typer.Option("-n", "--n", metavar="N", min=1, help="Samples per problem. Default: 256.")
-]
-TopK = Annotated[int | None, typer.Option(metavar="K", min=0, help="Keep the K likeliest. Default: 0, all.")]
-MaxTokens = Annotated[int | None, typer.Option(metavar="N", help="Longest response. Default: by run, preset or -b.")]
-Stop = Annotated[
-    list[str] | None, typer.Option(metavar="TEXT", help=r"End before TEXT (\n, \t, \\ as escapes); repeats.")
-]
-Preset = Annotated[str | None, typer.Option(metavar="NAME", help="paper (T 1, top_p 0.7, n 256), verl-generation.")]
-Template = Annotated[
-    str | None, typer.Option(metavar="NAME|TEXT|FILE", help="`quatro benchmarks templates`, or your own.")
-]
-System = Annotated[str | None, typer.Option(metavar="TEXT", help="System prompt in place of the template's.")]
-TagOption = Annotated[str | None, typer.Option(metavar="TAG", help="The folder's name. Default: from the settings.")]
+NumSamples = Annotated[int | None, Option("-n", "--n", metavar="N", min=1, help="Samples per problem. Default: 256.")]
+TopK = Annotated[int | None, Option(metavar="K", min=0, help="Keep the K likeliest. Default: 0, all.")]
+MaxTokens = Annotated[int | None, Option(metavar="N", help="Longest response. Default: by run, preset or -b.")]
+Stop = Annotated[list[str] | None, Option(metavar="TEXT", help=r"End before TEXT (\n, \t, \\ as escapes); repeats.")]
+Preset = Annotated[str | None, Option(metavar="NAME", help="paper (T 1, top_p 0.7, n 256), verl-generation.")]
+Template = Annotated[str | None, Option(metavar="NAME|TEXT|FILE", help="`quatro benchmarks templates`, or your own.")]
+System = Annotated[str | None, Option(metavar="TEXT", help="System prompt in place of the template's.")]
+TagOption = Annotated[str | None, Option(metavar="TAG", help="The folder's name. Default: from the settings.")]
 Out = Annotated[
-    Path | None, typer.Option("-o", "--out", metavar="DIR", help="Default: RUN/samples/TAG or samples/MODEL/TAG.")
+    Path | None, Option("-o", "--out", metavar="DIR", help="Default: RUN/samples/TAG or samples/MODEL/TAG.")
 ]
-Engine = Annotated[str | None, typer.Option(metavar="NAME", help="transformers (the default), vllm or module:Class.")]
-Gpus = Annotated[str | None, typer.Option(metavar="N[,N]", help="GPUs, each with an engine. Default: the first.")]
-BaseUrl = Annotated[str | None, typer.Option(metavar="URL", help="OpenAI-compatible server (docs/servers.md).")]
-Concurrency = Annotated[int | None, typer.Option(metavar="N", min=1, help="Requests open at once. Default: 32.")]
+Engine = Annotated[str | None, Option(metavar="NAME", help="transformers (the default), vllm or module:Class.")]
+Gpus = Annotated[str | None, Option(metavar="N[,N]", help="GPUs, each with an engine. Default: the first.")]
+BaseUrl = Annotated[str | None, Option(metavar="URL", help="OpenAI-compatible server (docs/servers.md).")]
+Concurrency = Annotated[int | None, Option(metavar="N", min=1, help="Requests open at once. Default: 32.")]
 
 
 def sample(
@@ -50,27 +44,27 @@ def sample(
     benchmarks: Annotated[list[str], benchmark_names("Benchmarks, files or Hub data sets.")],
     step: Step = None,
     n: NumSamples = None,
-    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the first N problems.")] = None,
-    temperature: Annotated[float | None, typer.Option(metavar="T", help="Divides the logits. Default: 1.")] = None,
-    top_p: Annotated[float | None, typer.Option(metavar="P", help="Probability mass to draw from. Default: 1.")] = None,
+    limit: Annotated[int | None, Option(metavar="N", min=1, help="Only the first N problems.")] = None,
+    temperature: Annotated[float | None, Option(metavar="T", help="Divides the logits. Default: 1.")] = None,
+    top_p: Annotated[float | None, Option(metavar="P", help="Probability mass to draw from. Default: 1.")] = None,
     top_k: TopK = None,
     max_tokens: MaxTokens = None,
     stop: Stop = None,
     preset: Preset = None,
     template: Template = None,
     system: System = None,
-    thinking: Annotated[str | None, typer.Option(metavar="MARKERS", help="End of a thought, as </think>.")] = None,
+    thinking: Annotated[str | None, Option(metavar="MARKERS", help="End of a thought, as </think>.")] = None,
     seed: Seed = 0,
     tag: TagOption = None,
     out: Out = None,
     engine: Engine = None,
     gpus: Gpus = None,
     base_url: BaseUrl = None,
-    served_model: Annotated[str | None, typer.Option(metavar="NAME", help="MODEL's name on the server.")] = None,
-    chat: Annotated[bool, typer.Option("--chat", help="Send the server messages, for its chat template.")] = False,
-    text: Annotated[bool, typer.Option("--text", help="Send the server text. Default: token ids.")] = False,
+    served_model: Annotated[str | None, Option(metavar="NAME", help="MODEL's name on the server.")] = None,
+    chat: Annotated[bool, Option("--chat", help="Send the server messages, for its chat template.")] = False,
+    text: Annotated[bool, Option("--text", help="Send the server text. Default: token ids.")] = False,
     concurrency: Concurrency = None,
-    grade: Annotated[bool, typer.Option("--grade", help="Grade the samples at once, not in `quatro eval`.")] = False,
+    grade: Annotated[bool, Option("--grade", help="Grade the samples at once, not in `quatro eval`.")] = False,
     allow_unsafe_code: AllowUnsafe = False,
     dry_run: DryRun = False,
 ) -> None:

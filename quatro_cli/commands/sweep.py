@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+from typer import Argument, Option
 
 from quatro_cli import completion
-from quatro_cli.options import AllowUnsafe, DryRun, Json, Set, numbers, split, usage_error
+from quatro_cli.options import AllowUnsafe, DryRun, Json, Set, numbers, repeated, split, usage_error
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
@@ -25,70 +26,37 @@ if TYPE_CHECKING:
 
 ConfigOrSweep = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="CONFIG|SWEEP|DIR",
         help="A configuration (with -g), a sweep file, the name of one, or a sweep's folder.",
         autocompletion=completion.sweeps,
     ),
 ]
-Grid = Annotated[
-    list[str],
-    typer.Option(
-        "-g",
-        "--grid",
-        metavar="KEY=V,V",
-        help="An axis of the grid; repeatable.",
-        default_factory=list,
-        show_default=False,
-    ),
-]
-Seeds = Annotated[
-    str,
-    typer.Option("--seeds", metavar="N[,N]", help="Seeds of every point; of a file, only these."),
-]
-Cells = Annotated[str, typer.Option("--cell", metavar="NAME[,NAME]", help="Only these cells of a sweep file.")]
+Grid = Annotated[list[str], repeated("-g", "--grid", metavar="KEY=V,V", help="An axis of the grid; repeatable.")]
+Seeds = Annotated[str, Option(metavar="N[,N]", help="Seeds of every point; of a file, only these.")]
+Cells = Annotated[str, Option("--cell", metavar="NAME[,NAME]", help="Only these cells of a sweep file.")]
 Method = Annotated[
     str | None,
-    typer.Option("-m", "--method", metavar="METHOD", help="Method of every point.", autocompletion=completion.methods),
+    Option("-m", "--method", metavar="METHOD", help="Method of every point.", autocompletion=completion.methods),
 ]
-Out = Annotated[
-    Path | None, typer.Option("-o", "--out", metavar="DIR", help="Folder for the sweep. Default: sweeps/CONFIG.")
-]
-RunsAtATime = Annotated[
-    int | None,
-    typer.Option("--jobs", metavar="N", min=1, help="Parallel runs, sharing threads. Default: 1."),
-]
-Gpus = Annotated[
-    str,
-    typer.Option("--gpus", metavar="N[,N]", help="Divide these GPUs among the points; each gets one per process."),
-]
+Out = Annotated[Path | None, Option("-o", "--out", metavar="DIR", help="Folder for the sweep. Default: sweeps/CONFIG.")]
+RunsAtATime = Annotated[int | None, Option(metavar="N", min=1, help="Parallel runs, sharing threads. Default: 1.")]
+Gpus = Annotated[str, Option(metavar="N[,N]", help="Divide these GPUs among the points; each gets one per process.")]
 Evaluate = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--eval",
         metavar="NAME[,NAME]|all",
         help="Sample and measure every run, and the base model once, on these benchmarks; all: the paper's.",
         autocompletion=completion.benchmarks,
     ),
 ]
-EvalN = Annotated[
-    int | None, typer.Option("--eval-n", metavar="N", help="Samples per problem for --eval. Default: 256.")
-]
-EvalTemperature = Annotated[
-    str | None,
-    typer.Option("--eval-temperature", metavar="T[,T]", help="Sampling temperatures for --eval. Default: 1."),
-]
-EvalTopP = Annotated[
-    str | None, typer.Option("--eval-top-p", metavar="P[,P]", help="Values of top_p for --eval. Default: 1.")
-]
-Submit = Annotated[
-    str | None,
-    typer.Option("--submit", metavar="slurm|local", help="Only write a script, for SLURM or for a shell."),
-]
-TimeLimit = Annotated[
-    str | None, typer.Option("--time", metavar="HH:MM:SS", help="Time limit of each point, for --submit slurm.")
-]
-Partition = Annotated[str | None, typer.Option("--partition", metavar="NAME", help="Where SLURM runs the points.")]
+EvalN = Annotated[int | None, Option(metavar="N", help="Samples per problem for --eval. Default: 256.")]
+EvalTemperature = Annotated[str | None, Option(metavar="T[,T]", help="Sampling temperatures for --eval. Default: 1.")]
+EvalTopP = Annotated[str | None, Option(metavar="P[,P]", help="Values of top_p for --eval. Default: 1.")]
+Submit = Annotated[str | None, Option(metavar="slurm|local", help="Only write a script, for SLURM or for a shell.")]
+TimeLimit = Annotated[str | None, Option(metavar="HH:MM:SS", help="Time limit of each point, for --submit slurm.")]
+Partition = Annotated[str | None, Option(metavar="NAME", help="Where SLURM runs the points.")]
 
 
 def sweep(

@@ -6,7 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
-import typer
+from typer import Option
 
 from quatro_cli.options import (
     SweepCell,
@@ -57,40 +57,31 @@ class Format(StrEnum):
 METRIC_OF = {"ucc": "ucc@k", "entropy": "entropy", "flips": "flip@k"}  # the others but `metric` show Pass@k
 
 
-LayoutChosen = Annotated[
-    Layout | None,
-    typer.Option("--layout", metavar="NAME", help=f"{', '.join(Layout)}.", show_default=False),
-]
+LayoutChosen = Annotated[Layout | None, Option(metavar="NAME", help=f"{', '.join(Layout)}.", show_default=False)]
 Metric = Annotated[
-    str | None,
-    typer.Option("--metric", metavar="NAME", help="A metric such as ucr or maj@k. Default: that of the files."),
+    str | None, Option(metavar="NAME", help="A metric such as ucr or maj@k. Default: that of the files.")
 ]
-FormatChosen = Annotated[
-    Format | None, typer.Option("--format", metavar="NAME", help="markdown (default), latex, csv, json.")
-]
+FormatChosen = Annotated[Format | None, Option(metavar="NAME", help="markdown (default), latex, csv, json.")]
 Labels = Annotated[
-    str | None,
-    typer.Option("--labels", metavar="NAME[,NAME]", help="Names of the rows, in order.", show_default=False),
+    str | None, Option("--labels", metavar="NAME[,NAME]", help="Names of the rows, in order.", show_default=False)
 ]
 Models = Annotated[
-    str | None,
-    typer.Option("--models", metavar="NAME[,NAME]", help="Name of the model, or of each in order.", show_default=False),
+    str | None, Option(metavar="NAME[,NAME]", help="Name of the model, or of each in order.", show_default=False)
 ]
-Out = Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write to this file instead of stdout.")]
+Out = Annotated[Path | None, Option("-o", "--out", metavar="FILE", help="Write to this file instead of stdout.")]
 
 
 def table(
     paths: Annotated[
-        list[Path],
-        run_paths("RESULT|RUN|SWEEP", "Files from `quatro eval ... -o FILE`, run directories, or sweeps."),
+        list[Path], run_paths("RESULT|RUN|SWEEP", "Files from `quatro eval ... -o FILE`, run directories, or sweeps.")
     ],
     layout: LayoutChosen = None,
     metric: Metric = None,
-    average: Annotated[bool, typer.Option("--average", help="Show the mean over benchmarks.")] = False,
+    average: Annotated[bool, Option("--average", help="Show the mean over benchmarks.")] = False,
     with_paper: WithPaper = False,
     format: FormatChosen = None,
-    k: Annotated[str | None, typer.Option("--k", metavar="K[,K]", help="Only these values of k. Default: all.")] = None,
-    ci: Annotated[bool, typer.Option("--ci", help="Show intervals, or for two seeds both values.")] = False,
+    k: Annotated[str | None, Option(metavar="K[,K]", help="Only these values of k. Default: all.")] = None,
+    ci: Annotated[bool, Option("--ci", help="Show intervals, or for two seeds both values.")] = False,
     labels: Labels = None,
     models: Models = None,
     top_p: SweepTopP = None,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from quatro_cli import completion
 from quatro_cli.options import AllowUnsafe, DryRun, Json, Method, Set, usage_error
@@ -19,21 +20,19 @@ if TYPE_CHECKING:
 
 Source = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="CONFIG|RUN",
         help="A YAML file, a configuration that comes with quatro, or, with --resume, a run.",
         autocompletion=completion.configs_and_runs,
     ),
 ]
 Folder = Annotated[
-    Path | None,
-    typer.Option("-o", "--out", metavar="DIR", help="Folder for the run. Default: runs/CONFIG-METHOD-SEED."),
+    Path | None, Option("-o", "--out", metavar="DIR", help="Folder for the run. Default: runs/CONFIG-METHOD-SEED.")
 ]
-New = Annotated[bool, typer.Option("--new", help="If this run exists, use the next free name.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue a run from its last checkpoint.")]
+New = Annotated[bool, Option("--new", help="If this run exists, use the next free name.")]
+Resume = Annotated[bool, Option("--resume", help="Continue a run from its last checkpoint.")]
 Steps = Annotated[
-    int | None,
-    typer.Option("--steps", metavar="N", help="The same as -s steps=N; with --resume, train on to iteration N."),
+    int | None, Option(metavar="N", help="The same as -s steps=N; with --resume, train on to iteration N.")
 ]
 
 

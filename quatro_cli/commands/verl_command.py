@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from quatro_cli.options import Config, Json, Method, Set
 from quatro_cli.output import output
@@ -15,17 +15,15 @@ def verl_command(
     source: Config,
     settings: Set,
     method: Method = None,
-    nodes: Annotated[int, typer.Option("--nodes", metavar="N", min=1, help="Nodes of the Ray cluster.")] = 1,
-    gpus_per_node: Annotated[int, typer.Option("--gpus-per-node", metavar="M", min=1, help="GPUs per node.")] = 1,
-    prompts: Annotated[
-        Path, typer.Option("--prompts", metavar="FILE", help="The parquet file of prompts for verl.")
-    ] = Path("prompts.parquet"),
+    nodes: Annotated[int, Option(metavar="N", min=1, help="Nodes of the Ray cluster.")] = 1,
+    gpus_per_node: Annotated[int, Option(metavar="M", min=1, help="GPUs per node.")] = 1,
+    prompts: Annotated[Path, Option(metavar="FILE", help="The parquet file of prompts for verl.")] = Path(
+        "prompts.parquet"
+    ),
     write_prompts: Annotated[
-        bool, typer.Option("--write-prompts", help="First write that file, from the configuration's data.")
+        bool, Option("--write-prompts", help="First write that file, from the configuration's data.")
     ] = False,
-    check: Annotated[
-        bool, typer.Option("--check", help="Let verl validate the command; needs verl's environment.")
-    ] = False,
+    check: Annotated[bool, Option("--check", help="Let verl validate the command; needs verl's environment.")] = False,
     json: Json = False,
 ) -> None:
     """Print the command that runs a configuration on verl.

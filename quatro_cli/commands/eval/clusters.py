@@ -6,7 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from quatro_cli.commands.eval import options as shared
 from quatro_cli.options import Benchmarks, Json, refuse_idle, refuse_loss
@@ -25,14 +25,11 @@ def clusters(
     benchmarks: Benchmarks,
     id: shared.Id,
     format: Annotated[
-        Format,
-        typer.Option("--format", metavar="NAME", help="text (default); latex: boxes for a paper.", show_default=False),
+        Format, Option(metavar="NAME", help="text (default); latex: boxes for a paper.", show_default=False)
     ] = Format.text,
-    label: Annotated[
-        str, typer.Option("--label", metavar="NAME", help="Name of the model, for the boxes.", show_default=False)
-    ] = "",
+    label: Annotated[str, Option(metavar="NAME", help="Name of the model, for the boxes.", show_default=False)] = "",
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write to this file instead of stdout.")
+        Path | None, Option("-o", "--out", metavar="FILE", help="Write to this file instead of stdout.")
     ] = None,
     similarity: shared.Similarities = None,
     threshold: shared.Thresholds = None,

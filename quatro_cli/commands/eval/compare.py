@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from quatro_cli.commands.eval import options as shared
 from quatro_cli.options import Benchmarks, Json, numbers, refuse_idle, usage_error
@@ -14,7 +14,7 @@ def compare(
     a: shared.A,
     b: shared.B,
     benchmarks: Benchmarks,
-    metric: Annotated[str, typer.Option("--metric", metavar="NAME", help="pass@k (with --also) or ucc@k.")] = "pass@k",
+    metric: Annotated[str, Option(metavar="NAME", help="pass@k (with --also) or ucc@k.")] = "pass@k",
     k: shared.Ks = None,
     also: shared.Also = None,
     tau: shared.Taus = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from quatro_cli.commands.eval import options as shared
 from quatro_cli.options import Benchmarks, Json, numbers
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def flips(
-    base: Annotated[Path, typer.Argument(metavar="BASE", help="Samples of the model before training.")],
+    base: Annotated[Path, Argument(metavar="BASE", help="Samples of the model before training.")],
     tuned: Annotated[
-        Path, typer.Argument(metavar="TUNED", help="Samples after training, of the same problems, with the same n.")
+        Path, Argument(metavar="TUNED", help="Samples after training, of the same problems, with the same n.")
     ],
     benchmarks: Benchmarks,
     k: Annotated[
-        str | None, typer.Option("--k", metavar="K[,K]", help="Values of k for flip@k. Default: 16, or n if smaller.")
+        str | None, Option(metavar="K[,K]", help="Values of k for flip@k. Default: 16, or n if smaller.")
     ] = None,
     ci: shared.Interval = False,
     seed: shared.BootstrapSeed = 0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from quatro_cli.commands.eval import options as shared
 from quatro_cli.options import AllowUnsafe, DryRun, Json, usage_error
@@ -32,45 +32,33 @@ if TYPE_CHECKING:
 
 def grade(
     files: Annotated[
-        list[Path],
-        typer.Argument(metavar="FILE", help="Samples (.jsonl, .jsonl.gz), folders of them, or run directories."),
+        list[Path], Argument(metavar="FILE", help="Samples (.jsonl, .jsonl.gz), folders of them, or run directories.")
     ],
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--out", metavar="DIR", help="Folder for graded files. Default, for a run: RUN/graded."),
+        Option("-o", "--out", metavar="DIR", help="Folder for graded files. Default, for a run: RUN/graded."),
     ] = None,
     policy: Annotated[
-        str | None,
-        typer.Option("--policy", metavar="NAME", help="strict (default); simko, to compare with published numbers."),
+        str | None, Option(metavar="NAME", help="strict (default); simko, to compare with published numbers.")
     ] = None,
     extraction: Annotated[
-        str | None,
-        typer.Option(
-            "--extraction", metavar="NAME", help="boxed (default); answer-is or last-number, if there is no box."
-        ),
+        str | None, Option(metavar="NAME", help="boxed (default); answer-is or last-number, if there is no box.")
     ] = None,
     grader: Annotated[
         str | None,
-        typer.Option(
-            "--grader",
+        Option(
             metavar="NAME",
             help="math, countdown, code, reasoning-gym or your own; math-verify, to see where it differs.",
         ),
     ] = None,
-    thinking: Annotated[
-        str | None, typer.Option("--thinking", metavar="MARKERS", help="Judge what follows </think>.")
-    ] = None,
+    thinking: Annotated[str | None, Option(metavar="MARKERS", help="Judge what follows </think>.")] = None,
     jobs: shared.Jobs = None,
     allow_unsafe_code: AllowUnsafe = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Show what is compared and what decides; write nothing.")
+        bool, Option("--explain", help="Show what is compared and what decides; write nothing.")
     ] = False,
-    id: Annotated[
-        str | None, typer.Option("--id", metavar="ID", help="With --explain: show only this problem.")
-    ] = None,
-    disagree: Annotated[
-        bool, typer.Option("--disagree", help="Explain only samples whose stored score differs.")
-    ] = False,
+    id: Annotated[str | None, Option(metavar="ID", help="With --explain: show only this problem.")] = None,
+    disagree: Annotated[bool, Option("--disagree", help="Explain only samples whose stored score differs.")] = False,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:

@@ -5,30 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from quatro_cli import completion
-from quatro_cli.options import usage_error
+from quatro_cli.options import repeated, usage_error
 from quatro_cli.output import output
 
 
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Output of the other tool.")],
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="OUT", help="The .jsonl file to write.")],
-    tool: Annotated[str, typer.Option("--from", metavar="TOOL", help="One of the tools above.")],
+    file: Annotated[Path, Argument(metavar="FILE", help="Output of the other tool.")],
+    out: Annotated[Path, Option("-o", "--out", metavar="OUT", help="The .jsonl file to write.")],
+    tool: Annotated[str, Option("--from", metavar="TOOL", help="One of the tools above.")],
     columns: Annotated[
         list[str],
-        typer.Option(
+        repeated(
             "--column",
             metavar="NAME=FIELD",
             help="Take NAME (such as `answer`) from FIELD; a dot leads into an object.",
-            default_factory=list,
-            show_default=False,
         ),
     ],
     benchmark: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "-b",
             "--benchmark",
             metavar="NAME",
@@ -38,9 +36,7 @@ def import_(
     ] = None,
     answer_after: Annotated[
         str,
-        typer.Option(
-            "--answer-after", metavar="TEXT", help="Reference answers follow TEXT in their column (GSM8K: ####)."
-        ),
+        Option("--answer-after", metavar="TEXT", help="Reference answers follow TEXT in their column (GSM8K: ####)."),
     ] = "",
 ) -> None:
     """Convert samples from other tools.

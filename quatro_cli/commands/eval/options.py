@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from quatro_cli import completion
 from quatro_cli.help import SIMILARITIES, THRESHOLDS
-from quatro_cli.options import names, numbers, refuse_loss, split, usage_error
+from quatro_cli.options import names, numbers, refuse_loss, repeated, split, usage_error
 from quatro_cli.output import Bar, output
 
 if TYPE_CHECKING:
@@ -27,66 +27,43 @@ EXTRACTIONS = ("boxed", "answer-is", "last-number")
 
 Files = Annotated[
     list[Path],
-    typer.Argument(
+    Argument(
         metavar="FILE",
         help="Samples (.jsonl, .jsonl.gz), folders of them, or run directories.",
         default_factory=list,
         show_default=False,
     ),
 ]
-A = Annotated[Path, typer.Argument(metavar="A", help="Samples to compare with: a file, a folder or a run directory.")]
-B = Annotated[Path, typer.Argument(metavar="B", help="Samples of the same problems, with the same n.")]
-Ks = Annotated[str | None, typer.Option("--k", metavar="K[,K]", help="Values of k. Default: 1,2,4,...,256, up to n.")]
-Also = Annotated[
-    str | None, typer.Option("--also", metavar="NAME[,NAME]", help="maj, g-pass (G-Pass@k) or cover (Cover@tau).")
-]
+A = Annotated[Path, Argument(metavar="A", help="Samples to compare with: a file, a folder or a run directory.")]
+B = Annotated[Path, Argument(metavar="B", help="Samples of the same problems, with the same n.")]
+Ks = Annotated[str | None, Option(metavar="K[,K]", help="Values of k. Default: 1,2,4,...,256, up to n.")]
+Also = Annotated[str | None, Option(metavar="NAME[,NAME]", help="maj, g-pass (G-Pass@k) or cover (Cover@tau).")]
 Taus = Annotated[
-    str | None,
-    typer.Option("--tau", metavar="T[,T]", help="Share of correct draws that g-pass and cover require. Default: 0.5."),
+    str | None, Option(metavar="T[,T]", help="Share of correct draws that g-pass and cover require. Default: 0.5.")
 ]
-Interval = Annotated[bool, typer.Option("--ci", help="Add 95 % bootstrap intervals over problems.")]
-First = Annotated[int | None, typer.Option("--n", metavar="N", min=1, help="First N samples only: compare at equal n.")]
-BootstrapSeed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the bootstrap.")]
-PerProblem = Annotated[bool, typer.Option("--per-problem", help="Put counts of every problem in --json, -o.")]
-Label = Annotated[str | None, typer.Option("--label", metavar="NAME", help="Name of the result in tables.")]
+Interval = Annotated[bool, Option("--ci", help="Add 95 % bootstrap intervals over problems.")]
+First = Annotated[int | None, Option("--n", metavar="N", min=1, help="First N samples only: compare at equal n.")]
+BootstrapSeed = Annotated[int, Option(metavar="N", min=0, help="Seed of the bootstrap.")]
+PerProblem = Annotated[bool, Option("--per-problem", help="Put counts of every problem in --json, -o.")]
+Label = Annotated[str | None, Option(metavar="NAME", help="Name of the result in tables.")]
 Labels = Annotated[
-    list[str],
-    typer.Option(
-        "--label",
-        metavar="NAME",
-        help="Name of each file, in the order of the files; repeatable.",
-        default_factory=list,
-        show_default=False,
-    ),
+    list[str], repeated("--label", metavar="NAME", help="Name of each file, in the order of the files; repeatable.")
 ]
-Grader = Annotated[
-    str | None, typer.Option("--grader", metavar="NAME", help="math, countdown, code, reasoning-gym or your own.")
-]
+Grader = Annotated[str | None, Option(metavar="NAME", help="math, countdown, code, reasoning-gym or your own.")]
 Out = Annotated[
-    Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write it too: .json, or rows: .csv, .parquet.")
+    Path | None, Option("-o", "--out", metavar="FILE", help="Write it too: .json, or rows: .csv, .parquet.")
 ]
 NAMED = f"{SIMILARITIES} or your own module:function."
 _WHICH = f"{NAMED} Default: tfidf, or exact for short answers such as countdown's."
-Similarities = Annotated[
-    str | None,
-    typer.Option("--similarity", metavar="NAME[,NAME]", help=_WHICH, autocompletion=completion.similarities),
-]
-Similarity = Annotated[
-    str | None, typer.Option("--similarity", metavar="NAME", help=_WHICH, autocompletion=completion.similarities)
-]
+Similarities = Annotated[str | None, Option(metavar="NAME[,NAME]", help=_WHICH, autocompletion=completion.similarities)]
+Similarity = Annotated[str | None, Option(metavar="NAME", help=_WHICH, autocompletion=completion.similarities)]
 _SAME = f"Two samples this similar count as one. Default: {THRESHOLDS}; your own has none."
-Thresholds = Annotated[str | None, typer.Option("--threshold", metavar="T[,T]", help=_SAME)]
-Threshold = Annotated[float | None, typer.Option("--threshold", metavar="T", help=_SAME)]
-Linkage = Annotated[
-    str, typer.Option("--linkage", metavar="NAME", help="components, complete, average or greedy.", show_default=False)
-]
-Tokens = Annotated[
-    str | None, typer.Option("--tokens", metavar="NAME", help="math, sklearn, whitespace; for programs: code.")
-]
-Jobs = Annotated[
-    int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes. Default: one per usable core.")
-]
-Id = Annotated[str, typer.Option("--id", metavar="ID", help="The problem.")]
+Thresholds = Annotated[str | None, Option(metavar="T[,T]", help=_SAME)]
+Threshold = Annotated[float | None, Option(metavar="T", help=_SAME)]
+Linkage = Annotated[str, Option(metavar="NAME", help="components, complete, average or greedy.", show_default=False)]
+Tokens = Annotated[str | None, Option(metavar="NAME", help="math, sklearn, whitespace; for programs: code.")]
+Jobs = Annotated[int | None, Option(metavar="N", min=1, help="Processes. Default: one per usable core.")]
+Id = Annotated[str, Option(metavar="ID", help="The problem.")]
 
 
 def clustering(similarity: str | None, threshold: str | None, linkage: str, tokens: str | None) -> Clustering:

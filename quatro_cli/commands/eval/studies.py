@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from quatro_cli import completion
 from quatro_cli.commands.eval import options as shared
@@ -23,8 +23,7 @@ def similarity(
     benchmarks: Benchmarks,
     similarity: Annotated[
         str | None,
-        typer.Option(
-            "--similarity",
+        Option(
             metavar="NAME[,NAME]",
             help="As in `quatro eval ucc`. Default: all built-in ones except exact.",
             autocompletion=completion.similarities,
@@ -32,15 +31,9 @@ def similarity(
     ] = None,
     tokens: shared.Tokens = None,
     max_pairs: Annotated[
-        int,
-        typer.Option(
-            "--max-pairs",
-            metavar="N",
-            min=1,
-            help="Pairs compared per problem. If there are more, a random subset is used.",
-        ),
+        int, Option(metavar="N", min=1, help="Pairs compared per problem. If there are more, a random subset is used.")
     ] = 1000,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the random subset of pairs.")] = 0,
+    seed: Annotated[int, Option(metavar="N", min=0, help="Seed of the random subset of pairs.")] = 0,
     label: shared.Label = None,
     json: Json = False,
     out: shared.Out = None,
@@ -91,7 +84,7 @@ def side_by_side(
     files: shared.Files,
     benchmarks: Benchmarks,
     label: shared.Labels,
-    k: Annotated[str | None, typer.Option("--k", metavar="K[,K]", help="Add Pass@k and UCC@k for these k.")] = None,
+    k: Annotated[str | None, Option(metavar="K[,K]", help="Add Pass@k and UCC@k for these k.")] = None,
     similarity: shared.Similarities = None,
     threshold: shared.Thresholds = None,
     linkage: shared.Linkage = "components",
@@ -138,10 +131,8 @@ def bias(
     threshold: shared.Threshold = None,
     linkage: shared.Linkage = "components",
     tokens: shared.Tokens = None,
-    draws: Annotated[
-        int, typer.Option("--draws", metavar="N", min=1, help="Random subsets of each problem, for each k.")
-    ] = 20,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the random subsets.")] = 0,
+    draws: Annotated[int, Option(metavar="N", min=1, help="Random subsets of each problem, for each k.")] = 20,
+    seed: Annotated[int, Option(metavar="N", min=0, help="Seed of the random subsets.")] = 0,
     label: shared.Label = None,
     json: Json = False,
     out: shared.Out = None,

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from quatro_cli.commands.eval import options as shared
 from quatro_cli.options import Benchmarks, Json, names, numbers, refuse_idle, usage_error
 from quatro_cli.output import output
 
-AlsoClustered = Annotated[
-    str | None, typer.Option("--also", metavar="NAME[,NAME]", help="vendi (Vendi score), distinct (distinct@k).")
-]
-Preset = Annotated[
-    str | None, typer.Option("--preset", metavar="NAME", help="paper: the paper's clustering, as we read it.")
-]
+AlsoClustered = Annotated[str | None, Option(metavar="NAME[,NAME]", help="vendi (Vendi score), distinct (distinct@k).")]
+Preset = Annotated[str | None, Option(metavar="NAME", help="paper: the paper's clustering, as we read it.")]
 
 
 def ucc(

@@ -10,7 +10,7 @@ from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-import typer
+from typer import Option
 
 from quatro_cli.output import output
 
@@ -34,23 +34,17 @@ class Width(StrEnum):
 class Printing:
     """The shared options: the width, title and names of a figure, and its file."""
 
-    width: Annotated[
-        Width, typer.Option("--width", metavar="column|page", help="Width in print: 3.25 or 6.75 inches.")
-    ] = Width.page
+    width: Annotated[Width, Option("--width", metavar="column|page", help="Width in print: 3.25 or 6.75 inches.")] = (
+        Width.page
+    )
     labels: Annotated[
         str | None,
-        typer.Option(
-            "--labels", metavar="NAME[,NAME]", help="Names for the legend, in order; an empty one changes nothing."
-        ),
+        Option("--labels", metavar="NAME[,NAME]", help="Names for the legend, in order; an empty one changes nothing."),
     ] = None
-    title: Annotated[
-        str, typer.Option("--title", metavar="TEXT", help="Title above the figure.", show_default=False)
-    ] = ""
+    title: Annotated[str, Option("--title", metavar="TEXT", help="Title above the figure.", show_default=False)] = ""
     out: Annotated[
         Path | None,
-        typer.Option(
-            "-o", "--out", metavar="FILE", help="PNG, SVG or PDF. Default: a PNG here, named like the command."
-        ),
+        Option("-o", "--out", metavar="FILE", help="PNG, SVG or PDF. Default: a PNG here, named like the command."),
     ] = None
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from quatro_cli import completion
 from quatro_cli.commands.eval.options import (
@@ -25,10 +25,9 @@ from quatro_cli.options import Benchmarks, SweepCell, SweepTemperature, SweepTop
 from quatro_cli.output import output
 
 Results = Annotated[
-    list[Path],
-    run_paths("RESULT", "Files from `quatro eval ... -o FILE`, runs with results/, or sweeps."),
+    list[Path], run_paths("RESULT", "Files from `quatro eval ... -o FILE`, runs with results/, or sweeps.")
 ]
-WithPaper = Annotated[bool, typer.Option("--with-paper", help="Also draw the published curves, dashed and pale.")]
+WithPaper = Annotated[bool, Option("--with-paper", help="Also draw the published curves, dashed and pale.")]
 
 
 def _over_k(name: str, metric: str, said: str) -> Callable[..., None]:
@@ -94,8 +93,7 @@ ucc = _over_k(
 def flips(
     results: Results,
     k: Annotated[
-        int | None,
-        typer.Option("--k", metavar="K", min=1, help="k of flip@k. Default: 16, else the smallest in the files."),
+        int | None, Option(metavar="K", min=1, help="k of flip@k. Default: 16, else the smallest in the files.")
     ] = None,
     top_p: SweepTopP = None,
     temperature: SweepTemperature = None,
@@ -181,8 +179,7 @@ def side_by_side(
 def threshold(
     results: Results,
     k: Annotated[
-        int | None,
-        typer.Option("--k", metavar="K", min=1, help="k of UCC@k. Default: the largest that all files have."),
+        int | None, Option(metavar="K", min=1, help="k of UCC@k. Default: the largest that all files have.")
     ] = None,
     *,
     printing: Printing,
@@ -210,17 +207,12 @@ def heatmap(
     benchmarks: Benchmarks,
     id: Id,
     similarity: Annotated[
-        str | None,
-        typer.Option(
-            "--similarity", metavar="NAME", help=f"{NAMED} Default: tfidf.", autocompletion=completion.similarities
-        ),
+        str | None, Option(metavar="NAME", help=f"{NAMED} Default: tfidf.", autocompletion=completion.similarities)
     ] = None,
     threshold: Threshold = None,
     linkage: Linkage = "components",
     tokens: Tokens = None,
-    everyone: Annotated[
-        bool, typer.Option("--all", help="Show all samples, the wrong ones after the correct ones.")
-    ] = False,
+    everyone: Annotated[bool, Option("--all", help="Show all samples, the wrong ones after the correct ones.")] = False,
     *,
     printing: Printing,
 ) -> None:

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from evals.figures.run_settings import Drawn
 
 Runs = Annotated[
-    list[Path],
-    run_paths("RUN|SWEEP", "Run directories, or sweeps with all of their runs; seeds are averaged."),
+    list[Path], run_paths("RUN|SWEEP", "Run directories, or sweeps with all of their runs; seeds are averaged.")
 ]
 
 
