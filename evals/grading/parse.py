@@ -235,7 +235,8 @@ class Parser:
             self.take()
         token = self.peek()
         if self.is_sign("frac") and self.peek(2).kind == "text":
-            phrase, end = self._quotient()
+            phrase = self._quotient()
+            end = self.at
         elif token.kind == "word" and not token.gap and token.text.isascii() and token.text not in UNMISTAKABLE:
             phrase, end = "", start
         else:
@@ -245,15 +246,14 @@ class Parser:
         self.at = end if is_known else start
         return "percent" if is_percent else unit_name(phrase) if is_known else ""
 
-    def _quotient(self) -> tuple[str, int]:
+    def _quotient(self) -> str:
         r"""`\frac{\text{m}}{\text{s}}` as `m/s`."""
-        start, halves = self.at, []
         self.take()
+        halves = []
         for _ in range(2):
             self.expect("{")
             halves.append(self._up_to_brace())
-        end, self.at = self.at, start
-        return "/".join(halves), end
+        return "/".join(halves)
 
     def _up_to_brace(self) -> str:
         """The text up to the brace that closes an open one; both are read."""
@@ -822,8 +822,6 @@ def _is_name(node: Node) -> bool:
 
 def _is_rounding(rounded: Fraction, whole: Node) -> bool:
     """Whether at most a twentieth is lost."""
-    if whole.names:
-        return False
     exact = value_of(whole)
     return exact is not None and bool(abs(exact - rounded.numerator / rounded.denominator) <= abs(exact) / 20)
 

@@ -212,12 +212,9 @@ def _residue(item: Answer, modulus: Node) -> Answer:
 
 def _of_braces(node: Node) -> Node:
     r"""What stands between the braces of a set; the condition of `\{x | x > 1\}`."""
-    if len(node.args) == 1 and node.args[0].node.op in ("rel", "ratio"):
-        inner = node.args[0].node
-        if inner.op == "ratio":  # {x : x > 1} ends in a relation, whose left side is the ratio
-            return Node("list", node.args)
-        signs, *sides = inner.args
-        if sides[0].op == "ratio" and len(sides[0].args) == 2:
+    if len(node.args) == 1 and node.args[0].node.op == "rel":
+        signs, *sides = node.args[0].node.args
+        if sides[0].op == "ratio" and len(sides[0].args) == 2:  # {x : x > 1}
             return Node("rel", (signs, sides[0].args[1], *sides[1:]))
         if "|" in signs:
             at = signs.index("|")
