@@ -229,8 +229,8 @@ def retry_after(headers: Mapping[str, str]) -> float:
 class ServerSampler:
     """Draws from the model ``served`` of a server. ``tokenizer`` is that of MODEL, if prompts are sent as ids.
 
-    ``stop_ids`` end a response besides the model's own. The model can draw ids below ``num_ids``. Counts of
-    what came back are in ``num_with_ids`` and ``num_as_text``; ``fingerprints`` are the server's words for what it ran.
+    ``stop_ids`` end a response besides the model's own. The model can draw ids below ``num_ids``. ``answers`` counts
+    what came back, under the names of sampling.json; ``fingerprints`` are the server's words for what it ran.
     """
 
     def __init__(
@@ -242,7 +242,7 @@ class ServerSampler:
         self._stop_ids = list(stop_ids)
         self._num_ids = num_ids
         self._told: set[str] = set()
-        self.num_with_ids = self.num_as_text = 0
+        self.answers: Counter[str] = Counter()
         self.fingerprints: set[str] = set()
 
     def stream(self, prompts: Sequence[Prompt], seeds: Seeds, sampling: Sampling) -> Iterator[list[Arrival]]:
@@ -343,9 +343,9 @@ class ServerSampler:
         whole = answer.text
         if answer.token_ids is not None and self._tokenizer is not None:
             whole = self._text_of(list(answer.token_ids), answer.text, sampling.stop)
-            self.num_with_ids += 1
+            self.answers["answers_with_token_ids"] += 1
         else:
-            self.num_as_text += 1
+            self.answers["answers_as_text"] += 1
         if answer.system_fingerprint is not None and len(self.fingerprints) < MOST_FINGERPRINTS:
             self.fingerprints.add(answer.system_fingerprint[:MOST_SHOWN])
         if answer.num_tokens is None:

@@ -143,13 +143,7 @@ def open_server(plan: SamplePlan, endpoint: Endpoint) -> Iterator[Opened]:
             rows_per_call=lambda sampling: CALL_LENGTH * endpoint.concurrency,
         )
     finally:
-        add_answers(
-            plan.folder,
-            retries=server.retries,
-            fingerprints=sampler.fingerprints,
-            num_with_ids=sampler.num_with_ids,
-            num_as_text=sampler.num_as_text,
-        )
+        add_answers(plan.folder, sampler.answers, sampler.fingerprints, server.retries)
 
 
 def _text(problem: Problem, template: Template, form: PromptForm) -> str:

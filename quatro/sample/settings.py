@@ -127,7 +127,7 @@ def note_drawn(samples: Path, benchmark: str) -> None:
 
 
 def add_answers(
-    folder: Path, *, retries: Mapping[str, int], fingerprints: Iterable[str], num_with_ids: int, num_as_text: int
+    folder: Path, answers: Mapping[str, int], fingerprints: Iterable[str], retries: Mapping[str, int]
 ) -> None:
     """Add what came back from a server in one call to the sampling.json of ``folder``, if it is a server's."""
     path = folder / SAMPLING
@@ -137,8 +137,8 @@ def add_answers(
         return
     server["retries"] = dict(sorted((Counter(server["retries"]) + Counter(retries)).items()))
     server["system_fingerprints"] = sorted({*server["system_fingerprints"], *fingerprints})
-    server["answers_with_token_ids"] += num_with_ids
-    server["answers_as_text"] += num_as_text
+    for name, count in answers.items():
+        server[name] += count
     write_json(path, document)
 
 
