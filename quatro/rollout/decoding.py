@@ -135,14 +135,6 @@ class Share(NamedTuple):
     stop: int
 
 
-class Taken(NamedTuple):
-    """Shares whose rows begin together. The first ``goes_on`` with a prompt that was kept; the last's is to be kept."""
-
-    shares: list[Share]
-    goes_on: bool
-    keeps_last: bool
-
-
 class Pool:
     """Rollouts of which ``num_rows`` are drawn at once; those ``waiting`` take the rows of those that end.
 
@@ -152,18 +144,18 @@ class Pool:
     def __init__(self, shares: Sequence[Share], num_rows: int) -> None:
         self.num_rows = num_rows
         self.waiting = deque(shares)
-        self._is_kept = False
+        self.is_kept = False
 
     def is_due(self, num_live: int) -> bool:
         """Whether rows are to join ``num_live`` others."""
         num_free = self.num_rows - num_live
         return bool(self.waiting) and (num_live == 0 or num_free >= max(2, MIN_SHARE_FREE * self.num_rows))
 
-    def take(self, num_live: int) -> Taken:
-        """What joins ``num_live`` rows; there is something if it `is_due`."""
+    def take(self, num_live: int) -> list[Share]:
+        """What joins ``num_live`` rows; there is something if it `is_due`. Then `is_kept` is about the last prompt."""
         num_free = self.num_rows - num_live
         shares: list[Share] = []
-        goes_on, self._is_kept = self._is_kept, False
+        self.is_kept = False
         while self.waiting and num_free > 0:
             prompt, start, stop = self.waiting[0]
             if stop - start <= num_free:
@@ -174,9 +166,9 @@ class Pool:
             if cut > start:
                 shares.append(Share(prompt, start, cut))
                 self.waiting[0] = Share(prompt, cut, stop)
-                self._is_kept = self.num_rows > 1
+                self.is_kept = self.num_rows > 1
             break
-        return Taken(shares, goes_on, self._is_kept)
+        return shares
 
 
 def plan_pools(
@@ -338,12 +330,11 @@ class Decoding:
     def _join(self, live: Live) -> Live:
         """``live`` and rows that were waiting, which have drawn their first token."""
         live = self._part(live, is_dense=True)
-        taken = self.pool.take(len(live))
+        shares = self.pool.take(len(live))
         first, last_slot = self.num_slots, self.pool.num_rows - 1
-        prompts = [self.request.prompts[share.prompt].token_ids for share in taken.shares]
+        prompts = [self.request.prompts[share.prompt].token_ids for share in shares]
         logits = []
-        if taken.goes_on:
-            assert self._kept is not None
+        if self._kept is not None:  # the first share goes on with it
             num_tokens, kept_logits_SV = self._kept
             self.cache.copy_slots(np.array([last_slot]), np.array([first]), num_tokens)
             logits.append(kept_logits_SV)
@@ -352,11 +343,11 @@ class Decoding:
         logits_SV = logits[0] if len(logits) == 1 else torch.cat(logits)
         self.num_slots = first + len(prompts)
         self._kept = None
-        if taken.keeps_last:
+        if self.pool.is_kept:
             self._kept = (len(prompts[-1]), logits_SV[-1:].clone())
             self.cache.copy_slots(np.array([self.num_slots - 1]), np.array([last_slot]), len(prompts[-1]))
-        slot_L = np.repeat(np.arange(len(prompts)), [share.stop - share.start for share in taken.shares])
-        joined = self._draw(self.rows.begin(taken.shares, self.request), slot_L, logits_SV)
+        slot_L = np.repeat(np.arange(len(prompts)), [share.stop - share.start for share in shares])
+        joined = self._draw(self.rows.begin(shares, self.request), slot_L, logits_SV)
         return live + Live(joined.row_L, joined.slot_L + first, joined.token_L)
 
     def _draw(self, row_L: Ints, slot_L: Ints, logits_SV: Tensor) -> Live:

@@ -43,13 +43,14 @@ def test_a_queue_gives_every_rollout_once_and_keeps_a_slot_for_a_prompt_that_is_
     num_live, kept, begun = 0, None, []
     while queue.is_due(num_live) or num_live:
         if queue.is_due(num_live):
-            shares, goes_on, keeps_last = queue.take(num_live)
+            goes_on = queue.is_kept
+            shares = queue.take(num_live)
             assert shares
             assert goes_on == (kept is not None)
             assert kept in (None, shares[0].prompt)
-            kept = shares[-1].prompt if keeps_last else None
+            kept = shares[-1].prompt if queue.is_kept else None
             num_live += sum(share.stop - share.start for share in shares)
-            assert num_live + keeps_last <= num_rows, "the kept prompt has a slot of its own"
+            assert num_live + queue.is_kept <= num_rows, "the kept prompt has a slot of its own"
             begun += [(share.prompt, j) for share in shares for j in range(share.start, share.stop)]
         num_live -= int(rng.integers(0, num_live + 1))
     assert begun == [(prompt, j) for prompt, count in enumerate(counts) for j in range(count)]
@@ -58,8 +59,8 @@ def test_a_queue_gives_every_rollout_once_and_keeps_a_slot_for_a_prompt_that_is_
 
 def test_rows_join_a_few_at_a_time():
     queue = Pool([Share(0, 0, 200)], 80)
-    assert queue.take(0) == ([Share(0, 0, 79)], False, True)
+    assert (queue.take(0), queue.is_kept) == ([Share(0, 0, 79)], True)
     assert not queue.is_due(79)
     assert not queue.is_due(71)
     assert queue.is_due(70)
-    assert queue.take(70) == ([Share(0, 79, 88)], True, True)
+    assert (queue.take(70), queue.is_kept) == ([Share(0, 79, 88)], True)
