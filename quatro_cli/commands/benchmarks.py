@@ -14,7 +14,6 @@ from quatro_cli.output import output
 
 if TYPE_CHECKING:
     from evals.benchmarks.catalogue import Benchmark
-    from evals.benchmarks.fetching import Lock
     from evals.benchmarks.loading import LocalCopy
 
 app = App()
@@ -113,9 +112,12 @@ def show(
     if json:
         output.json({"schema": 1, **_entry(entry), "copy": _copy(copy), "first_prompt": turns or None})
         return
-    rows = [(key, value) for key, value in _entry(entry).items() if key != "hub" and value not in ("", None)]
+    rows = [(key, value) for key, value in _entry(entry).items() if key != "hub"]
     rows += [("hub", str(source)) for source in entry.hub]
-    output.table("", ["key", "value"], [(key, _word(value)) for key, value in [*rows, *_rows(entry, copy)]])
+    rows += [(f"{key} here", value) for key, value in (_copy(copy) or {"copy": _how_to_get(entry)}).items()]
+    output.table("", ["key", "value"], [(key, _word(value)) for key, value in rows if value not in ("", None, {})])
+    if copy is not None and copy.same_as_registry is False:
+        output.warn("these are not the registered problems: compare results only with others of this hash")
     if first is not None:
         is_chat = find_template(entry.template).is_chat
         output.data(f"\nPrompt of {first.id} (template {entry.template}):")
@@ -181,7 +183,8 @@ def fetch(
         source = HubSource(id=base.id, config=config or base.config, split=split or base.split)
     fetched = fetching.fetch(entry, file=file, hub=source, accept_count=accept_count)
     lock = fetched.lock
-    output.info(f"{name}: {len(fetched.problems)} problems from {_origin(lock)}, SHA-256 {lock.sha256}")
+    origin = f"{lock.hub} at commit {lock.commit}" if lock.hub is not None else lock.file
+    output.info(f"{name}: {len(fetched.problems)} problems from {origin}, SHA-256 {lock.sha256}")
     if lock.same_as_registry:
         output.info("their content is the one that the registry's count and hash were computed from")
     output.data(str(fetched.path))
@@ -243,26 +246,12 @@ def _copy(copy: LocalCopy | None) -> dict[str, Any] | None:
     }
 
 
-def _origin(lock: Lock) -> str | None:
-    return f"{lock.hub} at commit {lock.commit}" if lock.hub is not None else lock.file
-
-
-def _rows(entry: Benchmark, copy: LocalCopy | None) -> list[tuple[str, Any]]:
-    """What is on this machine, for a person."""
+def _how_to_get(entry: Benchmark) -> str:
     from evals.errors import how_to_install
 
-    if copy is None:
-        command = f"quatro benchmarks fetch {entry.name}" if entry.hub else how_to_install("gym")
-        way = f"there is no {entry.path}" if entry.file else f"type: {command}"
-        return [("here", f"no; {way}")]
-    same = {True: "yes", False: "NO: compare results only with others of this hash", None: "nothing to compare with"}
-    rows: list[tuple[str, Any]] = [
-        ("here", str(copy.path or "built in")),
-        ("problems here", f"{len(copy.problems)} usable, {copy.num_missing} missing"),
-        ("hash here", copy.sha256),
-        ("same as registry", same[copy.same_as_registry]),
-    ]
-    return rows if copy.lock is None else [*rows, ("fetched from", _origin(copy.lock))]
+    if entry.file:
+        return f"no; there is no {entry.path}"
+    return f"no; type: {f'quatro benchmarks fetch {entry.name}' if entry.hub else how_to_install('gym')}"
 
 
 def _word(value: object) -> object:

@@ -9,7 +9,6 @@ from typer import Argument, Option
 
 from quatro_cli.commands.eval import options as shared
 from quatro_cli.options import Benchmarks, Json, numbers
-from quatro_cli.output import output
 
 if TYPE_CHECKING:
     from evals.results.document import Result
@@ -59,30 +58,18 @@ def flips(
 
 
 def _show(result: Result) -> None:
-    from evals.metrics.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_bounds
+    from evals.metrics.flips import FLIP, bucket_bounds
     from evals.tables.titles import title_of, without_lone_average
-    from quatro_cli.commands.eval.tables import number_cell
+    from quatro_cli.commands.eval.tables import number_cell, show_grid
 
-    rows = {(row.benchmark, (row.model_extra or {})["bucket"], row.metric, row.k): row for row in result.rows}
-    names = without_lone_average(row.benchmark for row in result.rows)
-    ks = list(dict.fromkeys(row.k for row in result.rows if row.metric == FLIP_AT_K))
-    body = []
-    for name in names:
-        n = next(row.n for row in result.rows if row.benchmark == name)
-        for bucket, bounds in [*bucket_bounds(n).items(), ("all", f"0-{n}")]:
-            found = [rows.get((name, bucket, FLIP_AT_K, k)) for k in ks]
-            first = rows.get((name, bucket, FLIP, None))
-            held = next((row.num_problems for row in found if row is not None), 0)
-            unsolved = None if bucket != BUCKETS[0].name else first.num_problems if first else 0
-            body.append(
-                [
-                    title_of(name),
-                    bucket,
-                    bounds,
-                    held,
-                    unsolved,
-                    *(number_cell(row) if row is not None else None for row in (first, *found)),
-                ]
-            )
-    columns = ["benchmark", "bucket", "base correct", "problems", "base solved none", "newly solved"]
-    output.table("Flips (%)", [*columns, *(f"flip@{k}" for k in ks)], body)
+    cells: list[tuple[tuple[object, ...], str, object]] = []
+    for name in without_lone_average(row.benchmark for row in result.rows):
+        rows = [row for row in result.rows if row.benchmark == name]
+        for bucket, bounds in [*bucket_bounds(rows[0].n).items(), ("all", f"0-{rows[0].n}")]:
+            lead = (title_of(name), bucket, bounds)
+            for row in [row for row in rows if (row.model_extra or {})["bucket"] == bucket]:
+                if row.metric == FLIP:
+                    cells += [(lead, "base solved none", row.num_problems), (lead, "newly solved", number_cell(row))]
+                else:
+                    cells += [(lead, "problems", row.num_problems), (lead, f"flip@{row.k}", number_cell(row))]
+    show_grid("Flips (%)", ["benchmark", "bucket", "base correct"], cells)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from quatro_cli.output import output, visible
@@ -19,7 +18,6 @@ LARGEST_CLUSTERS = 5
 CLUSTERS_IN_BOX = 3
 LONGEST_SHOWN_LINES = 12
 LONGEST_SHOWN_CHARS = 1500
-MOST_IN_HEADS = 12  # characters of the names of two sides, with which the table fits 80 columns
 
 _CLUSTERED = ("distinct@k", "vendi")  # metrics of clusters with a table of their own; the others stand beside UCC@k
 _HEADS = {"ucr": "UCR", "num_clusters": "clusters", "effective_number": "effective", "vendi": "Vendi"}
@@ -83,16 +81,10 @@ def show_sensitivity(rows: Sequence[Row]) -> None:
 
 def show_comparison(comparison: Comparison) -> None:
     """A line for each difference, with its interval and p-value."""
-    from evals.results.reading import labels_of
     from evals.tables.titles import title_of
 
-    sides = [comparison.a, comparison.b]
-    heads = labels_of([Path(side) for side in sides]) if len(set(sides)) == 2 else ["A", "B"]
-    if sum(map(len, heads)) > MOST_IN_HEADS:
-        heads = ["A", "B"]
-    output.info("\n".join(f"{head}: {side}" for head, side in zip(heads, sides, strict=True)))
-    output.info(f"change: {heads[1]} minus {heads[0]}")
-    columns = ["benchmark", "problems", "n", "metric", *heads, "change", "95 % interval", "p"]
+    output.info(f"A: {comparison.a}\nB: {comparison.b}\nchange: B minus A")
+    columns = ["benchmark", "problems", "n", "metric", "A", "B", "change", "95 % interval", "p"]
     for title, rows in _tables_of(comparison.rows).items():
         body = []
         for row in rows:
