@@ -302,7 +302,7 @@ def _drawn_panel(panel: Panel) -> RenderableType:
     from rich.text import Text
 
     grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(style="dim", overflow="fold")
     grid.add_column(overflow="fold")
     for label, value in panel.rows:
         grid.add_row(Text(visible(label)), Text(visible(value)))

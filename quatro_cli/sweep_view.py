@@ -18,30 +18,20 @@ if TYPE_CHECKING:
 SHOWN_ROWS = 12
 SHOWN_WARNINGS = 5
 WARNING_WIDTH = 140  # characters of a point and its first warning
-_WORDS = 50  # columns for what a point does, and for the frame
-_LEAST_NAME = 16
 
 
 def sweep_panel(
-    folder: Path,
-    points: Sequence[Point],
-    states: Mapping[str, str],
-    evaluation: SweepEvaluation | None,
-    *,
-    width: int,
+    folder: Path, points: Sequence[Point], states: Mapping[str, str], evaluation: SweepEvaluation | None
 ) -> Panel:
     """What each point does that has begun and is not done; ``states`` are those of a `quatro.sweep.run.Board`.
 
-    Where there are many, those that run come first. A name that ``width`` columns have no room for loses its middle.
+    Where there are many, those that run come first.
     """
     waiting = [point for point in points if states.get(point.name) == "waits"]
     num_done = sum(states.get(point.name, "done") == "done" for point in points)
     active = [point for point in points if states.get(point.name, "done") not in ("waits", "done")]
     active.sort(key=lambda point: not _is_running(states[point.name]))
-    most = max(_LEAST_NAME, width - _WORDS)
-    rows = [
-        (_cut(point.name, most), _words(folder, point, states[point.name], evaluation)) for point in active[:SHOWN_ROWS]
-    ]
+    rows = [(point.name, _words(folder, point, states[point.name], evaluation)) for point in active[:SHOWN_ROWS]]
     hidden = f", {len(active) - SHOWN_ROWS} more begun" if len(active) > SHOWN_ROWS else ""
     rows.append(("", f"{num_done} done, {len(waiting)} wait{hidden}"))
     return Panel(str(folder), num_done, len(points), rows, f"{num_done}/{len(points)}")
@@ -93,11 +83,3 @@ def told_warnings(folder: Path, outcomes: Sequence[PointOutcome]) -> list[str]:
 
 def _counted(num_warnings: int) -> str:
     return f"{num_warnings} warning{'s' if num_warnings > 1 else ''}" if num_warnings else ""
-
-
-def _cut(name: str, most: int) -> str:
-    """``name``, which is told from others by its ends."""
-    if len(name) <= most:
-        return name
-    head = (most - 1) // 2
-    return f"{name[:head]}…{name[head + 1 - most :]}"

@@ -73,11 +73,9 @@ def list_(
     elif runs:
         metric = REWARD if sort in ORDERS else sort
         values: list[object] = [run.metrics.get(metric) for run in runs]
-        shown = "reward" if metric == REWARD else metric
+        shown = "best" if sort == "best" else "reward" if metric == REWARD else metric
         if sort == "best":
-            watched = {run.best[0] for run in runs if run.best}
-            shown = f"best {watched.pop()}" if len(watched) == 1 else "best"
-            values = [_best(run, with_name=shown == "best") for run in runs]
+            values = [run.best and "{} {:.4g} (step {})".format(*run.best) for run in runs]
         columns = ["run", "status", "step", "method", shown, "age", "size"]
         output.table("", columns, [_row(run, value) for run, value in zip(runs, values, strict=True)])
         for run in runs:
@@ -277,13 +275,6 @@ def _steps(checkpoints: Sequence[Path]) -> str:
     from quatro.runs.directory import step_number
 
     return " ".join(str(step_number(path.name)) for path in checkpoints)
-
-
-def _best(run: RunSummary, *, with_name: bool) -> str | None:
-    if run.best is None:
-        return None
-    metric, value, step = run.best
-    return f"{f'{metric} ' if with_name else ''}{value:.4g} (step {step})"
 
 
 def _row(run: RunSummary, value: object) -> list[Any]:

@@ -270,8 +270,7 @@ def _reporters(
     from quatro_cli.sweep_view import sweep_panel
 
     screen = stack.enter_context(output.live())
-    width = output.width("stderr")
-    return None, lambda states: screen(sweep_panel(folder, points, states, evaluation, width=width))
+    return None, lambda states: screen(sweep_panel(folder, points, states, evaluation))
 
 
 def _show(

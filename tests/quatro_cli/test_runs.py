@@ -350,9 +350,6 @@ def test_a_list_by_best_value_shows_it_with_its_metric_and_step(tmp_path: Path) 
         ("a", "eval/pass@1", "0.5", "(step", "1)"),
         ("c", "-", *rows[2][5:8]),
     ]
-    done = quatro("runs", "list", tmp_path / "a", tmp_path / "c", "--sort", "best")
-    assert "best eval/pass@1" in done.stdout
-    assert " 0.5 (step 1) " in done.stdout
 
 
 def test_the_best_value_of_a_run_is_that_of_the_metric_by_which_a_checkpoint_is_kept(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from quatro_cli.commands.eval import options as shared
 from quatro_cli.options import AllowUnsafe, DryRun, Json, usage_error
 from quatro_cli.output import output, visible
 
-MOST_SHOWN_CHARS = 500  # of the end of a response
+MOST_SHOWN_CHARS = 500  # of the end of a response, in --json
+SHOWN_END = 200  # on the screen
 STAGES = {
     "reference": "there is no reference answer",
     "extraction": "no complete answer was found",
@@ -209,22 +210,20 @@ def _show_explained(entries: list[dict[str, Any]], *, with_file: bool, with_stor
     """A section for each sample: most cells are too long for the columns of a table."""
     heads = {"why": "decided by", "extracted": "answer", "form": "read as", "reference": "reference"}
     heads |= {"reference_form": "read as", **({"stored": "stored"} if with_stored else {}), "end": "ends with"}
-    on_terminal = output.is_terminal("stdout")
-    room = output.width("stdout") - max(map(len, heads.values())) - 4 if on_terminal else 200
     sections = []
     for entry in entries:
         is_whole = entry["completion_end"] == entry["extracted"]
-        shown = {**entry, "end": None if is_whole else _end_of(entry["completion_end"], room)}
+        shown = {**entry, "end": None if is_whole else _end_of(entry["completion_end"])}
         title = f"{entry['benchmark']} {entry['id']}, sample {entry['sample_index']}: {entry['outcome']}"
         rows = [(head, visible(str(shown[key]))) for key, head in heads.items() if shown[key] not in (None, "")]
         sections.append((f"{entry['file']}: {title}" if with_file else title, rows))
     output.sections(sections)
 
 
-def _end_of(text: str, room: int) -> str:
-    """The last characters of what a model wrote, escaped, that fit into ``room``."""
+def _end_of(text: str) -> str:
+    """The last characters of what a model wrote, escaped."""
     escaped = visible(text.rstrip())
-    return escaped if len(escaped) <= room else f"...{escaped[3 - room :]}"
+    return escaped if len(escaped) <= SHOWN_END else f"...{escaped[3 - SHOWN_END :]}"
 
 
 def _entry(row: Sample, found: Grade) -> dict[str, Any]:
