@@ -20,6 +20,7 @@ from quatro_cli.options import (
     refuse_loss,
     run_paths,
     usage_error,
+    write_or_print,
 )
 from quatro_cli.output import output
 
@@ -177,7 +178,6 @@ def _write_tidy(found: Comparison | Sources, out: Path | None) -> None:
 
 def _finish(format: Format | None, layout: str, tables: list[Table], *, ci: bool, out: Path | None) -> None:
     """Writes the tables to ``out``, or to stdout; as CSV their notes, which have no place in it, to stderr."""
-    from evals.files.whole import write_whole
     from evals.tables.formats import to_csv, to_json, to_markdown
     from evals.tables.latex import to_latex
 
@@ -190,11 +190,7 @@ def _finish(format: Format | None, layout: str, tables: list[Table], *, ci: bool
         text = to_csv(tables, with_ci=ci)
     else:
         text = to_markdown(tables, with_ci=ci)
-    if out is None:
-        output.data(text)
-    else:
-        write_whole(out, [text.encode("utf-8")])
-        output.info(f"written: {out}")
+    write_or_print(text, out)
 
 
 def _comparison(paths: list[Path]) -> Comparison | None:

@@ -145,11 +145,9 @@ def test_a_flipped_bit_stands_in_the_way_of_a_resume(run, name):
     quatro("train", run, "--resume", "-s", "steps=4", code=4)
 
 
-def test_the_whole_checkpoint_before_a_damaged_one_is_named(run):
+def test_a_run_goes_on_without_its_damaged_checkpoint(run):
     set_status(run, "interrupted", 3)
     (run / "checkpoints/step-000003/tensors.safetensors").unlink()
-    found = examine(run)
-    assert "without step-000003 it would go on from step-000002" in found.resume
     assert damaged(run) == ["checkpoints/step-000003"]
     shutil.rmtree(run / "checkpoints/step-000003")
     quatro("train", run, "--resume")

@@ -81,7 +81,7 @@ def examine(run: Path, tell: Callable[[int, int, str], None] = lambda number, co
         except _FAULTS as error:
             parts.append(Part(name, False, _said(error)))
     summary = describe_or_unreadable(run)
-    is_resumable, resume = _resume(summary, {part.name for part in parts if part.is_whole})
+    is_resumable, resume = _resume(summary)
     return Examined(summary.status, summary.status == "done", is_resumable, resume, last_error(run), tuple(parts))
 
 
@@ -198,8 +198,8 @@ def _num_rows(path: Path) -> int:
     )
 
 
-def _resume(run: RunSummary, whole: set[str]) -> tuple[bool, str]:
-    """Whether a resume would work, and what it would do; ``whole`` are the names of the parts that are whole."""
+def _resume(run: RunSummary) -> tuple[bool, str]:
+    """Whether a resume would work, and what it would do."""
     command = f"`quatro train {run.path} --resume`"
     reasons = {
         "imported": "no: it was imported from another trainer",
@@ -218,7 +218,5 @@ def _resume(run: RunSummary, whole: set[str]) -> tuple[bool, str]:
         refuse_other_settings(run.path, run.config, found.state, newest[0].name)
         refuse_changed(run.path, found.state)
     except _FAULTS as error:
-        earlier = [path.name for path in complete_checkpoints(run.path)[:-1] if _name(run.path, path) in whole]
-        advice = f"; without {newest[0].name} it would go on from {earlier[-1]}, which is whole" if earlier else ""
-        return False, f"no: {_said(error)}{advice}"
+        return False, f"no: {_said(error)}"
     return True, f"yes, from {newest[0].name}, with {run.config.steps - found.step} iterations left; {command}"

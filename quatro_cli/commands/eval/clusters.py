@@ -9,7 +9,7 @@ from typing import Annotated
 from typer import Option
 
 from quatro_cli.commands.eval import options as shared
-from quatro_cli.options import Benchmarks, Json, refuse_idle, refuse_loss
+from quatro_cli.options import Benchmarks, Json, refuse_idle, refuse_loss, write_or_print
 from quatro_cli.output import output
 
 
@@ -64,10 +64,5 @@ def clusters(
         output.json({"schema": 1, "problems": [one.document(largest=LARGEST_CLUSTERS) for one in found]})
     elif format is Format.text:
         show_clusters(found)
-    elif out is None:
-        output.data(clusters_as_boxes(found, label))
     else:
-        from evals.files.whole import write_whole
-
-        write_whole(out, [clusters_as_boxes(found, label).encode("utf-8")])
-        output.info(f"written: {out}")
+        write_or_print(clusters_as_boxes(found, label), out)

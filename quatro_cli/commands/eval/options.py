@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from evals.samples.graded import Asked
     from evals.samples.types import Samples
 
-POLICIES = ("strict", "simko")
-EXTRACTIONS = ("boxed", "answer-is", "last-number")
-
 Files = Annotated[
     list[Path],
     Argument(

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from evals.figures.sheet import Sheet
 
 
-PAGE_HEIGHT = 9.0  # inches between the margins of a page
-
-
 class Width(StrEnum):
     """The widths of `quatro plot`."""
 
@@ -58,9 +55,6 @@ class Printing:
         """Writes ``figure`` to the file asked for, else to ``default`` or NAME.png, and prints the path."""
         from evals.figures.style import save_figure
 
-        height = figure.get_size_inches()[1]
-        if height > PAGE_HEIGHT:
-            output.warn(f"the figure is {height:.1f} inches high, more than a page: --width page, or draw less of it")
         path = self.out or default or Path(f"{name}.png")
         save_figure(figure, path)
         output.data(str(path))
