@@ -48,11 +48,7 @@ def demo(
       quatro demo
       quatro demo --steps 20 -n 64 -o runs/short-demo
     """
-    arms = [
-        Arm("base"),
-        Arm("QUATRO delta=0.01", root / "quatro"),
-        Arm("GSPO", root / "gspo", "gspo"),
-    ]
+    arms = [Arm("base"), Arm("QUATRO delta=0.01", root / "quatro"), Arm("GSPO", root / "gspo", "gspo")]
     for arm in arms:
         if arm.run is not None and (command := _training(arm, steps)):
             _run(command, dry_run=dry_run)
@@ -121,22 +117,15 @@ def _rows(result: Result, metric: str) -> list[Row]:
     return [row for row in result.rows if row.metric == metric and row.benchmark == "countdown"]
 
 
-def _value(result: Result, metric: str, k: int) -> float:
-    return next(row.value for row in _rows(result, metric) if row.k == k)
-
-
 def _row(label: str, top_p: float, n: int, results: Measured, metrics: dict[str, list[dict[str, Any]]]) -> list[str]:
     if label in metrics:
         rows = metrics[label]
         entropy, moved = _mean(rows[-LAST:], "entropy/token_mean"), f"{_mean(rows, 'kl/new_old'):.3f}"
     else:  # the base is the policy that every run's first rollouts are drawn from
         entropy, moved = next(iter(metrics.values()))[0]["entropy/token_mean"], "-"
-    values = (
-        f"{_value(results.passk, 'pass@k', 1):.3f}",
-        f"{_value(results.passk, 'pass@k', n):.3f}",
-        f"{_value(results.ucc, 'ucc@k', n):.2f}",
-    )
-    return [label, f"{top_p:g}", *values, f"{entropy:.3f}", moved]
+    passk = {row.k: row.value for row in _rows(results.passk, "pass@k")}
+    ucc = {row.k: row.value for row in _rows(results.ucc, "ucc@k")}
+    return [label, f"{top_p:g}", f"{passk[1]:.3f}", f"{passk[n]:.3f}", f"{ucc[n]:.2f}", f"{entropy:.3f}", moved]
 
 
 def _mean(rows: list[dict[str, Any]], name: str) -> float:

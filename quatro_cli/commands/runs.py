@@ -14,7 +14,7 @@ from quatro_cli import completion
 from quatro_cli.help import App
 from quatro_cli.options import DryRun, Json, Run, names, run_paths, usage_error
 from quatro_cli.output import output
-from quatro_cli.run_view import run_sections, step_text
+from quatro_cli.run_view import compared, run_sections, step_text
 
 if TYPE_CHECKING:
     from quatro.runs.views.summary import RunSummary
@@ -133,7 +133,6 @@ def compare(
       quatro runs compare runs/* --json
     """
     from quatro.runs.views.comparing import compare_runs
-    from quatro_cli.compare_view import compared
 
     if len(runs) < 2:
         raise usage_error(f"{runs[0]}: a comparison needs two runs or more; `quatro runs show` shows one")
