@@ -160,11 +160,7 @@ def _compared_samples(paths: Sequence[Path]) -> tuple[list[Comparison], list[str
         except (DataError, UsageError) as error:
             notes.append(f"{folders[0]} and {folders[1]} are not compared: {error}")
     if not found and not notes and any([first, *others]):
-        held = [
-            f"{path} has {', '.join(sorted(own)) or 'none'}" for path, own in zip(paths, [first, *others], strict=True)
-        ]
         notes.append(
-            f"no samples lie in a folder of one name, so none are compared: {'; '.join(held)}; `quatro eval compare` "
-            "compares any two"
+            "no samples lie in a folder of one name, so none are compared; `quatro eval compare` compares any two"
         )
     return found, notes
