@@ -87,7 +87,7 @@ def test_a_graded_file_is_explained_as_it_was_graded(tmp_path):
     assert (refused.exit_code, "add --grader mine:judge" in refused.stderr) == (2, True)
 
 
-def test_the_end_of_a_response_fits_the_terminal(tmp_path, monkeypatch):
+def test_of_a_long_response_the_end_is_shown(tmp_path):
     path = tmp_path / "toy.jsonl"
     row = {
         "benchmark": "toy",
@@ -97,10 +97,8 @@ def test_the_end_of_a_response_fits_the_terminal(tmp_path, monkeypatch):
         "answer": "4",
     }
     path.write_text(json.dumps(row) + "\n", encoding="utf-8")
-    monkeypatch.setattr("quatro_cli.output.Output.is_terminal", lambda self, name: True)
-    monkeypatch.setattr("quatro_cli.output.Output.width", lambda self, name: 60)
     (end,) = [line for line in invoke("grade", path, "--explain").stdout.splitlines() if "ends with" in line]
-    assert len(end) == 60
+    assert len(end) < 250
     assert "  ..." in end
     assert end.endswith("\\boxed{4} it is")
 
