@@ -29,6 +29,7 @@ from quatro.policy.kinds import PolicyKind
 from quatro.policy.loading import load_model, load_shape, load_tokenizer
 from quatro.policy.local import LocalPolicy
 from quatro.policy.rows import Rows
+from quatro.policy.torch_policy import Step
 from quatro.processes.world import World
 from quatro.rollout.engine import Engine, EngineKind, Recipe, RolloutProgress, Seeds
 from quatro.rollout.kinds import Transformers
@@ -148,9 +149,7 @@ class Trainer:
     def __init__(self, config: Config, weights: Path | None) -> None:
         folder = os.environ.get("REMOTE_MODEL") or resolve_model(config.model)
         model = load_model(folder, torch.float32, "cpu")
-        self.policy = LocalPolicy(model, config)  # it copies the reference now, before a checkpoint's weights come in
-        if weights is not None:
-            model.load_state_dict(load_model(str(weights), torch.float32, "cpu").state_dict())
+        self.policy = LocalPolicy(model, config, weights=weights)
         self.tokenizer, sizes = load_tokenizer(folder), config.sizes
         self.recipe = Recipe(
             "transformers",
@@ -177,22 +176,15 @@ class Trainer:
         entropy_BT = self.waiting.entropy_BT
         return Forward(self.waiting.logp_BT.detach(), None if entropy_BT is None else entropy_BT.detach())
 
-    def step(self, logp_grad_BT: Tensor, entropy_grad_BT: Tensor | None, loss: float) -> tuple[float, bool, bool]:
+    def step(self, logp_grad_BT: Tensor, entropy_grad_BT: Tensor | None, loss: float) -> Step:
         """One optimiser step, given the gradient by what `forward` returned: norm, whether finite, whether taken."""
-        policy, passed = self.policy, self.waiting
+        passed = self.waiting
         assert passed is not None
         given = [(passed.logp_BT, logp_grad_BT), (passed.entropy_BT, entropy_grad_BT)]
         pairs = [(value, grad) for value, grad in given if value is not None and grad is not None]
         torch.autograd.backward([value for value, _ in pairs], [grad for _, grad in pairs])
-        norm = float(torch.nn.utils.clip_grad_norm_(policy.trained, policy.max_grad_norm))
-        is_finite = bool(torch.isfinite(torch.tensor([norm, loss])).all())
-        is_applied = is_finite and norm > 0.0
-        if is_applied:
-            policy.optimizer.step()
-            policy.schedule.step()
-        policy.optimizer.zero_grad(set_to_none=True)
         self.waiting = None
-        return norm, is_finite, is_applied
+        return self.policy.take_step(torch.tensor(loss))
 
     def generate(self, prompts: Sequence[Prompt], seeds: Seeds, sampling: Sampling) -> list[list[Rollout]]:
         return self.sampler.generate(prompts, seeds, sampling)

@@ -146,8 +146,7 @@ def _write_model(source: Path, target: Path, dtype: str | None, progress: Export
 def _write_converted(source: Path, target: Path, stored: str, dtype: str) -> None:
     import torch
 
-    from quatro.policy.loading import load_model, load_tokenizer
-    from quatro.policy.local import save_folder
+    from quatro.policy.loading import load_model, load_tokenizer, save_folder
 
     model = load_model(str(source), getattr(torch, stored), "cpu")
     for name, parameter in model.named_parameters():

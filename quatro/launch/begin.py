@@ -119,7 +119,6 @@ def _with_torch(
     from quatro.policy.loading import load_shape, load_tokenizer
 
     device = find_device(config.device, launch.local_rank if launch.size > 1 else None)
-    POLICIES[config.policy.kind].check_device(device)
     is_there = embedded.is_cached(config.model)
     if is_there:
         folder = embedded.resolve_model(config.model)

@@ -21,7 +21,8 @@ from quatro.launch.health import prompt_warnings, startup_warnings
 from quatro.launch.memory import Estimate, Fit, Memory
 from quatro.policy.device import free_bytes, total_bytes
 from quatro.policy.embedded import make_model, make_tokenizer
-from quatro.policy.local import LocalPolicy, save_folder
+from quatro.policy.loading import save_folder
+from quatro.policy.local import LocalPolicy
 from quatro.policy.model_files import base_of
 from quatro.registry import ENGINES, POLICIES
 from quatro.rewards import Grade

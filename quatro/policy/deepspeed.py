@@ -23,80 +23,51 @@ import torch
 from torch import Tensor
 
 from evals.errors import DataError, MissingError, is_out_of_memory
-from quatro.config import Config, packages
+from quatro.config import Config
 from quatro.policy import lora
-from quatro.policy.base import Forward, below
-from quatro.policy.device import free_bytes
+from quatro.policy.base import Forward
 from quatro.policy.facts import cast_weights
-from quatro.policy.footprint import footprint
-from quatro.policy.kinds import DeepSpeed, ModelSize
-from quatro.policy.local import all_weights, save_folder
 from quatro.policy.rows import Rows
 from quatro.policy.torch_policy import Step, TorchPolicy
 from quatro.processes.world import World
+from quatro.registry import ENGINES
 
 T = TypeVar("T")
 
 # Under ZeRO-3 smaller tensors (norms, biases) stay whole on every rank: fetching them costs more than they take.
 WHOLE_ELEMENTS = 100_000
-FILLED_SHARE = 0.9  # of the free memory: the rest is for fragmentation, and for what collectives and kernels take
 # DeepSpeed's optimisers call a rank's master weights by one of these names: under stage 3, under stage 1 in bfloat16,
 # and otherwise.
 MASTERS = ("fp32_partitioned_groups_flat", "fp32_groups_flat_partition", "single_partition_of_fp32_groups")
 
 
-def require(device: torch.device) -> None:
-    """DeepSpeed is there and knows its device; to be called before a model is loaded.
-
-    Raises:
-        MissingError: DeepSpeed, or what it needs on a CPU, is not installed.
-    """
-    packages.require("deepspeed", "policy.kind deepspeed")
-    if device.type == "cpu":
-        os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    os.environ.setdefault("DEEPSPEED_LOG_LEVEL", "error")
-
-
 class DeepSpeedPolicy(TorchPolicy):
-    """``reference`` is the frozen model of the KL term, held whole by every rank.
+    """Every rank holds the whole of ``reference``.
 
-    Under ZeRO-3, if an engine draws from it (``is_sampled``), every rank also holds ``sampling_model``, a whole copy in
-    the format of the computation that follows the weights when an engine syncs; otherwise it is the model itself. All
-    ranks must call every method together.
+    Under ZeRO-3, if an engine draws from the policy's own weights, every rank also holds ``sampling_model``, a whole
+    copy in the format of the computation that follows the weights when an engine syncs; otherwise it is the model
+    itself. All ranks must call every method together.
     """
 
     is_sharded = True
 
-    def __init__(
-        self, model: Any, config: Config, *, world: World | None = None, reference: Any = None, is_sampled: bool = True
-    ) -> None:
-        super().__init__(model, config, world=world)
+    def __init__(self, model: Any, config: Config, *, world: World | None = None, weights: Path | None = None) -> None:
+        super().__init__(model, config, world=world, weights=weights)
         self.stage = config.policy.zero_stage
         dtype = torch.float32 if config.dtype == "float32" else torch.bfloat16
-        self.reference = None if reference is None else cast_weights(reference, dtype).requires_grad_(False)
-        self._num_steps = 0
-        self._settings, self._planned_steps = config.optimizer, config.optimizer_steps
-        self._footprint = footprint(config, model.config, self.device)
-        self._coming_bytes = _coming_bytes(config, model, self.world.size)
-        if self.stage == 3 and is_sampled:
+        if self.reference is not None:
+            cast_weights(self.reference, dtype)
+        if self.stage == 3 and ENGINES[config.rollout.engine].shares_weights:
             whole = copy.deepcopy(model) if self.lora is None else lora.unadapted_copy(model)
             self.sampling_model = cast_weights(whole, dtype).requires_grad_(False)
-        self.optimizer = _CarefulAdamW(
-            self.trained,
-            lr=self._settings.lr,
-            betas=self._settings.betas,
-            weight_decay=self._settings.weight_decay,
-            fused=True,
+        settings = config.optimizer
+        self.optimizer = optimizer = _CarefulAdamW(
+            self.trained, lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay, fused=True
         )
         compute: Callable[..., Forward] = super().forward
-        self.engine = _initialize(_Computation(model, compute), self.optimizer, config)
-        # `engine.optimizer` wraps ours; it knows the gradient's norm by the time ours is asked to step.
-        self.optimizer.norm = lambda: float(self.engine.optimizer._global_grad_norm)
-
-    @property
-    def lr(self) -> float:
-        """As `LocalPolicy.lr`."""
-        return self._settings.lr * self._settings.lr_share(self._num_steps, self._planned_steps)
+        self.engine = _initialize(_Computation(model, compute), optimizer, config)
+        self._is_loss_finite = False
+        optimizer.may_step = self._may_step
 
     # --- computing --------------------------------------------------------------------------------------------------
 
@@ -123,8 +94,6 @@ class DeepSpeedPolicy(TorchPolicy):
 
     def _passes(self, rows: Rows, *, is_learning: bool) -> Iterator[Tensor]:
         """Ranks exchange gradients or weights in every pass, so all make as many as the one that has most to do."""
-        if not self.microbatch.is_settled:
-            self.microbatch.settle(self._fitting_tokens(), self.world)
         own = list(super()._passes(rows, is_learning=is_learning))
         num_passes = self.world.largest(len(own)) if is_learning or self.stage == 3 else len(own)
         yield from own
@@ -133,14 +102,6 @@ class DeepSpeedPolicy(TorchPolicy):
             logp_BT = self.forward(shortest, need_entropy=False).logp_BT
             if is_learning:
                 self._backward(0.0 * logp_BT.sum())
-
-    def _fitting_tokens(self) -> int:
-        """The largest micro-batch that this rank has memory for, by the estimate; ranks on CPUs share the machine's."""
-        free = free_bytes(self.device)
-        if free is None:
-            return self.microbatch.tokens
-        share = free if self.device.type == "cuda" else free // self.world.size
-        return self._footprint.fitting_tokens(int(FILLED_SHARE * share) - self._coming_bytes)
 
     def _attempt(self, work: Callable[[], T]) -> T:
         """``work()``, once: the other ranks are in the middle of theirs and cannot begin again with this one.
@@ -172,25 +133,28 @@ class DeepSpeedPolicy(TorchPolicy):
         with self.world.waiting("the gradients"):
             self.engine.backward(loss * self.world.size)
 
-    def _step(self, loss_sum: Tensor) -> Step:
-        is_finite = bool(torch.isfinite(self.world.total(loss_sum)))
-        self.optimizer.may_step = is_finite
+    def take_step(self, loss_sum: Tensor) -> Step:
+        self._is_loss_finite = bool(torch.isfinite(self.world.total(loss_sum)))
         for group in self.engine.optimizer.param_groups:
             group["lr"] = self.lr
         with self.world.waiting("the optimiser step"):
             self.engine.step()
         grad_norm = float(self.engine.get_global_grad_norm())
-        is_finite = is_finite and math.isfinite(grad_norm)
+        is_finite = self._is_loss_finite and math.isfinite(grad_norm)
         is_applied = is_finite and grad_norm > 0.0
         if is_applied:
-            self._num_steps += 1
+            self.num_steps += 1
         return Step(grad_norm, is_finite, is_applied)
+
+    def _may_step(self) -> bool:
+        """`LocalPolicy`'s rule inside DeepSpeed's step; by then its optimiser, which wraps ours, knows the norm."""
+        grad_norm = float(self.engine.optimizer._global_grad_norm)
+        return self._is_loss_finite and math.isfinite(grad_norm) and grad_norm > 0.0
 
     # --- weights and state ------------------------------------------------------------------------------------------
 
     @contextmanager
     def _whole(self, weights: list[Tensor]) -> Iterator[None]:
-        """Inside, every rank has the whole of ``weights``."""
         if self.stage < 3:
             yield
             return
@@ -204,58 +168,33 @@ class DeepSpeedPolicy(TorchPolicy):
         finally:
             gathered.__exit__(None, None, None)
 
-    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Under ZeRO-3 each weight is gathered when it is asked for; what an engine keeps of it stays as it is."""
-        return all_weights(self.model, self.lora, self._whole)
-
-    def save_model(self, folder: Path, tokenizer: Any) -> None:
-        """In the format of the computation: bfloat16 where that is bfloat16."""
-        with self._whole(list(self.model.parameters()) if self.lora is None else self.trained):
-            if self.world.is_first:
-                save_folder(self.model, folder, tokenizer, adapter_of=self.base_model if self.lora else None)
-
-    @property
-    def _masters(self) -> list[Tensor]:
-        """This rank's part of the weights in float32, flat: what the optimiser steps on."""
+    def _stepped(self) -> list[Tensor]:
+        """This rank's part of the weights in float32, flat."""
         optimizer = self.engine.optimizer
         masters: list[Tensor] = next(getattr(optimizer, name) for name in MASTERS if hasattr(optimizer, name))
         return masters
 
-    def optimizer_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def optimizer_state(self) -> dict[str, Tensor]:
         """This rank's shard: master weights and moments."""
-        tensors = {}
-        for number, master in enumerate(self._masters):
-            tensors[f"{number}/master"] = master.detach()
-            tensors |= {f"{number}/{name}": value for name, value in self.optimizer.state.get(master, {}).items()}
-        return {name: value.cpu().clone() for name, value in tensors.items()}, {"schedule_steps": self._num_steps}
+        masters = {f"{number}/master": value.detach().cpu().clone() for number, value in enumerate(self._stepped())}
+        return super().optimizer_state() | masters
 
     @torch.no_grad()
-    def load_optimizer_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
+    def load_optimizer_state(self, tensors: dict[str, Tensor]) -> None:
         """Beside the weights, which are loaded before: rounded, they are the masters.
 
         Raises:
             DataError: the shard is of another partition.
         """
-        for number, master in enumerate(self._masters):
-            own = below(tensors, f"{number}/")
-            if "master" not in own or own["master"].shape != master.shape:
+        for number, master in enumerate(self._stepped()):
+            saved = tensors.get(f"{number}/master")
+            if saved is None or saved.shape != master.shape:
                 raise DataError(
                     f"the optimiser's shard of rank {self.world.rank} does not fit: it was partitioned by another "
                     "version of DeepSpeed, or for another model"
                 )
-            master.copy_(own.pop("master"))
-            if own:
-                # `step` is a counter that the fused kernel expects beside the moments.
-                self.optimizer.state[master] = {name: value.to(master.device) for name, value in own.items()}
-        self._num_steps = plain["schedule_steps"]
-
-
-def _coming_bytes(config: Config, model: Any, num_ranks: int) -> int:
-    """What the first optimiser step allocates on each rank and keeps: gradients, and two moments beside the masters."""
-    num_parameters = sum(parameter.numel() for parameter in model.parameters())
-    num_trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-    memory = DeepSpeed.memory(config, ModelSize(num_parameters, num_trained, num_ranks, is_sampled=False))
-    return memory["gradients"] + 2 * memory["optimizer"] // 3
+            master.copy_(saved)
+        super().load_optimizer_state({name: value for name, value in tensors.items() if not name.endswith("/master")})
 
 
 class _Computation(torch.nn.Module):
@@ -289,17 +228,12 @@ class _ReachingAll(torch.autograd.Function):
 
 
 class _CarefulAdamW(torch.optim.AdamW):
-    """Steps if it may and the gradient is neither 0 nor unknown: `LocalPolicy`'s rule inside DeepSpeed's step."""
+    """Steps if it may; DeepSpeed decides when it is asked."""
 
-    may_step = False
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.norm: Callable[[], float] = lambda: math.nan
+    may_step: Callable[[], bool] = staticmethod(lambda: False)
 
     def step(self, closure: Any = None) -> Any:
-        norm = self.norm() if self.may_step else math.nan
-        return super().step(closure) if math.isfinite(norm) and norm > 0.0 else None
+        return super().step(closure) if self.may_step() else None
 
 
 def _initialize(module: _Computation, optimizer: _CarefulAdamW, config: Config) -> Any:
@@ -334,6 +268,9 @@ def _initialize(module: _Computation, optimizer: _CarefulAdamW, config: Config) 
         settings["bf16"] = {"enabled": True, "check_grad_overflow": True, "immediate_grad_update": True}
         settings["data_types"] = {"grad_accum_dtype": "fp32"}
         settings["communication_data_type"] = "fp32"
+    if next(module.parameters()).device.type == "cpu":
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    os.environ.setdefault("DEEPSPEED_LOG_LEVEL", "error")
     # What DeepSpeed says while starting goes to stdout, which is for data.
     with contextlib.redirect_stdout(sys.stderr):
         try:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import getattr_static
 from pathlib import Path
@@ -17,7 +15,7 @@ from quatro.config.model import Config
 from quatro.policy import embedded
 from quatro.policy.footprint import FLOAT32_BYTES, number_bytes
 from quatro.policy.loading import load_model
-from quatro.registry import ENGINES, POLICIES
+from quatro.registry import POLICIES
 
 if TYPE_CHECKING:
     import torch
@@ -56,10 +54,6 @@ class PolicyKind(Protocol):
     def check() -> None:
         """Raises MissingError where a package is not installed; imports no torch."""
 
-    @staticmethod
-    def check_device(device: torch.device) -> None:
-        """Raises MissingError where the policy cannot compute on ``device``."""
-
     @classmethod
     def open(cls, config: Config, world: World, *, device: torch.device, weights: Path | None) -> Policy:
         """The policy of ``config``, whose loop computes on ``device``.
@@ -95,23 +89,18 @@ class TorchKind(PolicyKind):
 
     @staticmethod
     @abstractmethod
-    def hold(model: Any, config: Config, world: World, *, load: Callable[[], None], is_sampled: bool) -> TorchPolicy:
-        """The policy of ``model``. ``load`` brings in a checkpoint's weights, once the reference is made.
-
-        ``is_sampled``: an engine draws from the policy's `sampling_model`.
-        """
+    def policy_class() -> type[TorchPolicy]:
+        """What holds a model; imports torch."""
 
 
 class Local(TorchKind):
     """`policy.kind: local`: the whole model on each device."""
 
     @staticmethod
-    def hold(model: Any, config: Config, world: World, *, load: Callable[[], None], is_sampled: bool) -> TorchPolicy:
+    def policy_class() -> type[TorchPolicy]:
         from quatro.policy.local import LocalPolicy
 
-        policy = LocalPolicy(model, config, world=world)
-        load()
-        return policy
+        return LocalPolicy
 
     @staticmethod
     def memory(config: Config, size: ModelSize) -> dict[str, int]:
@@ -139,19 +128,10 @@ class DeepSpeed(TorchKind):
         packages.require("deepspeed", "policy.kind deepspeed")
 
     @staticmethod
-    def check_device(device: torch.device) -> None:
-        from quatro.policy.deepspeed import require
+    def policy_class() -> type[TorchPolicy]:
+        from quatro.policy.deepspeed import DeepSpeedPolicy
 
-        require(device)
-
-    @staticmethod
-    def hold(model: Any, config: Config, world: World, *, load: Callable[[], None], is_sampled: bool) -> TorchPolicy:
-        from quatro.policy.deepspeed import DeepSpeedPolicy, require
-
-        require(model.device)
-        reference = copy.deepcopy(model) if _has_copy(config) else None
-        load()
-        return DeepSpeedPolicy(model, config, world=world, reference=reference, is_sampled=is_sampled)
+        return DeepSpeedPolicy
 
     @staticmethod
     def memory(config: Config, size: ModelSize) -> dict[str, int]:
@@ -194,7 +174,7 @@ def make_policy(
 ) -> TorchPolicy:
     """The policy of ``config.policy.kind`` that holds ``model``, on ``device`` (default: where ``model`` is).
 
-    If ``weights`` are given, they replace those of ``model`` once the reference is made.
+    ``weights`` as in `TorchPolicy`.
     """
     import torch
 
@@ -207,17 +187,7 @@ def make_policy(
         is_cast = not kind.is_sharded and config.dtype == "bfloat16"
         lora.attach(model, adapter, seed=config.seed, frozen_dtype=torch.bfloat16 if is_cast else None)
     model = model if device is None else model.to(device)
-
-    def load() -> None:
-        if weights is None:
-            return
-        if adapter is not None:
-            lora.load(model, weights)
-        else:
-            model.load_state_dict(load_model(str(weights), torch.float32, model.device).state_dict())
-
-    is_sampled = ENGINES[config.rollout.engine].shares_weights
-    return kind.hold(model, config, world, load=load, is_sampled=is_sampled)
+    return kind.policy_class()(model, config, world=world, weights=weights)
 
 
 def _take_weights(reference: Any, name: str) -> None:

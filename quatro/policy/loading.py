@@ -1,4 +1,4 @@
-"""Loads models and tokenizers from a folder or the Hub; errors come before any work and name what is missing."""
+"""Loads models and tokenizers from a folder or the Hub, and saves them; errors name what is missing."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from evals.errors import DataError, MissingError
+from evals.errors import DataError, DivergedError, MissingError
 from evals.files.strict_json import read_document
+from evals.files.whole import naming
 from evals.text import visible
 from quatro.policy.facts import cast_weights
 from quatro.policy.model_files import (
@@ -209,6 +210,37 @@ def _read_model(loader: Any, name: str, dtype: torch.dtype, device: torch.device
         )
     complete: PreTrainedModel = model.to(device).eval()
     return complete
+
+
+def save_folder(model: Any, folder: Path, tokenizer: Any, *, adapter_of: str | None = None) -> None:
+    """A plain Hugging Face folder of ``model``, whose weights are all there; or only its adapter of that model.
+
+    Raises:
+        DivergedError: a weight is not finite; nothing is written.
+        OSError: it cannot be written.
+    """
+    from safetensors import SafetensorError
+    from transformers.utils import logging as hf_logging
+
+    from quatro.policy import lora
+
+    for name, parameter in model.named_parameters():
+        if not bool(parameter.isfinite().all()):
+            raise DivergedError(f"weight {name} holds NaN or infinity: no checkpoint is written")
+
+    hf_logging.disable_progress_bar()
+    try:
+        with naming(folder):
+            if adapter_of is not None:
+                lora.save(model, folder, base_model=adapter_of)
+            else:
+                model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+    except Exception as error:
+        # Of a full disk safetensors tells with a type of its own, and tokenizers with a bare Exception.
+        if type(error) not in (SafetensorError, Exception):
+            raise
+        raise OSError(f"{folder} cannot be written: {error}") from error
 
 
 def load_generation_config(name: str) -> GenerationConfig | None:

@@ -32,11 +32,6 @@ PREFIX = "base_model.model."  # peft's names begin with the wrapper that it puts
 Whole = Callable[[list[Tensor]], AbstractContextManager[None]]  # inside, the weights it was given are whole
 
 
-def in_one_piece(weights: list[Tensor]) -> AbstractContextManager[None]:
-    """`Whole` of a process that holds the whole model: nothing to do."""
-    return nullcontext()
-
-
 def attach(model: Any, settings: LoraConfig, *, seed: int, frozen_dtype: torch.dtype | None = None) -> None:
     """Freezes ``model`` and gives it an adapter that changes nothing yet: A is drawn with ``seed``, B is 0.
 
@@ -130,12 +125,12 @@ def switched_off(model: Any) -> Iterator[None]:
 
 
 @torch.no_grad()
-def merged_weights(model: Any, whole: Whole = in_one_piece) -> Iterator[tuple[str, Tensor]]:
-    """Every weight of the model with the adapter added in, under the names it has without one.
+def merged_weights(model: Any, whole: Whole = lambda weights: nullcontext()) -> Iterator[tuple[str, Tensor]]:
+    """Every weight of the model under its Hugging Face name; an adapter, if it has one, is added in.
 
     Merged in float32, one layer at a time: nothing but that layer is held twice, or ``whole``.
     """
-    adapted = dict(_named_layers(model))
+    adapted = dict(_named_layers(model)) if hasattr(model, "peft_config") else {}
     for name, parameter in model.named_parameters():
         owner, _, last = name.rpartition(".")
         outer, _, inner = owner.rpartition(".")
@@ -147,7 +142,7 @@ def merged_weights(model: Any, whole: Whole = in_one_piece) -> Iterator[tuple[st
                 if change:
                     weight = weight.float() + layer.get_delta_weight(NAME).float()
             yield f"{outer}.{last}", weight
-        elif not parameter.requires_grad:
+        elif not owner.endswith((f".lora_A.{NAME}", f".lora_B.{NAME}")):
             with whole([parameter]):
                 weight = parameter.detach()
             yield name, weight

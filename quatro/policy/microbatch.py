@@ -9,7 +9,6 @@ from typing import TypeVar
 import torch
 
 from evals.errors import MissingError, is_out_of_memory
-from quatro.processes.world import World
 
 logger = logging.getLogger(__name__)
 
@@ -20,27 +19,12 @@ class MicrobatchSize:
     """``tokens`` of a micro-batch: as ``configured``, and fewer once memory has run out.
 
     The number decides the order of sums, so it is part of a run's state. ``under_way`` is the shape of the pass that is
-    being made, (rows, tokens of each), which tells whether a smaller number can help. ``is_settled``: ranks that need
-    the same number have agreed on it, in this run or before it was resumed.
+    being made, (rows, tokens of each), which tells whether a smaller number can help.
     """
 
     def __init__(self, configured: int) -> None:
         self.configured = self.tokens = configured
         self.under_way = (0, 0)
-        self.is_settled = False
-
-    def settle(self, fitting: int, world: World) -> None:
-        """The same number on all ranks, and no larger than ``fitting`` of any of them."""
-        fewest = max(1, -world.largest(-fitting))
-        self.is_settled = True
-        if fewest < self.tokens:
-            if world.is_first:
-                logger.warning(
-                    "microbatch_tokens=%d would not fit into the free memory of every rank; all go on with %d",
-                    self.tokens,
-                    fewest,
-                )
-            self.tokens = fewest
 
     def attempt(self, work: Callable[[], T], device: torch.device) -> T:
         """``work()``. Whenever memory runs out, ``work`` is done again from its beginning in smaller micro-batches.
@@ -85,10 +69,9 @@ class MicrobatchSize:
 
     def state(self) -> dict[str, int]:
         """What a checkpoint keeps."""
-        return {"configured": self.configured, "used": self.tokens, "is_settled": self.is_settled}
+        return {"configured": self.configured, "used": self.tokens}
 
     def load_state(self, state: Mapping[str, int]) -> None:
         """Take over a number that memory has lowered, unless another number has been configured since."""
         if state["configured"] == self.configured:
-            # A run of an earlier version goes on with the number that it had.
-            self.tokens, self.is_settled = state["used"], bool(state.get("is_settled", True))
+            self.tokens = state["used"]

@@ -1,16 +1,18 @@
 """A policy whose model is in this process: log-probabilities of responses, and the gradient of one optimiser step.
 
-A subclass (`local.py`, `deepspeed.py`) holds weights and optimiser. It says how gradients are zeroed, how a loss is
-passed back and how a step is taken.
+A subclass (`local.py`, `deepspeed.py`) holds the optimiser. It says how gradients are zeroed, how a loss is passed back
+and how a step is taken.
 """
 
 # Axes: B rows (rollouts), T response tokens, C response tokens of all rows, V vocabulary.
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -20,9 +22,10 @@ from evals.errors import DivergedError
 from quatro import ops
 from quatro.config import Config
 from quatro.policy import lora
-from quatro.policy.base import Forward, Objective, Policy, Update, total_loss
+from quatro.policy.base import Forward, Objective, Policy, Update, below, total_loss
 from quatro.policy.facts import context_limit, enable_checkpointing, has_plain_head
 from quatro.policy.head import response_logp
+from quatro.policy.loading import load_model, save_folder
 from quatro.policy.microbatch import MicrobatchSize
 from quatro.policy.rows import Rows, collate
 from quatro.processes.world import World, merge
@@ -47,17 +50,26 @@ class TorchPolicy(Policy):
     """``model`` is any Hugging Face causal language model, ``reference`` a frozen copy of it where beta > 0.
 
     With an adapter (`lora.py`) no copy is made: the reference is the model with its adapter switched off.
-    ``sampling_model`` is what an engine without weights of its own draws from.
+    ``sampling_model`` is what an engine without weights of its own draws from. ``num_steps`` optimiser steps were
+    applied. If ``weights``, the model folder of a checkpoint, are given, they replace those of ``model`` once the
+    reference is made.
     """
 
     reference: Any = None
+    optimizer: torch.optim.Optimizer  # made by the subclass
 
-    def __init__(self, model: Any, config: Config, *, world: World | None = None) -> None:
+    def __init__(self, model: Any, config: Config, *, world: World | None = None, weights: Path | None = None) -> None:
         # No dropout: the same weights must give the same log-probabilities.
         self.model = self.sampling_model = model.eval()
         self.trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.lora, self.base_model = config.policy.lora, config.model
         self.has_reference = config.kl.beta > 0
+        if self.has_reference and self.lora is None:
+            self.reference = copy.deepcopy(model).requires_grad_(False)
+        if weights is not None and self.lora is not None:
+            lora.load(model, weights)
+        elif weights is not None:
+            model.load_state_dict(load_model(str(weights), torch.float32, model.device).state_dict())
         self.world = world or World()
         self.device = next(model.parameters()).device
         self.dtype = config.dtype
@@ -67,8 +79,14 @@ class TorchPolicy(Policy):
         self.temperature = config.rollout.temperature
         self.microbatch = MicrobatchSize(config.sizes.microbatch_tokens)
         self.max_grad_norm = config.optimizer.max_grad_norm
+        self.num_steps = 0
+        self._settings, self._planned_steps = config.optimizer, config.optimizer_steps
         self.needs_entropy_grad = config.entropy_coefficient > 0
         self._checkpointed = enable_checkpointing(model) if config.policy.gradient_checkpointing else []
+
+    @property
+    def lr(self) -> float:
+        return self._settings.lr * self._settings.lr_share(self.num_steps, self._planned_steps)
 
     # --- what a subclass says ---------------------------------------------------------------------------------------
 
@@ -81,16 +99,16 @@ class TorchPolicy(Policy):
         """Adds the gradient of one micro-batch."""
 
     @abstractmethod
-    def _step(self, loss_sum: Tensor) -> Step:
+    def take_step(self, loss_sum: Tensor) -> Step:
         """Takes the step if loss and gradient are finite and the gradient is not 0; leaves no gradient behind."""
 
-    @abstractmethod
-    def optimizer_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """``(tensors, plain values)`` of optimiser and schedule, as this rank holds them."""
+    def _stepped(self) -> list[Tensor]:
+        """The tensors that this rank's optimiser steps on."""
+        return self.trained
 
-    @abstractmethod
-    def load_optimizer_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
-        """Go on from what `optimizer_state` returned."""
+    def _whole(self, weights: list[Tensor]) -> AbstractContextManager[None]:
+        """Inside, every rank has the whole of ``weights``."""
+        return nullcontext()
 
     # --- log-probabilities ------------------------------------------------------------------------------------------
 
@@ -232,7 +250,7 @@ class TorchPolicy(Policy):
         whole, loss_sum, metrics = self._attempt(attempt)
         logp_max = whole.logp_BT.masked_fill(~rows.batch.mask_BT, -torch.inf).max()
         _refuse_positive(float(logp_max))
-        step = self._step(loss_sum)
+        step = self.take_step(loss_sum)
         metrics |= {"loss": Metric("sum", loss_sum), "logp_max": Metric("max", logp_max)}
         return Update(metrics, step.grad_norm, step.is_finite, step.is_applied, whole)
 
@@ -266,17 +284,40 @@ class TorchPolicy(Policy):
         """``work()``, which is done again with smaller micro-batches if memory runs out."""
         return self.microbatch.attempt(work, self.device)
 
-    # --- saving -----------------------------------------------------------------------------------------------------
+    # --- weights and state ------------------------------------------------------------------------------------------
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        return lora.merged_weights(self.model, self._whole)
+
+    def save_model(self, folder: Path, tokenizer: Any) -> None:
+        with self._whole(list(self.model.parameters()) if self.lora is None else self.trained):
+            if self.world.is_first:
+                save_folder(self.model, folder, tokenizer, adapter_of=self.base_model if self.lora else None)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """All ranks must call it; their micro-batches may differ."""
-        tensors, optimizer = self.optimizer_state()
         sizes = self.world.gather_objects(self.microbatch.state(), "the sizes of micro-batches")
-        return tensors, {"optimizer": optimizer, "microbatch_tokens": sizes}
+        plain = {"optimizer": {"schedule_steps": self.num_steps}, "microbatch_tokens": sizes}
+        return self.optimizer_state(), plain
+
+    def optimizer_state(self) -> dict[str, Tensor]:
+        """What this rank holds of the optimiser: moments and counters under the number of what is stepped on."""
+        return {
+            f"{number}/{name}": value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+            for number, weight in enumerate(self._stepped())
+            for name, value in self.optimizer.state.get(weight, {}).items()
+        }
+
+    def load_optimizer_state(self, tensors: dict[str, Tensor]) -> None:
+        """Go on from what `optimizer_state` returned."""
+        for number, weight in enumerate(self._stepped()):
+            if own := below(tensors, f"{number}/"):
+                self.optimizer.state[weight] = {name: value.to(weight.device, copy=True) for name, value in own.items()}
 
     def load_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
         """Go on from what `state` returned; with another number of ranks, micro-batches are as configured."""
-        self.load_optimizer_state(tensors, plain["optimizer"])
+        self.load_optimizer_state(tensors)
+        self.num_steps = plain["optimizer"]["schedule_steps"]
         sizes = plain["microbatch_tokens"]
         if len(sizes) == self.world.size:
             self.microbatch.load_state(sizes[self.world.rank])

@@ -168,8 +168,7 @@ def _whole_model(recipe: Recipe) -> Iterator[Recipe]:
     """
     import torch
 
-    from quatro.policy.loading import load_model, load_tokenizer
-    from quatro.policy.local import save_folder
+    from quatro.policy.loading import load_model, load_tokenizer, save_folder
     from quatro.policy.model_files import base_of
 
     if ENGINES[recipe.engine].takes_adapters or base_of(recipe.weights) == recipe.weights:

@@ -44,7 +44,7 @@ GUARDS = [
     Guard(2, "unfinished checkpoints stay", CHECKPOINT, "shutil.rmtree(path) if path.is_dir() else path.unlink()", "pass"),
     Guard(3, "metrics are not cut back", DIRECTORY, 'self._metrics.truncate(written.get("metrics_bytes", 0))', "pass"),
     Guard(4, "a full disk is not named", "evals/files/whole.py", "is_named = error.filename is not None and error.filename != str(temporary)", "is_named = True"),
-    Guard(4, "a bare Exception is nobody's", "quatro/policy/local.py", "not in (SafetensorError, Exception)", "not in (SafetensorError,)"),
+    Guard(4, "a bare Exception is nobody's", "quatro/policy/loading.py", "not in (SafetensorError, Exception)", "not in (SafetensorError,)"),
     Guard(5, "folders are not tried", "evals/files/whole.py", "        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL))\n        temporary.unlink()\n", "        pass\n"),
     Guard(6, "any broken line is torn", READING, "may_be_torn=not ends_in_newline", "may_be_torn=True"),
     Guard(6, "no line is torn", READING, "may_be_torn=not ends_in_newline", "may_be_torn=False"),

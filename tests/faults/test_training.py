@@ -15,8 +15,7 @@ import pytest
 import torch
 
 from evals.errors import DataError
-from quatro.policy.loading import load_model, load_tokenizer
-from quatro.policy.local import save_folder
+from quatro.policy.loading import load_model, load_tokenizer, save_folder
 from quatro.runs import checkpoint
 from quatro.runs.checkpoint import verify
 from tests.kit import read_json, read_rows

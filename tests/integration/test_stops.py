@@ -83,7 +83,7 @@ def unstable(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def sometimes_nan(self: LocalPolicy, rows: Any, **options: Any) -> Forward:
         found = forward(self, rows, **options)
-        if not torch.is_grad_enabled() or self.schedule.last_epoch > 0 or 0 not in rows.batch.group_B:
+        if not torch.is_grad_enabled() or self.num_steps > 0 or 0 not in rows.batch.group_B:
             return found
         return Forward(found.logp_BT * math.nan, None if found.entropy_BT is None else found.entropy_BT * math.nan)
 

@@ -211,33 +211,6 @@ def test_fault_41_a_killed_rank_ends_the_other(trained):
     assert json.loads((trained.folder / "killed" / "status.json").read_text(encoding="utf-8"))["status"] == "failed"
 
 
-@pytest.mark.parametrize("number", [2, 3])
-def test_ranks_begin_with_what_the_smallest_has_memory_for(bench, number):
-    """Room for 100 tokens on rank 1, where 300 are configured: the run is the one that is made for so many."""
-    num_parameters = sum(value.numel() for value in load_file(bench.model / "model.safetensors").values())
-    # A token takes 2 (24 x 32 + (4 x 32 + 4 x 64) x 4) + 8 x 32 bytes and 18 x 232 of logits, the head's gradient
-    # 4 x 232 x 32; gradients and two moments are still to come, half of each on a rank.
-    needed = 100 * (2 * (24 * 32 + 6 * 64 * 4) + 8 * 32 + 18 * 232) + 4 * 232 * 32 + 6 * num_parameters
-    scarce = {"free_bytes": [1 << 50, int(2 * needed / 0.9) + 1000]}  # two ranks on CPUs share the machine's
-    names = [f"{name}-scarce-{number}" for name in ("whole", "cut", "fixed")]
-    settings = [*stage(number), "steps=2", "eval.every=0"]
-    bench.run(
-        [
-            bench.job(names[0], *settings, **scarce),
-            bench.job(names[1], *settings, stop_after=1, **scarce),
-            bench.job(names[2], *settings, "microbatch_tokens=100"),
-        ],
-        size=2,
-    )
-    bench.run([{"path": str(bench.folder / names[1]), "resume": True}], size=2)  # the memory is not asked again
-    for name in names:
-        state = json.loads((bench.folder / name / "checkpoints/step-000002/state.json").read_text(encoding="utf-8"))
-        assert [size["used"] for size in state["parts"]["policy"]["microbatch_tokens"]] == [100, 100], name
-    weights = [bench.weights(name, 2) for name in names]
-    for other in weights[1:]:
-        assert all(bool((weights[0][key] == value).all()) for key, value in other.items())
-
-
 def test_memory_that_runs_out_later_ends_all_ranks_with_advice(bench):
     job = bench.job("oom", *stage(2), oom_in={"rank": 1, "call": "forward", "count": 6})
     ended = bench.wait(bench.start([job], size=2))
@@ -254,7 +227,7 @@ def take_step(rank: int, rendezvous: str, config: Config, out: str) -> None:
     torch.distributed.init_process_group("gloo", f"file://{rendezvous}", rank=rank, world_size=2)
     policy = DeepSpeedPolicy(load_model(config.model, torch.float32, "cpu"), config, world=World(rank, 2))
     policy._backward(sum((policy.trained[number].square().sum() for number in (rank, rank + 1)), torch.zeros(())))
-    step = policy._step(torch.zeros(()))
+    step = policy.take_step(torch.zeros(()))
     torch.save([step.grad_norm, [parameter.detach() for parameter in policy.trained]], f"{out}-{rank}")
     torch.distributed.destroy_process_group()
 
@@ -263,7 +236,7 @@ def test_a_parameter_without_a_gradient_on_one_rank_takes_the_step_of_one(tmp_pa
     config = tiny_config("kl.beta=0", *stage(1))
     alone = LocalPolicy(load_model(config.model, torch.float32, "cpu"), config)
     (sum(alone.trained[number].square().sum() for number in (0, 1, 1, 2))).backward()
-    norm = alone._step(torch.zeros(())).grad_norm
+    norm = alone.take_step(torch.zeros(())).grad_norm
     arguments = str(tmp_path / "rendezvous"), config, str(tmp_path / "weights")
     torch.multiprocessing.start_processes(take_step, args=arguments, nprocs=2, start_method="fork")
     for rank in range(2):

@@ -1,11 +1,10 @@
 """One rank of a launch in which several runs are trained one after another: `worker.py JOBS.json`.
 
-A job is {"path", "settings", "method", "resume", "stop_after", "stop_in", "oom_in", "deaf", "free_bytes", "watch"};
-`stop_in` and `oom_in` ask one rank to stop, or leave it without memory, at the Nth call of a method: {"rank", "call",
-"count"}. `deaf`: the first rank listens to no signal. `free_bytes`: what DeepSpeed's policy is told of the free memory,
-by rank. `watch`: a file for what the first rank exchanged (see `Traffic`). What DeepSpeed keeps whole under ZeRO-3
-because it is small is sharded all the same: models of tests are small. Ends as `quatro` does: a message and an exit
-code.
+A job is {"path", "settings", "method", "resume", "stop_after", "stop_in", "oom_in", "deaf", "watch"}; `stop_in` and
+`oom_in` ask one rank to stop, or leave it without memory, at the Nth call of a method: {"rank", "call", "count"}.
+`deaf`: the first rank listens to no signal. `watch`: a file for what the first rank exchanged (see `Traffic`). What
+DeepSpeed keeps whole under ZeRO-3 because it is small is sharded all the same: models of tests are small. Ends as
+`quatro` does: a message and an exit code.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ from quatro_cli import errors
 deepspeed.WHOLE_ELEMENTS = 0
 
 
-UNLIMITED = (1 << 50, 1 << 50)
 CALLS = {
     "update": (TorchPolicy, "update"),
     "forward": (TorchPolicy, "forward"),
@@ -160,7 +158,6 @@ def work(job: Mapping[str, Any], world: World) -> None:
         traffic.watched() if "watch" in job else contextlib.nullcontext(),
         at_call(job.get("stop_in"), world.rank, lambda: stop.request(signal.SIGTERM)),
         at_call(job.get("oom_in"), world.rank, end_of_memory),
-        mock.patch.object(deepspeed, "free_bytes", return_value=job.get("free_bytes", UNLIMITED)[world.rank]),
     ):
         if world.is_first:
             with RunDir.open(path) if is_resumed else RunDir.create(path, config) as run:

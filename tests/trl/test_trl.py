@@ -120,9 +120,9 @@ def two(tiny_folder, tmp_path_factory):
 class Watched(LocalPolicy):
     """Our policy, which keeps its gradient and takes no step."""
 
-    def _step(self, loss_sum):
+    def take_step(self, loss_sum):
         self.gradient = torch.cat([parameter.grad.flatten() for parameter in self.trained])
-        return super()._step(loss_sum * math.nan)
+        return super().take_step(loss_sum * math.nan)
 
 
 class Ours:

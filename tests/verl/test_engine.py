@@ -68,14 +68,14 @@ def test_the_gradient_of_verls_engine_is_that_of_our_policy(policy_folder, metho
     model = AutoModelForCausalLM.from_pretrained(policy_folder, dtype=torch.float32)
     policy = LocalPolicy(model, config)
     kept: dict[str, torch.Tensor] = {}
-    step = LocalPolicy._step
+    step = LocalPolicy.take_step
 
     def keeping(self: LocalPolicy, loss_sum: torch.Tensor):
         kept.update({name: weight.grad.clone() for name, weight in self.model.named_parameters()})
         kept["loss"] = loss_sum
         return step(self, loss_sum)
 
-    monkeypatch.setattr(LocalPolicy, "_step", keeping)
+    monkeypatch.setattr(LocalPolicy, "take_step", keeping)
     rows, reward_B, noise_BT = random_rows(model.config.vocab_size)
     rows = rows.with_batch(old_logp_BT=policy.score(rows).logp_BT + noise_BT)
     advantage_B = config.method.advantages(reward_B, rows.batch.group_B).value_B

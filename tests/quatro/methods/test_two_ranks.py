@@ -21,7 +21,6 @@ def stepped_weights(rows: Any, config: Any, world: World) -> torch.Tensor:
     """Weights after one plain gradient step on ``rows``: Adam would hide a gradient of the wrong scale."""
     policy = LocalPolicy(load_model(config.model, torch.float32, "cpu"), config, world=world)
     policy.optimizer = torch.optim.SGD(policy.model.parameters(), lr=1.0)
-    policy.schedule = torch.optim.lr_scheduler.LambdaLR(policy.optimizer, lambda step: 1.0)
     policy.max_grad_norm = 1e9
     policy.update(rows, make_objective(config), use_own_logp=False, need_entropy=False)
     return torch.cat([parameter.detach().flatten() for parameter in policy.model.parameters()])
@@ -49,7 +48,7 @@ def sparse_steps(policy: LocalPolicy, ranks: tuple[int, ...]) -> torch.Tensor:
         for rank in ranks:
             loss = sum((policy.trained[number].square().sum() for number in USED[rank][step]), torch.zeros(()))
             policy._backward((rank + 1) * loss)
-        assert policy._step(torch.zeros(())).is_applied
+        assert policy.take_step(torch.zeros(())).is_applied
     return torch.cat([parameter.detach().flatten() for parameter in policy.trained])
 
 

@@ -17,8 +17,7 @@ from safetensors.torch import load_file, save_file
 from evals.errors import DataError, DivergedError, MissingError, UsageError
 from quatro.config.blocks import LoraConfig
 from quatro.policy import lora
-from quatro.policy.loading import load_model, load_model_config, load_shape, load_tokenizer
-from quatro.policy.local import save_folder
+from quatro.policy.loading import load_model, load_model_config, load_shape, load_tokenizer, save_folder
 from quatro.policy.model_files import base_of
 from tests.kit import read_json, says
 

@@ -17,8 +17,7 @@ from transformers import GenerationConfig
 from evals.errors import MissingError, UsageError
 from quatro.config.blocks import LoraConfig
 from quatro.policy import lora
-from quatro.policy.loading import load_model, load_tokenizer
-from quatro.policy.local import save_folder
+from quatro.policy.loading import load_model, load_tokenizer, save_folder
 from quatro.rollout.engine import Recipe
 from quatro.sample import engines
 from quatro.sample.benchmark import sample_benchmark
