@@ -70,19 +70,18 @@ def to_markdown(tables: Sequence[Table], *, with_ci: bool) -> str:
     blocks = []
     for table in tables:
         parts = [f"**{markdown_text(table.title)}**"]
-        same_columns = len({section.columns for section in table.sections}) == 1
-        groups = [list(table.sections)] if same_columns else [[section] for section in table.sections]
+        groups = [list(table.sections)] if table.columns is not None else [[section] for section in table.sections]
         for group in groups:
-            if not same_columns and group[0].title:
+            if table.columns is None and group[0].title:
                 parts.append(markdown_text(group[0].title))
-            parts.append(_markdown_table(table, group, same_columns, with_ci))
+            parts.append(_markdown_table(table, group, with_ci))
         parts += [markdown_text(note) for note in table.notes]
         blocks.append("\n\n".join(parts))
     return "\n\n".join(blocks) + "\n"
 
 
-def _markdown_table(table: Table, sections: Sequence[Section], is_joined: bool, with_ci: bool) -> str:
-    titled = is_joined and any(section.title for section in sections)
+def _markdown_table(table: Table, sections: Sequence[Section], with_ci: bool) -> str:
+    titled = table.columns is not None and any(section.title for section in sections)
     head = [*([table.section_kind] if titled else []), table.stub]
     head += [column.full_name for column in sections[0].columns]
     rows = [[markdown_text(name) for name in head]]

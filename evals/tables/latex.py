@@ -114,8 +114,8 @@ class _Writer:
 
     def _stacked(self, table: Table, limit_pt: float) -> list[Table]:
         """The table in blocks of whole groups of columns, as many in each as ``limit_pt`` is wide."""
-        columns = table.sections[0].columns
-        if len({section.columns for section in table.sections}) > 1 or not columns[0].group:
+        columns = table.columns
+        if columns is None or not columns[0].group:
             return [table]
         blocks: list[Table] = []
         chosen: list[int] = []
@@ -137,26 +137,25 @@ class _Writer:
 
     def _tabular(self, table: Table) -> str:
         widest = max((section.columns for section in table.sections), key=len)
-        same_columns = len({section.columns for section in table.sections}) == 1
         alignment = "".join("l" if column.is_text else "r" for column in widest)
         lines = [f"\\begin{{tabular}}{{l{alignment}}}", "\\toprule"]
-        if same_columns:
-            lines += _head(table.stub, table.sections[0].columns)
+        if table.columns is not None:
+            lines += _head(table.stub, table.columns)
         for position, section in enumerate(table.sections):
             title = f"\\multicolumn{{{len(widest) + 1}}}{{c}}{{\\textbf{{{latex_text(section.title)}}}}} \\\\"
-            if same_columns:
+            if table.columns is not None:
                 lines += ["\\midrule", title, "\\midrule"] if section.title else ["\\midrule"]
             else:
                 lines += ["\\midrule"] if position else []
                 lines += [title, "\\midrule", *_head(table.stub, section.columns), "\\midrule"]
-            lines += [self._line(line) for line in section.lines]
+            lines += [self._line(line, section.columns) for line in section.lines]
         return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"])
 
-    def _line(self, line: Line) -> str:
+    def _line(self, line: Line, columns: Sequence[Column]) -> str:
         shade = f"\\rowcolor{SHADE} " if line.is_ours else ""
-        return shade + " & ".join([latex_text(line.label), *map(self._cell, line.cells)]) + " \\\\"
+        return shade + " & ".join([latex_text(line.label), *map(self._cell, line.cells, columns)]) + " \\\\"
 
-    def _cell(self, cell: Cell | None) -> str:
+    def _cell(self, cell: Cell | None, column: Column) -> str:
         if cell is None:
             return "--"
         text = latex_text(cell.text) if cell.value is None else cell_text(cell).replace("-", "$-$")
@@ -164,7 +163,7 @@ class _Writer:
         text += "$^\\dagger$" if cell.is_misprint else ""
         beside = beside_text(cell) if self.with_ci else ""
         text += f" {{\\tiny {beside}}}" if beside else ""
-        return f"\\cellcolor{SHADE} {text}" if cell.is_ours else text
+        return f"\\cellcolor{SHADE} {text}" if column.is_ours else text
 
 
 def _notes(notes: Sequence[str]) -> list[str]:

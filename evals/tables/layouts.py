@@ -17,19 +17,18 @@ from evals.files.strict_json import shown
 from evals.results.document import AVERAGE
 from evals.results.entries import ENTROPY, FEWEST_SEEDS, Entry, Number
 from evals.results.paper import BENCHMARKS, paper
-from evals.tables.metric_tables import flips_tables, metric_tables
+from evals.tables.metric_tables import flips_tables, metric_tables, metric_title
 from evals.tables.parts import (
-    Cell,
     Column,
     Line,
     Section,
     Style,
     Table,
     cells_of,
-    is_wrong,
     ks_of,
+    lines_of,
     method_table,
-    misprint_note,
+    misprint_notes,
     unique_labels,
 )
 from evals.tables.titles import in_order, title_of
@@ -152,27 +151,17 @@ def _average(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]
             found = ", ".join(map(title_of, in_order(entry.benchmarks(metric))))
             notes.append(f"{entry.label}: the mean is over {found} only and cannot be compared with the others.")
     over = f" over {', '.join(map(title_of, names))}" if names else ""
-    title = f"Average {_metric_title(metric)} (%){over}"
-    return [method_table(title, AVERAGE, entries, ks, average, style, notes)]
+    title = f"Average {metric_title(metric)}{over}"
+    return [method_table(title, AVERAGE, entries, ks, average, metric=metric, notes=notes)]
 
 
 def _benchmarks(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
-    ks = ks_of(entries, metric, style)
-    names = in_order(name for entry in entries for name in entry.benchmarks(metric))
-    plate = f"{_metric_title(metric)} (%) on {len(names)} benchmarks"
-    return [
-        method_table(
-            f"{_metric_title(metric)} (%) on {title_of(name)}",
-            title_of(name),
-            [entry for entry in entries if name in entry.benchmarks(metric)],
-            ks,
-            lambda entry, k, name=name: entry.number(metric, name, k),  # type: ignore[misc]
-            style,
-            [],
-            plate=plate,
-        )
-        for name in names
+    """A table for each benchmark, and none for their mean."""
+    without_mean = [
+        replace(entry, numbers={key: one for key, one in entry.numbers.items() if key.benchmark != AVERAGE})
+        for entry in entries
     ]
+    return metric_tables(without_mean, metric, style)
 
 
 def _ucc(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
@@ -203,21 +192,16 @@ def _ucc_table(entries: Sequence[Entry], metric: str, setting: str, ks: Sequence
     shown = [entry for entry in entries if any(number(entry, name, k) for name in rows for k in ks)]
     shown_at = {k: [entry for entry in shown if any(number(entry, name, k) for name in rows)] for k in ks}
     names = {id(entry): name for entry, name in zip(shown, unique_labels(shown), strict=True)}
-    columns = tuple(Column(names[id(entry)], f"k = {k}") for k in ks for entry in shown_at[k])
-    lines, notes, sizes = [], [], set()
+    columns = tuple(Column(names[id(entry)], f"k = {k}", is_ours=entry.is_ours) for k in ks for entry in shown_at[k])
+    found = [(name, k, entry, number(entry, name, k)) for name in rows for k in ks for entry in shown_at[k]]
+    lines = []
     for name in rows:
-        cells: list[Cell | None] = []
-        for k in ks:
-            numbers = [number(entry, name, k) for entry in shown_at[k]]
-            found = cells_of(numbers, ours=[entry.is_ours for entry in shown_at[k]])
-            cells += found
-            for entry, one in zip(shown_at[k], numbers, strict=True):
-                if is_wrong(one):
-                    notes.append(misprint_note(f"{entry.label}, {title_of(name)}, k = {k}", one))
-                if one is not None and one.n is not None:
-                    sizes.add(one.n)
+        of_k = [[one for row, at, _, one in found if (row, at) == (name, k)] for k in ks]
+        cells = tuple(cell for numbers in of_k for cell in cells_of(numbers))
         if any(cells):
-            lines.append(Line(title_of(name), tuple(cells)))
+            lines.append(Line(title_of(name), cells))
+    notes = misprint_notes((f"{entry.label}, {title_of(name)}, k = {k}", one) for name, k, entry, one in found)
+    sizes = {one.n for *_, one in found if one is not None and one.n is not None}
     if len(sizes) > 1:
         notes.append(f"n differs ({min(sizes)} to {max(sizes)} samples per problem): compare UCC@k at equal n only.")
     n = f", n = {next(iter(sizes))}" if len(sizes) == 1 else ""
@@ -233,13 +217,11 @@ def _entropy(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]
     """One row, baselines first."""
     ordered = sorted(entries, key=lambda entry: entry.is_ours)
     names = unique_labels(ordered)
-    groups = ["Ours" if entry.is_ours else "Baselines" for entry in ordered]
-    names = [name.removeprefix("Ours ") for name in names]
-    columns = tuple(Column(name, group) for name, group in zip(names, groups, strict=True))
-    cells = cells_of(
-        [entry.number(ENTROPY, None, None) for entry in ordered],
-        ours=[entry.is_ours for entry in ordered],
+    columns = tuple(
+        Column(name.removeprefix("Ours "), "Ours" if entry.is_ours else "Baselines", is_ours=entry.is_ours)
+        for name, entry in zip(names, ordered, strict=True)
     )
+    cells = cells_of([entry.number(ENTROPY, None, None) for entry in ordered])
     notes = [f"Nats per token; of a run: the mean over its last {LAST_ITERATIONS} iterations."]
     if any(entry.is_published for entry in ordered):
         notes += [f"Paper: {remark}." for remark in paper().remarks["tab:final_entropy"]]
@@ -268,24 +250,16 @@ def _code(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
     labels = unique_labels(entries)
     sections = []
     for block in blocks:
-        columns, cell_columns = [], []
+        columns, of_columns = [], []
         for name in block:
             ks = sorted({key.k for e in entries for key in e.numbers if key.benchmark == name and key.k is not None})
             chosen = style.ks if style.ks is not None else _CODE_KS.get(name, ks)
             for k in [k for k in chosen if k in ks] or ks:
                 columns.append(Column(str(k), title_of(name) if len(block) > 1 else ""))
-                cell_columns.append(cells_of([e.number(metric, name, k) for e in entries], scale=100.0))
-        lines = [
-            Line(label, tuple(column[position] for column in cell_columns), is_ours=entry.is_ours)
-            for position, (label, entry) in enumerate(zip(labels, entries, strict=True))
-        ]
-        kept = tuple(line for line in lines if any(line.cells))
-        if kept:
-            sections.append(Section(" / ".join(map(title_of, block)), tuple(columns), kept))
+                of_columns.append(cells_of([e.number(metric, name, k) for e in entries], scale=100.0))
+        lines = lines_of(entries, of_columns, labels)
+        if lines:
+            sections.append(Section(" / ".join(map(title_of, block)), tuple(columns), lines))
     is_published = any(entry.is_published for entry in entries)
     notes = [f"Paper: {remark}." for remark in paper().remarks["tab:code_generation"]] if is_published else []
     return [Table("Code: Pass@k (%)", "code", "Method", "Benchmark", "percent", tuple(sections), tuple(notes))]
-
-
-def _metric_title(metric: str) -> str:
-    return "Pass@k" if metric == "pass@k" else metric

@@ -11,6 +11,7 @@ from evals.results.entries import Entry
 from evals.results.reading import labels_of
 from evals.similarity.catalogue import setting_of
 from evals.tables.parts import (
+    PERCENT,
     Cell,
     Column,
     Line,
@@ -19,8 +20,10 @@ from evals.tables.parts import (
     Table,
     cells_of,
     ks_of,
+    lines_of,
     method_table,
     unique_labels,
+    unit_of,
 )
 from evals.tables.titles import on_benchmark, rows_in_order, title_of, without_lone_average
 from evals.text import visible
@@ -44,7 +47,6 @@ TITLES = {
 # Neither end of these is the better one.
 UNRANKED = ("similarity",)
 _P_DIGITS = 4  # the smallest p of 10,000 resamples is 0.0002
-PERCENT = ("pass@k", "maj@k", "g-pass@k", "cover", "flip@k", "flip")
 
 
 def metric_title(metric: str, setting: str = "") -> str:
@@ -62,14 +64,12 @@ def flips_tables(entries: Sequence[Entry], metric: str, style: Style) -> list[Ta
         buckets = dict.fromkeys(key.setting for key in keys if key.benchmark == name)
         places = [(k, bucket) for k in ks for bucket in buckets]
         columns = tuple(Column(bucket, f"k = {k}") for k, bucket in places)
-        grid = [
+        of_columns = [
             cells_of([entry.number(metric, name, k, bucket) for entry in entries], scale=100.0) for k, bucket in places
         ]
-        rows = zip(unique_labels(entries), entries, zip(*grid, strict=True), strict=True)
-        lines = tuple(Line(label, cells, is_ours=entry.is_ours) for label, entry, cells in rows if any(cells))
-        place = title_of(name)
+        lines = lines_of(entries, of_columns, unique_labels(entries))
         title = f"flip@k (%) {on_benchmark(name)}, by the base's share of correct samples"
-        tables.append(Table(title, place, "Method", "", "percent", (Section("", columns, lines),)))
+        tables.append(Table(title, title_of(name), "Method", "", "percent", (Section("", columns, lines),)))
     return tables
 
 
@@ -81,42 +81,40 @@ def metric_tables(entries: Sequence[Entry], metric: str, style: Style) -> list[T
         held = [entry for entry in entries if any(key.setting == setting for key in entry.numbers)]
         names = without_lone_average(key.benchmark for key in keys if key.setting == setting and key.benchmark)
         if any(key.k is not None for key in keys):
-            plate = f"{metric_title(metric)} on {len(names)} benchmarks" + (f" ({setting})" if setting else "")
-            tables += [replace(_over_k(held, metric, name, setting, style), plate=plate) for name in names]
+            tables += [_over_k(held, metric, name, setting, style, num_benchmarks=len(names)) for name in names]
         else:
-            tables.append(_without_k(held, metric, names, setting, style))
+            tables.append(_without_k(held, metric, names, setting))
     return tables
 
 
-def _over_k(entries: Sequence[Entry], metric: str, name: str, setting: str, style: Style) -> Table:
-    shown_setting = f" ({setting})" if setting else ""
-    place = title_of(name) + shown_setting
+def _over_k(
+    entries: Sequence[Entry], metric: str, name: str, setting: str, style: Style, *, num_benchmarks: int
+) -> Table:
+    words = f" ({setting})" if setting else ""
     return method_table(
-        f"{metric_title(metric)} {on_benchmark(name)}{shown_setting}",
-        place,
+        f"{metric_title(metric)} {on_benchmark(name)}{words}",
+        title_of(name) + words,
         [entry for entry in entries if any((key.benchmark, key.setting) == (name, setting) for key in entry.numbers)],
         ks_of(entries, metric, style),
         lambda entry, k: entry.number(metric, name, k, setting),
-        style,
-        [],
-        is_share=metric in PERCENT,
+        metric=metric,
+        plate=f"{metric_title(metric)} on {num_benchmarks} benchmarks{words}",
     )
 
 
-def _without_k(entries: Sequence[Entry], metric: str, names: Sequence[str], setting: str, style: Style) -> Table:
-    scale = 100.0 if metric in PERCENT else 1.0
+def _without_k(entries: Sequence[Entry], metric: str, names: Sequence[str], setting: str) -> Table:
+    scale, unit = unit_of(metric)
     lines = []
     for name in names:
-        numbers = [entry.number(metric, name, None, setting) for entry in entries]
-        cells = cells_of(numbers, scale=scale, ours=[entry.is_ours for entry in entries])
+        cells = cells_of([entry.number(metric, name, None, setting) for entry in entries], scale=scale)
         if metric in UNRANKED:
             cells = [cell and replace(cell, is_best=False) for cell in cells]
         lines.append(Line(title_of(name), tuple(cells)))
-    columns = tuple(Column(label) for label in unique_labels(entries))
-    unit = "percent" if metric in PERCENT else "count"
-    return Table(
-        metric_title(metric, setting), setting or metric, "Dataset", "", unit, (Section("", columns, tuple(lines)),)
+    columns = tuple(
+        Column(label, is_ours=entry.is_ours) for label, entry in zip(unique_labels(entries), entries, strict=True)
     )
+    section = Section("", columns, tuple(lines))
+    return Table(metric_title(metric, setting), setting or metric, "Dataset", "", unit, (section,))
 
 
 def comparison_table(comparison: Comparison) -> list[Table]:
@@ -130,17 +128,14 @@ def comparison_table(comparison: Comparison) -> list[Table]:
         groups.setdefault((row.metric, setting_of(row)), []).append(row)
     tables = []
     for (metric, setting), rows in groups.items():
-        scale = 100.0 if metric in PERCENT else 1.0
+        scale, unit = unit_of(metric)
         lines = []
         for row in rows:
             label = title_of(visible(row.benchmark)) + (f", k = {row.k}" if row.k is not None else "")
             difference = Cell(scale * row.difference, scale * row.ci_low, scale * row.ci_high)
-            lines.append(
-                Line(label, (Cell(scale * row.a), Cell(scale * row.b), difference, Cell(row.p, digits=_P_DIGITS)))
-            )
-        unit = "percent" if metric in PERCENT else "count"
+            cells = (Cell(scale * row.a), Cell(scale * row.b), difference, Cell(row.p, digits=_P_DIGITS))
+            lines.append(Line(label, cells))
         name = f"{metric} ({setting})" if setting else metric
-        tables.append(
-            Table(metric_title(metric, setting), name, "Dataset", "", unit, (Section("", columns, tuple(lines)),))
-        )
+        section = Section("", columns, tuple(lines))
+        tables.append(Table(metric_title(metric, setting), name, "Dataset", "", unit, (section,)))
     return tables

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Context, Decimal
 
 from evals.errors import UsageError
 from evals.results.entries import Entry, Number
 
 DIGITS = 2  # after the decimal point, as in the paper
+PERCENT = ("pass@k", "maj@k", "g-pass@k", "cover", "flip@k", "flip")
+
+
+def unit_of(metric: str) -> tuple[float, str]:
+    """What a number of ``metric`` is multiplied with to be shown, and the name of the unit that it has then."""
+    return (100.0, "percent") if metric in PERCENT else (1.0, "count")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +25,7 @@ class Column:
     name: str
     group: str = ""
     is_text: bool = False
+    is_ours: bool = False
 
     @property
     def full_name(self) -> str:
@@ -37,7 +44,6 @@ class Cell:
     low: float | None = None
     high: float | None = None
     is_best: bool = False
-    is_ours: bool = False
     is_misprint: bool = False
     text: str = ""
     spread: tuple[float, float] | None = None
@@ -77,6 +83,12 @@ class Table:
     sections: tuple[Section, ...]
     notes: tuple[str, ...] = ()
     plate: str = ""
+
+    @property
+    def columns(self) -> tuple[Column, ...] | None:
+        """The columns of all sections, if they have the same."""
+        found = {section.columns for section in self.sections}
+        return found.pop() if len(found) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,56 +134,52 @@ def method_table(
     entries: Sequence[Entry],
     ks: Sequence[int],
     number_of: Callable[[Entry, int], Number | None],
-    style: Style,
-    notes: Sequence[str],
     *,
-    is_share: bool = True,
+    metric: str,
+    notes: Sequence[str] = (),
     plate: str = "",
 ) -> Table:
     """Methods x k, in a section for each model. The best of each column is that of its section."""
     ks = [k for k in ks if any(number_of(entry, k) for entry in entries)]
     columns = tuple(Column(str(k)) for k in ks)
     models = list(dict.fromkeys(entry.model for entry in entries))
-    scale = 100.0 if is_share else 1.0
+    scale, unit = unit_of(metric)
     sections, all_notes = [], list(notes)
     for model in models:
         members = [entry for entry in entries if entry.model == model]
-        grid = [[number_of(entry, k) for k in ks] for entry in members]
-        best_columns = [cells_of(column, scale=scale) for column in zip(*grid, strict=True)]
-        lines = []
-        for position, entry in enumerate(members):
-            cells = tuple(column[position] for column in best_columns)
-            if any(cells):
-                lines.append(Line(entry.label, cells, is_ours=entry.is_ours))
-                numbers = zip(ks, grid[position], strict=True)
-                all_notes += [
-                    misprint_note(f"{entry.label}, k = {k}", number) for k, number in numbers if is_wrong(number)
-                ]
+        of_columns = [cells_of([number_of(entry, k) for entry in members], scale=scale) for k in ks]
+        lines = lines_of(members, of_columns)
+        all_notes += misprint_notes((f"{entry.label}, k = {k}", number_of(entry, k)) for entry in members for k in ks)
         heading = model or ("" if len(models) == 1 else "model not stated")
         if lines:
-            sections.append(Section(heading, columns, tuple(lines)))
-    unit = "percent" if is_share else "count"
+            sections.append(Section(heading, columns, lines))
     return Table(title, name, "Method", "Model", unit, tuple(sections), tuple(all_notes), plate)
 
 
-def cells_of(
-    numbers: Sequence[Number | None], *, scale: float = 1.0, ours: Sequence[bool] | None = None
-) -> list[Cell | None]:
+def lines_of(
+    entries: Sequence[Entry], of_columns: Sequence[Sequence[Cell | None]], labels: Sequence[str] | None = None
+) -> tuple[Line, ...]:
+    """A line for each entry that has a number; ``of_columns`` has a cell for each entry in each column."""
+    labels = labels or [entry.label for entry in entries]
+    lines = (
+        Line(label, tuple(cells[place] for cells in of_columns), is_ours=entry.is_ours)
+        for place, (entry, label) in enumerate(zip(entries, labels, strict=True))
+    )
+    return tuple(line for line in lines if any(line.cells))
+
+
+def cells_of(numbers: Sequence[Number | None], *, scale: float = 1.0) -> list[Cell | None]:
     """Cells of which the highest as shown is marked best, if there are at least two."""
-    texts = [None if number is None else Decimal(decimal_text(number.value * scale)) for number in numbers]
-    rivals = [text for text, number in zip(texts, numbers, strict=True) if text is not None and not is_wrong(number)]
+    cells = [None if number is None else _cell(number, scale) for number in numbers]
+    rivals = [Decimal(cell_text(cell)) for cell in cells if cell is not None and not cell.is_misprint]
     best = max(rivals) if len(rivals) > 1 else None
-    cells: list[Cell | None] = []
-    for position, number in enumerate(numbers):
-        if number is None:
-            cells.append(None)
-            continue
-        low, high = ((end * scale if end is not None else None) for end in (number.low, number.high))
-        is_best = texts[position] == best and not is_wrong(number)
-        is_ours = ours is not None and ours[position]
-        spread = number.spread and (number.spread[0] * scale, number.spread[1] * scale)
-        cells.append(Cell(number.value * scale, low, high, is_best, is_ours, is_wrong(number), spread=spread))
-    return cells
+    return [cell and replace(cell, is_best=not cell.is_misprint and Decimal(cell_text(cell)) == best) for cell in cells]
+
+
+def _cell(number: Number, scale: float) -> Cell:
+    low, high = ((end * scale if end is not None else None) for end in (number.low, number.high))
+    spread = number.spread and (number.spread[0] * scale, number.spread[1] * scale)
+    return Cell(number.value * scale, low, high, is_misprint=number.misprint is not None, spread=spread)
 
 
 def ks_of(entries: Sequence[Entry], metric: str, style: Style) -> list[int]:
@@ -180,11 +188,15 @@ def ks_of(entries: Sequence[Entry], metric: str, style: Style) -> list[int]:
     if style.ks is None:
         return sorted(found)
     for k in style.ks:
-        if k not in found:
-            raise UsageError(
-                f"--k {k}: no {metric} at k = {k} in the files, only at {', '.join(map(str, sorted(found)))}"
-            )
+        require_k(k, metric, found)
     return list(dict.fromkeys(style.ks))
+
+
+def require_k(k: int, metric: str, held: Iterable[int | None]) -> None:
+    """Raises UsageError unless ``k`` is among those that the files hold ``metric`` at."""
+    known = sorted({one for one in held if one is not None})
+    if k not in known:
+        raise UsageError(f"--k {k}: no {metric} at k = {k} in the files, only at {', '.join(map(str, known))}")
 
 
 def unique_labels(entries: Sequence[Entry]) -> list[str]:
@@ -196,12 +208,10 @@ def unique_labels(entries: Sequence[Entry]) -> list[str]:
     ]
 
 
-def is_wrong(number: Number | None) -> bool:
-    """Whether ``number`` is a misprint."""
-    return number is not None and number.misprint is not None
-
-
-def misprint_note(where: str, number: Number | None) -> str:
-    """The note below a table about a misprint."""
-    assert number is not None
-    return f"† {where}: a misprint of the paper, left out of the comparison; {number.misprint}."
+def misprint_notes(numbers: Iterable[tuple[str, Number | None]]) -> list[str]:
+    """The notes below a table about misprints among ``numbers``, each with the place where it stands."""
+    return [
+        f"† {where}: a misprint of the paper, left out of the comparison; {number.misprint}."
+        for where, number in numbers
+        if number is not None and number.misprint is not None
+    ]

@@ -171,7 +171,7 @@ def number_cell(row: Row) -> str:
 
 
 def _scaled(value: float, metric: str, sign: str = "") -> str:
-    from evals.tables.metric_tables import PERCENT
+    from evals.tables.parts import PERCENT
 
     scale, digits = (100, 1) if metric in PERCENT else (1, 3 if metric == "ucr" else 2)
     return f"{scale * value:{sign}.{digits}f}"
