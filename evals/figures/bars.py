@@ -13,6 +13,7 @@ from evals.figures.sheet import PAGE, SMALL, Sheet, fitted, inches_of
 from evals.metrics.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_bounds
 from evals.results.document import AVERAGE, Row
 from evals.similarity.catalogue import Setting
+from evals.tables.parts import require_k
 from evals.tables.titles import in_order, title_of, without_lone_average
 
 if TYPE_CHECKING:
@@ -35,15 +36,10 @@ def flips_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int, sheet: Sheet =
     """
     labels = list(rows_of)
     _check_labels(labels)
+    require_k(k, FLIP_AT_K, (row.k for found in rows_of.values() for row in found))
     rows = {label: [row for row in rows if row.k == k or row.metric == FLIP] for label, rows in rows_of.items()}
     names = in_order(row.benchmark for found in rows.values() for row in found if row.k == k)
     benchmarks = [name for name in names if name != AVERAGE]
-    if not benchmarks:
-        held = ", ".join(map(str, sorted({row.k for found in rows_of.values() for row in found if row.k is not None})))
-        raise UsageError(
-            f"--k {k}: no flip@{k} in these files, only k = {held}; make it with `quatro eval flips BASE TUNED --k {k} "
-            "-o FILE`"
-        )
     shown, looks = sheet.shown(labels), looks_of(labels)
     with styled():
         keys = bar_keys(labels, looks, shown)

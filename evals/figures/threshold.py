@@ -13,6 +13,7 @@ from evals.figures.panels import draw_behind, draw_curve, finish_y_axis, head_fa
 from evals.figures.sheet import PAGE, SMALL, Sheet
 from evals.results.document import Row
 from evals.similarity.catalogue import default_threshold
+from evals.tables.parts import require_k
 from evals.tables.titles import title_of, without_lone_average
 
 if TYPE_CHECKING:
@@ -38,9 +39,9 @@ def threshold_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int, sheet: She
     for row in (row for found in rows.values() for row in found):
         thresholds.setdefault((row.benchmark, row.similarity, row.linkage), set()).add(row.threshold)
     panels = [panel for panel, found in thresholds.items() if len(found) > 1]
-    held = sorted({row.k for found in rows_of.values() for row in found if row.metric == UCC and row.k is not None})
-    if held and k not in held:
-        raise UsageError(f"--k {k}: no UCC@{k} in these files, only k = {', '.join(map(str, held))}")
+    held = [row.k for found in rows_of.values() for row in found if row.metric == UCC]
+    if held:
+        require_k(k, UCC, held)
     if not panels:
         raise DataError(
             f"no UCC@{k} at several thresholds in these files; make them with `quatro eval ucc FILES "

@@ -193,7 +193,7 @@ def test_flips_of_different_bases_are_refused():
     other = flip_rows([Pair("a", "1", 8, 0, 1)], [4])
     with pytest.raises(DataError, match="different bases"):
         flips_figure({"ours": flips(), "other": other}, k=4)
-    with pytest.raises(UsageError, match=r"no flip@2 in these files, only k = 4"):
+    with pytest.raises(UsageError, match=r"no flip@k at k = 2 in the files, only at 4"):
         flips_figure({"ours": flips()}, k=2)
 
 

@@ -164,12 +164,12 @@ def test_a_figure_of_other_numbers_or_of_equal_labels_is_refused(files, tmp_path
     # Another k would work: the same command with --k 8.
     other_k = runner.invoke(app, ["plot", "flips", str(flips), "--k", "5", "-o", str(tmp_path / "x.png")])
     assert other_k.exit_code == 2
-    assert "--k 5: no flip@5 in these files, only k = 8" in other_k.stderr
+    assert "--k 5: no flip@k at k = 5 in the files, only at 8" in other_k.stderr
     ucc = tmp_path / "ucc.json"
     invoke("eval", "ucc", files["tuned"], "--similarity", "edit", "--threshold", ".5,.9", "--k", "4", "-o", ucc)
     other_k = runner.invoke(app, ["plot", "threshold", str(ucc), "--k", "5", "-o", str(tmp_path / "x.png")])
     assert other_k.exit_code == 2
-    assert "only k = 4" in other_k.stderr
+    assert "only at 4" in other_k.stderr
     again = tmp_path / "again.json"
     again.write_bytes(flips.read_bytes())
     twice = runner.invoke(app, ["plot", "flips", str(flips), str(again), "-o", str(tmp_path / "x.png")])
