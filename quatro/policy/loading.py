@@ -21,12 +21,10 @@ from quatro.policy.model_files import (
     ADAPTER_CONFIG,
     TOKENIZER_FILES,
     WEIGHT_FILES,
-    base_of,
     changed_by,
     place_of,
     require_files,
     require_peft,
-    wanted_by,
 )
 
 if TYPE_CHECKING:
@@ -36,9 +34,6 @@ if TYPE_CHECKING:
 # What save_pretrained writes for a tokenizer without a class of its own. AutoTokenizer would put the model type's
 # pre-tokeniser (Qwen's, say) in place of the one in tokenizer.json: other ids for the same text.
 PLAIN_TOKENIZER_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
-# Of these models AutoTokenizer takes the class that the files name.
-QWEN_MODEL_TYPES = ("qwen2", "qwen3")
-QWEN_TOKENIZER_CLASSES = ("Qwen2Tokenizer", "Qwen2TokenizerFast")
 GENERATION_CONFIG = "generation_config.json"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -76,10 +71,9 @@ def load_model_config(name: str) -> PreTrainedConfig:
     from transformers import AutoConfig
 
     base = place_of(name, ("config.json",), what="model")
-    with wanted_by(name, base):
-        found: PreTrainedConfig = _load(
-            base, "model configuration", lambda: AutoConfig.from_pretrained(base, trust_remote_code=False)
-        )
+    found: PreTrainedConfig = _load(
+        base, "model configuration", lambda: AutoConfig.from_pretrained(base, trust_remote_code=False)
+    )
     found._attn_implementation = None  # what is best here, and not a kernel that the file asks for
     return found
 
@@ -124,11 +118,10 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
 
 def _read_tokenizer(name: str) -> PreTrainedTokenizerBase:
     own = place_of(name, TOKENIZER_FILES, what="tokenizer")
-    with wanted_by(name, own):
-        loader = _tokenizer_loader(own)
-        tokenizer: PreTrainedTokenizerBase = _load(
-            own, "tokenizer", lambda: loader.from_pretrained(own, trust_remote_code=False)
-        )
+    loader = _tokenizer_loader(own)
+    tokenizer: PreTrainedTokenizerBase = _load(
+        own, "tokenizer", lambda: loader.from_pretrained(own, trust_remote_code=False)
+    )
     if not isinstance(length := tokenizer.model_max_length, int | float):
         raise DataError(f"tokenizer_config.json in {own}: model_max_length is {length!r}; expected a number")
     return tokenizer
@@ -147,7 +140,7 @@ def load_model(name: str, dtype: torch.dtype, device: torch.device | str) -> Pre
     from transformers import AutoModelForCausalLM
 
     if (changed := changed_by(name)) is not None:
-        base_of(name)  # ends where adapters change one another in a circle
+        place_of(name, WEIGHT_FILES, what="weights")  # ends where adapters change one another in a circle
         return _merged(name, changed, dtype, device)
     model = _read_model(AutoModelForCausalLM, name, dtype, device)
     found = load_generation_config(name)
@@ -282,8 +275,7 @@ def _merged(name: str, changed: str, dtype: torch.dtype, device: torch.device | 
     require_peft(name)
     from peft import PeftModel
 
-    with wanted_by(name, changed):
-        model = load_model(changed, torch.float32, "cpu")
+    model = load_model(changed, torch.float32, "cpu")
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     tied = embedding.weight if head is not None and head.weight is embedding.weight else None
 
@@ -326,18 +318,12 @@ def _refuse_adapted(tied: torch.nn.Parameter, adapted: Any, name: str) -> None:
 
 
 def _tokenizer_loader(name: str) -> Any:
-    """The class to load the tokenizer with; that of Qwen is what `AutoTokenizer` finds, without importing it."""
-    settings = _settings_in(name, "tokenizer_config.json")
-    named = settings.get("tokenizer_class") if Path(name, "tokenizer.json").is_file() else None
-    if named in PLAIN_TOKENIZER_CLASSES:
+    """The class to load the tokenizer with."""
+    named = _settings_in(name, "tokenizer_config.json").get("tokenizer_class")
+    if named in PLAIN_TOKENIZER_CLASSES and Path(name, "tokenizer.json").is_file():
         from transformers import PreTrainedTokenizerFast
 
         return PreTrainedTokenizerFast
-    is_qwens = named in QWEN_TOKENIZER_CLASSES and "auto_map" not in settings
-    if is_qwens and _settings_in(name, "config.json").get("model_type") in QWEN_MODEL_TYPES:
-        from transformers import Qwen2Tokenizer
-
-        return Qwen2Tokenizer
     import_generation()
     from transformers import AutoTokenizer
 

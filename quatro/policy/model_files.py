@@ -11,8 +11,6 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from evals.errors import DataError, MissingError, UsageError
@@ -71,8 +69,13 @@ def place_of(name: str, patterns: tuple[str, ...], *, what: str) -> str:
     # An adapter may bring a tokenizer of its own.
     is_own = what == "tokenizer" and any(Path(name, file).is_file() for file in patterns)
     place = name if is_own else base_of(name)
-    with wanted_by(name, place):
+    try:
         require_files(place, patterns, what=what)
+    except MissingError as error:
+        if place == name:
+            raise
+        file = Path(name, ADAPTER_CONFIG)
+        raise MissingError(f"{error}; {place} is the model of the adapter {name}: {file}") from error
     return place
 
 
@@ -84,20 +87,14 @@ def require_peft(adapter: str) -> None:
 def require_files(name: str, patterns: tuple[str, ...], *, what: str) -> None:
     """Raises MissingError if a folder is not there or holds none of the files, or the Hub's copy is out of reach."""
     folder = Path(name)
-    try:
-        is_folder, exists = folder.is_dir(), folder.exists()
-    except (OSError, ValueError) as error:  # a name no file system takes
-        raise MissingError(
-            f"no model or tokenizer can be called {name[:80]!r}...: {error.__class__.__name__}"
-        ) from error
-    if is_folder:
+    if os.path.isdir(name):
         refuse_strange(folder)
         if not any(path.is_file() for pattern in patterns for path in folder.glob(pattern)):
             raise MissingError(
                 f"the folder {name} holds no {what}: none of {', '.join(patterns)} is there; "
                 "point at a folder written by save_pretrained"
             )
-    elif exists:
+    elif os.path.exists(name):
         raise MissingError(f"{name} is a file; a {what} is a folder written by save_pretrained, or a Hub id")
     elif not may_be_hub_id(name):
         raise MissingError(f"no folder {name} here; give the folder of a model, a Hub id, or embedded:countdown")
@@ -130,19 +127,6 @@ def _refuse_unreachable(name: str) -> None:
         f"the model {name!r} is neither a folder here nor in the Hub's cache, and {reason}; on a machine with network "
         f"run `hf download {name}`, or give a local folder (to train: -s model=FOLDER)"
     )
-
-
-@contextmanager
-def wanted_by(name: str, base: str) -> Iterator[None]:
-    """Inside, the error about a missing model also names the adapter that asks for it, if one does."""
-    try:
-        yield
-    except MissingError as error:
-        if base == name:
-            raise
-        raise MissingError(
-            f"{error}; {base} is the model of the adapter {name}: {Path(name, ADAPTER_CONFIG)}"
-        ) from error
 
 
 def check_model(name: str, *, trained_on: str | None = None) -> None:
@@ -195,12 +179,9 @@ def adapter_chain(name: str) -> list[str]:
 def changed_by(name: str) -> str | None:
     """The model that the adapter in the folder ``name`` changes, which may be an adapter too; None if it is none."""
     file = Path(name) / ADAPTER_CONFIG
-    try:
-        is_adapter = file.is_file()
-    except (OSError, ValueError):  # a name no file system takes
-        return None
-    refuse_strange(Path(name))
-    if not is_adapter:
+    if os.path.isdir(name):
+        refuse_strange(Path(name))
+    if not os.path.isfile(file):
         _refuse_adapter_on_hub(name)
         return None
     try:
@@ -218,14 +199,9 @@ def changed_by(name: str) -> str | None:
         if os.path.exists(place / base):
             return str(place / base)
     if not may_be_hub_id(base):
-        # A checkpoint's files are under a manifest: no line of them can be changed.
-        is_free = not (Path(name).parent / "manifest.json").exists()
-        advice = (
-            f', or name it as "base_model_name_or_path" in {file}' if is_free else f" (`ln -s NEW {changed}` will do)"
-        )
         raise MissingError(
             f"{name} is an adapter of the model {changed}, which is neither here nor beside the adapter; put that "
-            f"folder back{advice}"
+            f"folder back, or a link to it (`ln -s NEW {changed}`); {file} names it"
         )
     return base
 

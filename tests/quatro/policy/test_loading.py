@@ -10,17 +10,15 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
-    AutoTokenizer,
     GenerationConfig,
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
-    Qwen2Tokenizer,
 )
 
 from evals.errors import DataError, MissingError, UsageError
 from quatro.policy.facts import cast_weights, context_limit, stop_ids
-from quatro.policy.loading import _tokenizer_loader, load_model, load_model_config, load_shape, load_tokenizer
+from quatro.policy.loading import load_model, load_model_config, load_shape, load_tokenizer
 from quatro.policy.model_files import require_model
 from tests.kit import read_json, says
 
@@ -63,36 +61,6 @@ def test_a_home_made_tokenizer_survives_a_qwen_config(folder):
     original = make_tokenizer().encode("ab ba")
     assert original == [3, 4, 5, 4, 3]
     assert load_tokenizer(str(folder)).encode("ab ba") == original
-
-
-@pytest.mark.parametrize("model_type", ["qwen2", "qwen3"])
-def test_qwens_tokenizer_is_the_one_that_auto_classes_load(folder, model_type, monkeypatch):
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    merges = [("a", "b"), ("Ġ", "ab"), ("1", "2")]
-    words = [*letters, *("".join(pair) for pair in merges), "<|endoftext|>", "<|im_end|>"]
-    tokenizer = Qwen2Tokenizer(vocab={word: i for i, word in enumerate(words)}, merges=merges, eos_token="<|im_end|>")
-    tokenizer.save_pretrained(folder)
-    config = read_json(folder / "config.json")
-    (folder / "config.json").write_text(json.dumps(config | {"model_type": model_type}), encoding="utf-8")
-    auto = AutoTokenizer.from_pretrained(folder)
-    monkeypatch.setattr("transformers.AutoTokenizer", None)  # what is not loaded cannot be used
-    found = load_tokenizer(str(folder))
-    assert type(found) is type(auto)
-    for text in ("ab ab", " x12\n\n12 ", "ａb\u0301é <|im_end|>ab", ""):
-        ids = auto.encode(text)
-        assert found.encode(text) == ids
-        assert found.decode(ids) == auto.decode(ids)
-    assert found.get_vocab() == auto.get_vocab()
-    assert found.special_tokens_map == auto.special_tokens_map
-    assert (found.padding_side, found.model_max_length) == (auto.padding_side, auto.model_max_length)
-
-
-def test_a_tokenizer_with_code_of_its_own_is_left_to_auto_classes(folder):
-    file = folder / "tokenizer_config.json"
-    settings = read_json(file)
-    changes = {"tokenizer_class": "Qwen2Tokenizer", "auto_map": {"AutoTokenizer": [None, "theirs.Tokenizer"]}}
-    file.write_text(json.dumps(settings | changes), encoding="utf-8")
-    assert _tokenizer_loader(str(folder)) is AutoTokenizer
 
 
 def test_weights_come_back_in_the_dtype_asked_for_and_in_eval_mode(folder):
