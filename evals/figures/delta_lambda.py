@@ -19,13 +19,10 @@ from evals.figures.run_settings import (
     Line,
     RunSetting,
     draw_lines,
-    fixed_text,
     grouped,
-    has_numbers,
     head_panels,
     left_out,
     reading,
-    value_text,
 )
 from evals.figures.sheet import PAGE, SMALL, Sheet
 from evals.training_metrics import training_metric
@@ -54,14 +51,14 @@ def delta_lambda_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) 
     deltas = {setting.delta for setting in found}
     if len(deltas) < 2:
         notes.append(f"only one delta ({found[0].delta:g}) among quatro runs with all else equal")
-    has_lambda = any(has_numbers(setting, LAMBDA) for setting in found)
+    has_lambda = any(setting.has(LAMBDA) for setting in found)
     if not has_lambda:
         notes.append(f"right panel: no run has a finite {LAMBDA.name}")
     notes += left_out(ours, found)
     labels = [setting.label for setting in found]
     shown, looks = sheet.shown(labels), looks_of(labels)
     with styled():
-        fixed = [value_text(found[0], LR), fixed_text(found[0], LR)]
+        fixed = [found[0].value(LR), found[0].fixed(LR)]
         rings = ["ring: δ beyond reach, lowered"] if any(setting.capped for setting in found) else []
         note = wrapped([*fixed, *(reading(found) if has_lambda else []), *rings], sheet.width - 0.15, joint=", ")
         keys = line_keys(labels, looks, shown)
@@ -94,7 +91,7 @@ def entropy_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) -> Dr
     Raises:
         DataError: no run has an entropy, or all runs are of QUATRO without the log-ratio term.
     """
-    known = [one for one in settings if has_numbers(one, ENTROPY)]
+    known = [one for one in settings if one.has(ENTROPY)]
     if not known:
         raise DataError(f"no run has a finite {ENTROPY.name}; nothing to draw")
     notes = [f"left out: {one.named}, which has no finite {ENTROPY.name}" for one in settings if one not in known]
@@ -108,7 +105,7 @@ def entropy_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) -> Dr
     facets = facets_of(labels, shown)
     lines = [Line(one.label, line_look(look), one.runs) for one, look in zip(found, looks, strict=True)]
     with styled():
-        said = [value_text(found[0], LR), fixed_text(found[0], LR), *reading(found)]
+        said = [found[0].value(LR), found[0].fixed(LR), *reading(found)]
         note = wrapped(
             [*said, *(["grey: the other methods"] if len(facets) > 1 else [])], sheet.width - 0.15, joint=", "
         )

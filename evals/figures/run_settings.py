@@ -55,7 +55,7 @@ class RunSetting:
     def named(self) -> str:
         """All that tells it apart from others, and the names of its runs."""
         names = f" ({', '.join(self.names)})" if self.names else ""
-        return f"{self.label}, {value_text(self, LR)}, {fixed_text(self, LR)}{names}"
+        return f"{self.label}, {self.value(LR)}, {self.fixed(LR)}{names}"
 
     @property
     def label(self) -> str:
@@ -63,6 +63,19 @@ class RunSetting:
         radius = "" if self.delta is None else f" δ {self.delta:g}"
         term = "" if self.log_ratio in (None, "detached") else f", log-ratio {self.log_ratio}"
         return f"{method_title(self.method)}{radius}{term}{f', {self.own}' if self.own else ''}"
+
+    def has(self, metric: Metric) -> bool:
+        """Whether a run has a finite number of ``metric``."""
+        return any(series(rows, metric.name)[0] for rows in self.runs)
+
+    def value(self, axis: str) -> str:
+        """``lr 0.0003`` or ``K 5``."""
+        return f"lr {self.lr:g}" if axis == LR else f"K {self.inner_updates}"
+
+    def fixed(self, axis: str) -> str:
+        """What is the same for all curves of a comparison over ``axis``."""
+        other = self.value(INNER_UPDATES if axis == LR else LR)
+        return ", ".join(part for part in (other, self.shared) if part)
 
 
 class Drawn(NamedTuple):
@@ -170,22 +183,6 @@ def _draw_line(
         axis.fill_between(mean.steps, mean.low, mean.high, color=color, alpha=0.15, linewidth=0)
     every = max(1, len(mean.steps) // 5)
     axis.plot(mean.steps, mean.mean, markevery=(place[0] * every // place[1], every), **line.look)
-
-
-def has_numbers(setting: RunSetting, metric: Metric) -> bool:
-    """Whether a run of ``setting`` has a finite number of ``metric``."""
-    return any(series(rows, metric.name)[0] for rows in setting.runs)
-
-
-def value_text(setting: RunSetting, axis: str) -> str:
-    """``lr 0.0003`` or ``K 5``."""
-    return f"lr {setting.lr:g}" if axis == LR else f"K {setting.inner_updates}"
-
-
-def fixed_text(setting: RunSetting, axis: str) -> str:
-    """What is the same for all curves of a comparison over ``axis``."""
-    other = value_text(setting, INNER_UPDATES if axis == LR else LR)
-    return ", ".join(part for part in (other, setting.shared) if part)
 
 
 def reading(settings: Sequence[RunSetting]) -> list[str]:

@@ -27,13 +27,10 @@ from evals.figures.run_settings import (
     Line,
     RunSetting,
     draw_lines,
-    fixed_text,
     grouped,
-    has_numbers,
     head_panels,
     left_out,
     reading,
-    value_text,
 )
 from evals.figures.sheet import PAGE, Sheet
 from evals.training_metrics import Metric, training_metric
@@ -68,9 +65,9 @@ def limitation_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) ->
             "`quatro sweep CONFIG -m gspo -g inner_updates=1,2,5` or `-g optimizer.lr=1e-4,1e-3`"
         )
     drawn = [one for group in held.values() for one in group]
-    by_samples = all(has_numbers(one, CLIPPED_SAMPLES) for one in drawn)
+    by_samples = all(one.has(CLIPPED_SAMPLES) for one in drawn)
     wanted = (REWARD, CLIPPED_SAMPLES if by_samples else CLIPPED, ENTROPY)
-    metrics = [metric for metric in wanted if any(has_numbers(one, metric) for one in drawn)]
+    metrics = [metric for metric in wanted if any(one.has(metric) for one in drawn)]
     if not metrics:
         raise DataError(f"no run has a finite number of {', '.join(metric.name for metric in wanted)}")
     comparisons = [
@@ -186,7 +183,7 @@ class Comparison:
     def value(self, setting: RunSetting) -> str:
         """What tells the curves of a method apart."""
         if self.axis is not None:
-            return value_text(setting, self.axis)
+            return setting.value(self.axis)
         return "without log-ratio" if setting.log_ratio == NO_LOG_RATIO else f"with log-ratio ({setting.log_ratio})"
 
     def method(self, setting: RunSetting) -> str:
@@ -211,7 +208,7 @@ class Comparison:
     def fixed(self) -> list[str]:
         """What all curves have in common."""
         first, axis = self.settings[0], self.axis or LR
-        return [*([] if self.axis else [value_text(first, LR)]), *fixed_text(first, axis).split(", ")]
+        return [*([] if self.axis else [first.value(LR)]), *first.fixed(axis).split(", ")]
 
     def looks(self) -> list[Look]:
         """The look of each setting: that of its method, in the shade and with the dash of its value."""
