@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from evals.errors import DataError
 from evals.figures.grid import Part, new_figure, new_grid, styled, wrapped
-from evals.figures.method_looks import METHOD_LOOKS, Facet, Look, facets_of, looks_of
+from evals.figures.method_looks import Facet, Look, facets_of, looks_of, place_of
 from evals.figures.panels import line_keys, line_look, panel_title, small_title
 from evals.figures.run_settings import (
     ENTROPY,
@@ -137,10 +137,7 @@ def widest_by_delta(settings: Sequence[RunSetting]) -> list[RunSetting]:
         return QUATRO in methods, len(methods), len({one.delta for one in group}), num_runs
 
     best = max(grouped(stable, lambda one: (one.lr, one.inner_updates, one.shared)), key=score)
-    order = list(METHOD_LOOKS)
-    return sorted(
-        best, key=lambda one: (order.index(one.method) if one.method in order else len(order), -(one.delta or 0.0))
-    )
+    return sorted(best, key=lambda one: (place_of(one.method), -(one.delta or 0.0)))
 
 
 def _draw_advantages(axis: Axes, setting: RunSetting, look: Look) -> None:

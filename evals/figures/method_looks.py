@@ -62,6 +62,11 @@ def family_of(label: str) -> str | None:
     return next((word for word in named if word in _FAMILY_LOOKS), None)
 
 
+def place_of(method: str) -> int:
+    """The place of ``method`` among those that are known; behind them the others."""
+    return list(METHOD_LOOKS).index(method) if method in METHOD_LOOKS else len(METHOD_LOOKS)
+
+
 def delta_of(label: str) -> float | None:
     """The delta that ``label`` names."""
     found = _DELTA.search(label)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from evals.errors import DataError
 from evals.figures.grid import LEAST_FACET, Part, new_figure, styled, wrapped
-from evals.figures.method_looks import METHOD_LOOKS, MOST_LINES, Facet, Look, looks_of, variants
+from evals.figures.method_looks import MOST_LINES, Facet, Look, looks_of, place_of, variants
 from evals.figures.panels import line_key, line_look
 from evals.figures.run_settings import (
     AXES,
@@ -118,7 +118,7 @@ def comparison(settings: Iterable[RunSetting], axis: str) -> list[RunSetting]:
     best_score = (0, 0, 0)
     for group in grouped(settings, lambda one: (getattr(one, other), one.shared)):
         chosen = []
-        for of_method in sorted(grouped(group, lambda one: one.method), key=lambda some: _order(some[0].method)):
+        for of_method in sorted(grouped(group, lambda one: one.method), key=lambda some: place_of(some[0].method)):
             alike = max(grouped(of_method, lambda one: (one.delta, one.log_ratio, one.own)), key=_size)
             chosen.append(sorted(alike, key=lambda one: float(getattr(one, axis))))
         everyone = [one for found in chosen for one in found]
@@ -126,11 +126,6 @@ def comparison(settings: Iterable[RunSetting], axis: str) -> list[RunSetting]:
         if score[0] and score > best_score:
             best, best_score = everyone, score
     return best
-
-
-def _order(method: str) -> int:
-    """The place of ``method`` among those that are known; behind them the others."""
-    return list(METHOD_LOOKS).index(method) if method in METHOD_LOOKS else len(METHOD_LOOKS)
 
 
 def _size(settings: Sequence[RunSetting]) -> tuple[int, int]:
