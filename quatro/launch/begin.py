@@ -25,7 +25,7 @@ from quatro.config.lasting import MAY_CHANGE, may_change
 from quatro.config.packages import require
 from quatro.methods.base import AbsentMethod
 from quatro.policy import embedded
-from quatro.policy.model_files import base_of, require_model
+from quatro.policy.model_files import require_model
 from quatro.processes.launcher import Launch, torchrun_options
 from quatro.registry import ENGINES, POLICIES
 from quatro.rewards import Reward, RewardConfig, check_prompts, make_reward
@@ -92,7 +92,7 @@ def prepare(config: Config, launch: Launch | None = None) -> Prepared:
     for name in (config.model, config.kl.reference):
         if name is not None:
             require_model(name, weights=policy.loads_model)
-    if config.policy.lora is not None or base_of(config.model) != config.model:
+    if config.policy.lora is not None:
         require("peft", "policy.lora")
     temperatures = {"rollout.temperature": config.rollout.temperature, "eval.temperature": config.eval.temperature}
     ENGINES[config.rollout.engine].check(temperatures=temperatures, replay_file=config.rollout.replay_file)

@@ -67,7 +67,7 @@ def place_of(name: str, patterns: tuple[str, ...], *, what: str) -> str:
         DataError: what lies there cannot be read.
     """
     # An adapter may bring a tokenizer of its own.
-    is_own = what == "tokenizer" and any(Path(name, file).is_file() for file in patterns)
+    is_own = what == "tokenizer" and any(os.path.isfile(Path(name, file)) for file in patterns)
     place = name if is_own else base_of(name)
     try:
         require_files(place, patterns, what=what)
@@ -97,7 +97,7 @@ def require_files(name: str, patterns: tuple[str, ...], *, what: str) -> None:
     elif os.path.exists(name):
         raise MissingError(f"{name} is a file; a {what} is a folder written by save_pretrained, or a Hub id")
     elif not may_be_hub_id(name):
-        raise MissingError(f"no folder {name} here; give the folder of a model, a Hub id, or embedded:countdown")
+        raise MissingError(f"no folder {name:.300} here; give the folder of a model, a Hub id, or embedded:countdown")
     else:
         _refuse_unreachable(name)
 

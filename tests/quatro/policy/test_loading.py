@@ -90,6 +90,12 @@ def test_a_folder_that_does_not_exist_is_named(load, name):
         load(name)
 
 
+def test_a_name_that_no_file_system_takes_is_no_folder():
+    for name in ("x" * 5000, "a\0b"):
+        with pytest.raises(MissingError, match="no folder"):
+            require_model(name)
+
+
 @pytest.mark.parametrize("load", LOADS.values(), ids=LOADS)
 def test_a_hub_id_without_network_or_cache_says_what_to_do(load):
     with pytest.raises(MissingError) as caught:
