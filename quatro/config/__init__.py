@@ -1,10 +1,8 @@
 """Configurations: what they hold, and how they are read, written, compared and explained."""
 
 from quatro.config.load import (
-    Difference,
     ResolvedConfig,
     config_to_yaml,
-    diff_configs,
     differing_keys,
     leaves,
     load_config,
@@ -18,10 +16,8 @@ from quatro.config.sources import find_config, shipped_configs
 
 __all__ = [
     "Config",
-    "Difference",
     "ResolvedConfig",
     "config_to_yaml",
-    "diff_configs",
     "differing_keys",
     "find_config",
     "leaves",

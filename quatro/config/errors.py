@@ -2,10 +2,10 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from quatro.config.blocks import block_of
 from quatro.config.model import Config, ConfigProblems
@@ -14,7 +14,10 @@ from quatro.config.yaml_writer import scalar_text
 
 EXTENDS = "extends"  # the one key of a file that is none of the configuration
 # Where each key was set: "file:line" or the option as typed.
-Locations = dict[KeyPath, str]
+Places = dict[KeyPath, str]
+Problem = tuple[KeyPath, str]
+# The classes of blocks that `Config` does not know: the method, the options of the reward; at () of another root.
+Owners = Mapping[KeyPath, type[BaseModel]]
 
 # Keys that quatro no longer has -> what to do instead.
 REMOVED = {
@@ -32,22 +35,18 @@ _EXPECTED = {
     "finite_number": "a finite number",
     "none_required": "null",
 }
-_DOTTED = re.compile(r"(?<![a-z])[a-z]+(?:[_.][a-z]+)+")
 _BOUND_WORDS = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}
-_TRUTH_WORDS = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 
 
-def problem_lines(
-    problems: Sequence[Mapping[str, Any]], raw: Mapping[str, Any], locations: Locations, files: Sequence[str]
-) -> list[str]:
-    """One line for each problem, in the order of ``files``, of which each extends the next; of options come last."""
-    entries = [
-        (path, f"{text}{_others(path, text, problem, locations)}")
-        for problem in problems
-        for path, text in _entries(problem)
-    ]
-    lines = [(_place(path, raw, locations, files[0]), path, text) for path, text in entries]
-    lines.sort(key=lambda line: _order(line[0], files))
+def problems_of(error: ValidationError, owners: Owners, above: KeyPath = ()) -> list[Problem]:
+    """The path of each wrong key, and what is wrong; ``error`` is about the block at ``above``."""
+    return [problem for one in error.errors() for problem in _problems(one, (*above, *one["loc"]), owners)]
+
+
+def problem_lines(problems: Iterable[Problem], places: Places, file: str) -> list[str]:
+    """One line for each problem: those of files by their lines, then those of options."""
+    lines = [(_place(path, places, file), path, text) for path, text in problems]
+    lines.sort(key=lambda line: _order(line[0]))
     return [f"{place}: {'.'.join(map(str, path))}: {text}" for place, path, text in lines]
 
 
@@ -57,95 +56,63 @@ def closest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {guess[0]}?" if guess else ""
 
 
-def _entries(problem: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
-    path: KeyPath = tuple(problem["loc"])
+def _problems(problem: Mapping[str, Any], path: KeyPath, owners: Owners) -> Iterator[Problem]:
     cause = problem.get("ctx", {}).get("error")
     if isinstance(cause, ConfigProblems):
         yield from ((tuple(key.split(".")), text) for key, text in cause.problems)
         return
     match problem["type"]:
-        case "message":
-            yield path, problem["msg"]
-        case "missing_method":
-            yield path, f"missing, expected one of {problem['msg']}, or your own as package.module:Class"
         case "missing":
-            yield path, f"missing, expected {_description(path, problem.get('model'))}"
+            model = _model_at(path[:-1], owners)
+            field = model.model_fields.get(str(path[-1])) if model else None
+            yield path, f"missing, expected {field.description if field and field.description else 'a value'}"
         case "extra_forbidden" if instead := REMOVED.get(".".join(map(str, path))):
             yield path, f"was removed; {instead}"
         case "extra_forbidden":
-            yield path, f"unknown key{_suggest_key(path, problem.get('model'))}"
+            yield path, f"unknown key{_suggest_key(path, owners)}"
         case "value_error" | "assertion_error" if isinstance(problem["input"], Mapping):
             # A method's own rule about several of its keys: it names them itself.
             yield path, str(cause)
         case "value_error":
             yield path, f"found {_shown(problem['input'])}, {cause}"
+        case "literal_error":
+            choices = re.findall(r"'([^']*)'", problem["ctx"]["expected"]) or [problem["ctx"]["expected"]]
+            hint = closest(str(problem["input"]), choices)
+            yield path, f"found {_shown(problem['input'])}, expected one of {', '.join(choices)}{hint}"
         case _:
-            yield path, f"found {_shown(problem['input'])}, expected {_expected(problem)}{_suggest_value(problem)}"
-
-
-def _others(path: KeyPath, text: str, problem: Mapping[str, Any], locations: Locations) -> str:
-    """Where the other keys were set that a rule between keys names, if not where ``path`` was."""
-    if not isinstance(problem.get("ctx", {}).get("error"), ConfigProblems):
-        return ""
-    keys = dict.fromkeys(key for key in _DOTTED.findall(text) if tuple(key.split(".")) != path)
-    places = {key: locations.get(tuple(key.split("."))) for key in keys}
-    return "".join(
-        f"; {key} comes from {place}" for key, place in places.items() if place not in (None, locations.get(path))
-    )
+            yield path, f"found {_shown(problem['input'])}, expected {_expected(problem)}"
 
 
 def _expected(problem: Mapping[str, Any]) -> str:
-    kind, context = problem["type"], problem.get("ctx", {})
-    if kind in _EXPECTED:
-        return _EXPECTED[kind]
+    if problem["type"] in _EXPECTED:
+        return _EXPECTED[problem["type"]]
     for bound, words in _BOUND_WORDS.items():
-        if bound in context:
-            limit = context[bound]
+        if (limit := problem.get("ctx", {}).get(bound)) is not None:
             return f"{words} {limit if isinstance(limit, int) else f'{limit:g}'}"
-    if kind == "literal_error":
-        return f"one of {', '.join(_choices(problem))}"
     return re.sub(r"^Input should (be|have) ", "", problem["msg"])
 
 
-def _choices(problem: Mapping[str, Any]) -> list[str]:
-    return re.findall(r"'([^']*)'", problem["ctx"]["expected"]) or [problem["ctx"]["expected"]]
-
-
-def _suggest_value(problem: Mapping[str, Any]) -> str:
-    found, kind = problem["input"], problem["type"]
-    if not isinstance(found, str):
-        return ""
-    if kind == "literal_error":
-        return closest(found, _choices(problem))
-    if kind == "bool_type" and found.lower() in _TRUTH_WORDS:
-        return f"; did you mean {_TRUTH_WORDS[found.lower()]}?"
-    if kind in ("int_type", "float_type") and re.fullmatch(r"[-+]?[0-9.]+([eE][-+]?[0-9]+)?", found):
-        return f"; did you mean {found} without quotes?"
-    return ""
-
-
-def _suggest_key(path: KeyPath, owner: type[BaseModel] | None) -> str:
-    """The key that was meant; ``owner`` has the keys of a method's block or of a reward's options."""
+def _suggest_key(path: KeyPath, owners: Owners) -> str:
+    """The key that was meant, there or elsewhere in the configuration."""
     *above, last = map(str, path)
-    prefix = "".join(f"{part}." for part in above)
     name, colon, value = last.partition(":")
     if colon:
         return f"; write a space after the colon: {name}: {value}"
-    model = owner or _model_at(above)
-    here = [key for key in model.model_fields if not (owner and key == "name")] if model else []
-    here += [] if above else [EXTENDS]
-    everywhere = _all_keys(Config)
-    guess = [f"{prefix}{key}" for key in difflib.get_close_matches(last, here, n=1)]
+    model, root = _model_at(path[:-1], owners), owners.get((), Config)
+    here = [*(model.model_fields if model else ()), *([] if above or root is not Config else [EXTENDS])]
+    everywhere = _all_keys(root)
+    guess = [".".join([*above, key]) for key in difflib.get_close_matches(last, here, n=1)]
     guess += [key for key in everywhere if key.rpartition(".")[2] == last]
-    guess += [] if owner else difflib.get_close_matches(last, everywhere, n=1)
+    guess += [] if above else difflib.get_close_matches(last, everywhere, n=1)
     return f"; did you mean {guess[0]}?" if guess else f"; known here: {', '.join(here) or 'none'}"
 
 
-def _model_at(path: Sequence[str]) -> type[BaseModel] | None:
-    model: type[BaseModel] | None = Config
-    for part in path:
-        field = model.model_fields.get(part) if model else None
-        model = block_of(field) if field else None
+def _model_at(path: KeyPath, owners: Owners) -> type[BaseModel] | None:
+    """The class of the block at ``path``."""
+    model: type[BaseModel] | None = owners.get((), Config)
+    for depth, part in enumerate(path, start=1):
+        field = model.model_fields.get(str(part)) if model else None
+        model = owners.get(path[:depth]) or (block_of(field) if field else None)
     return model
 
 
@@ -158,25 +125,14 @@ def _all_keys(model: type[BaseModel], above: str = "") -> list[str]:
     return keys
 
 
-def _description(path: KeyPath, owner: type[BaseModel] | None) -> str:
-    model = owner or _model_at([str(part) for part in path[:-1]])
-    field = model.model_fields.get(str(path[-1])) if model else None
-    return field.description if field and field.description else "a value"
-
-
-def _place(path: KeyPath, raw: Mapping[str, Any], locations: Locations, file: str) -> str:
+def _place(path: KeyPath, places: Places, file: str) -> str:
     """Where the key was set; for a key that nobody set, its block's place or the file."""
-    for length in range(len(path), 0, -1):
-        if path[:length] in locations:
-            return locations[path[:length]]
-    return file
+    return next((places[path[:length]] for length in range(len(path), 0, -1) if path[:length] in places), file)
 
 
-def _order(place: str, files: Sequence[str]) -> tuple[int, int]:
-    for number, file in enumerate(files):
-        if place.startswith(f"{file}:"):
-            return number, int(place.rpartition(":")[2])
-    return len(files) + (place != files[0]), 0
+def _order(place: str) -> tuple[bool, str, int]:
+    file, _, line = place.rpartition(":")
+    return (False, file, int(line)) if line.isdigit() else (True, "", 0)
 
 
 def _shown(value: Any) -> str:

@@ -18,11 +18,12 @@ from evals.benchmarks.problems import FILE_ENDINGS
 from evals.errors import UsageError
 from evals.files.own_code import is_own
 from evals.text import unescaped
-from quatro.config.errors import EXTENDS, Locations, problem_lines
+from quatro.config.blocks import OWN
+from quatro.config.errors import EXTENDS, Places, Problem, problem_lines, problems_of
 from quatro.config.model import Config, method_class
 from quatro.config.provenance import OURS, basis, method_basis
-from quatro.config.sources import find_config, forget, inner_keys, read_layers, write_out
-from quatro.config.yaml_reader import parse_value
+from quatro.config.sources import Settings, find_config, read_settings
+from quatro.config.yaml_reader import KeyPath, parse_value
 from quatro.config.yaml_writer import scalar_text, to_yaml
 from quatro.methods import METHODS
 from quatro.methods.base import AbsentMethod
@@ -37,27 +38,18 @@ class ResolvedConfig:
 
     An origin is `file:line`, an option as typed, `preset NAME`, `derived` (from another key) or `default`. A comma and
     the value's provenance may follow (`quatro.config.provenance`); a default of the paper or of verl is named by its
-    provenance alone. ``notes`` say what somebody may not expect.
+    provenance alone.
     """
 
     config: Config
     path: Path
     origins: Mapping[str, str]
-    notes: tuple[str, ...] = ()
 
     @property
     def stem(self) -> str:
         """What a run of it is called after: the file, or the run that it is the configuration of."""
         is_of_run = self.path.name == "config.yaml" and (self.path.parent / "status.json").is_file()
         return self.path.resolve().parent.name if is_of_run else self.path.stem
-
-
-class Difference(NamedTuple):
-    """One key on which two configurations disagree; the values as YAML, None where a side has no such key."""
-
-    key: str
-    a: str | None
-    b: str | None
 
 
 def load_config(source: str | Path, *, overrides: Sequence[str] = (), method: str | None = None) -> Config:
@@ -80,27 +72,31 @@ def resolve_config(source: str | Path, *, overrides: Sequence[str] = (), method:
         UsageError: as `load_config`.
     """
     path = find_config(source)
-    raw, locations, files = read_layers(path)
+    found = read_settings(path)
     settings = [_parse_override(text) for text in overrides]
-    notes = _replace_method(raw, locations, method, settings)
+    _choose_method(found, method, settings)
     for setting in settings:
-        if setting.key != ("method", "name"):
-            _apply(raw, locations, setting)
-    preset_origins, problems = _fill_method(raw, locations, may_be_absent=(path.parent / "status.json").is_file())
+        if setting.key != _METHOD_NAME:
+            found.replace(setting.key, setting.value, setting.text)
+    method, owners, problems = _build_method(found, may_be_absent=(path.parent / "status.json").is_file())
     try:
-        config = Config.model_validate(raw)
+        config = Config.model_validate({**found.tree, "method": method})
     except ValidationError as error:
-        problems += [_with_options(problem, raw) for problem in error.errors()]
+        reward = found.tree.get("reward")
+        name = reward.get("name", DEFAULT_REWARD) if isinstance(reward, dict) else None
+        if isinstance(name, str) and REWARDS.takes(name):
+            owners["reward", "options"] = REWARDS[name].Options
+        problems += problems_of(error, owners)
     if problems:
-        raise UsageError("\n".join(problem_lines(problems, raw, locations, files)))
-    return ResolvedConfig(config, path, _origins(config, raw, locations, preset_origins), notes)
+        raise UsageError("\n".join(problem_lines(problems, found.places, str(path))))
+    return ResolvedConfig(config, path, _origins(config, found.places))
 
 
 def _absolute_reward(reward: RewardConfig, absolute: Callable[[str | None], str | None]) -> RewardConfig:
     """``reward`` with the absolute path of a reward model, alone or in a list."""
     options = reward.options
-    if parts := getattr(options, "rewards", ()):
-        changed: dict[str, Any] = {"rewards": tuple(_absolute_reward(part, absolute) for part in parts)}
+    if reward.name == "sum":
+        changed: dict[str, Any] = {"rewards": tuple(_absolute_reward(part, absolute) for part in options.rewards)}
     elif reward.name == "model":
         changed = {"path": absolute(options.path)}
     else:
@@ -123,14 +119,14 @@ def with_absolute_paths(config: Config) -> Config:
     def problems(name: str | None) -> str | None:
         return absolute(name) if name is not None and name.endswith(FILE_ENDINGS) else name
 
-    return config.model_copy(
-        update={
+    return config.with_values(
+        {
             "model": absolute(config.model),
-            "kl": config.kl.model_copy(update={"reference": absolute(config.kl.reference)}),
-            "data": config.data.model_copy(update={"prompts": problems(config.data.prompts)}),
+            "kl.reference": absolute(config.kl.reference),
+            "data.prompts": problems(config.data.prompts),
             "reward": _absolute_reward(config.reward, absolute),
-            "rollout": config.rollout.model_copy(update={"replay_file": absolute(config.rollout.replay_file)}),
-            "eval": config.eval.model_copy(update={"benchmark": problems(config.eval.benchmark)}),
+            "rollout.replay_file": absolute(config.rollout.replay_file),
+            "eval.benchmark": problems(config.eval.benchmark),
         }
     )
 
@@ -154,24 +150,17 @@ def value_texts(config: Config) -> dict[str, str]:
     return {key: scalar_text(value) for key, value in leaves(config.model_dump(mode="python"))}
 
 
-def diff_configs(a: Config, b: Config) -> list[Difference]:
-    """The keys on which two configurations disagree, in the order of the schema."""
-    return [Difference(key, *values) for key, values in differing_keys([a, b]).items()]
-
-
 def differing_keys(configs: Sequence[Config]) -> dict[str, list[str | None]]:
-    """The keys on which not all configurations agree, with the value of each as YAML.
+    """The keys on which not all configurations agree, in the order of the schema, with the value of each as YAML.
 
     None where it has no such key, or a reward that has no use for it.
     """
-    sides = [value_texts(config) for config in configs]
+    sides = []
+    for config in configs:
+        unheeded = {f"reward.{key}" for key in config.reward.unheeded}
+        sides.append({key: text for key, text in value_texts(config).items() if key not in unheeded})
     values = {key: [side.get(key) for side in sides] for side in sides for key in side}
-    unheeded = [{f"reward.{key}" for key in config.reward.unheeded} for config in configs]
-    return {
-        key: [None if key in unused else text for text, unused in zip(found, unheeded, strict=True)]
-        for key, found in values.items()
-        if len(set(found)) > 1
-    }
+    return {key: found for key, found in values.items() if len(set(found)) > 1}
 
 
 class _Setting(NamedTuple):
@@ -180,6 +169,7 @@ class _Setting(NamedTuple):
     text: str
 
 
+_METHOD_NAME = ("method", "name")
 # Texts that YAML would often take for something else, such as `Question: {problem}`. Without quotes they are taken as
 # typed, with the escapes of `unescaped`.
 _AS_TYPED = (("data", "template"), ("data", "system"))
@@ -195,109 +185,61 @@ def _parse_override(text: str) -> _Setting:
     if parts in _AS_TYPED and value_text not in ("", "~", "null") and value_text[0] not in "'\"":
         return _Setting(parts, unescaped(value_text), f"-s {text}")
     try:
-        value = parse_value(value_text, "value")
+        value, _ = parse_value(value_text, "value")
     except UsageError as error:
         raise UsageError(f"-s {text}: {str(error).removeprefix('value:1: ')}; quote it if it is text") from None
     return _Setting(parts, value, f"-s {text}")
 
 
-def _replace_method(
-    raw: dict[str, Any], locations: Locations, method: str | None, settings: Sequence[_Setting]
-) -> tuple[str, ...]:
-    """Replace the method block where `-m` or `-s method.name=` asks for another method; returns notes."""
-    choices = [setting for setting in settings if setting.key == ("method", "name")]
+def _choose_method(found: Settings, method: str | None, settings: Sequence[_Setting]) -> None:
+    """Replace a method of another name, as `-m` or `-s method.name=` asks."""
+    choices = [setting for setting in settings if setting.key == _METHOD_NAME]
     if method is not None:
-        choices.append(_Setting(("method", "name"), method, f"-m {method}"))
+        choices.append(_Setting(_METHOD_NAME, method, f"-m {method}"))
     if any(choice.value != choices[0].value for choice in choices):
         raise UsageError(f"{' and '.join(choice.text for choice in choices)} name different methods; keep one")
-    if not choices:
-        return ()
-    block = raw.get("method")
-    if isinstance(block, dict) and block.get("name") == choices[0].value:
-        kept = ", ".join(f"{key} {scalar_text(value)}" for key, value in block.items() if key != "name")
-        locations[("method", "name")] = choices[0].text
-        return (f"{choices[0].text} names the method that is there already; it keeps {kept}",) if kept else ()
-    _apply(raw, locations, _Setting(("method",), {"name": choices[0].value}, choices[0].text))
-    return ()
+    for choice in choices[:1]:
+        found.extend({"method": {"name": choice.value}}, {}, choice.text)
 
 
-def _apply(raw: dict[str, Any], locations: Locations, setting: _Setting) -> None:
-    parent = raw
-    for depth, part in enumerate(setting.key[:-1]):
-        child = parent.get(part)
-        if child is None:  # not there, or a block that is off
-            child = parent[part] = {}
-            locations[setting.key[: depth + 1]] = setting.text
-        if not isinstance(child, dict):
-            block = ".".join(setting.key[: depth + 1])
-            raise UsageError(f"{setting.text}: {block} is {scalar_text(child)}, which has no keys below it")
-        parent = child
-    parent[setting.key[-1]] = setting.value
-    forget(locations, setting.key)
-    locations.update(dict.fromkeys([setting.key, *inner_keys(setting.value, setting.key)], setting.text))
-    write_out(raw, locations)
+def _build_method(found: Settings, *, may_be_absent: bool) -> tuple[Any, dict[KeyPath, type[BaseModel]], list[Problem]]:
+    """The method, after its preset has filled the keys that are not set, in any block; its class; and the problems.
 
-
-def _fill_method(
-    raw: dict[str, Any], locations: Locations, *, may_be_absent: bool
-) -> tuple[dict[str, str], list[dict[str, Any]]]:
-    """Replace the method block by the method, after its preset has filled the keys that are not set, in any block.
-
-    Of a run, whose module may not be here, the method ``may_be_absent``: it can be read then, and not trained.
-    Returns the origin of each key that the preset filled, and the problems found. A wrong block is replaced by a
-    stand-in, so that the rest of the file is still checked.
+    Of a run, whose module may not be here, the method ``may_be_absent``: it can be read then, and not trained. In the
+    place of a wrong method comes a stand-in, so that the rest of the file is still checked.
     """
-    block = raw.get("method")
+    block = found.tree.get("method")
     if not isinstance(block, dict) or not isinstance(block.get("name"), str):
-        problem = {"type": "missing_method", "loc": ("method", "name"), "msg": ", ".join(METHODS), "input": block}
-        raw["method"] = _STAND_IN
-        return {}, [problem]
+        return _STAND_IN, {}, [(_METHOD_NAME, f"missing, expected one of {', '.join(METHODS)}, or your own {OWN}")]
     try:
         chosen = method_class(block["name"])
     except UsageError as error:
         if may_be_absent and is_own(block["name"]):
-            raw["method"] = AbsentMethod.of(block, str(error))
-            return {}, []
-        raw["method"] = _STAND_IN
-        return {}, [{"type": "message", "loc": ("method", "name"), "msg": str(error), "input": block["name"]}]
-    origins = {}
+            return AbsentMethod.of(block, str(error)), {}, []
+        return _STAND_IN, {}, [(_METHOD_NAME, str(error))]
     preset_field = chosen.model_fields.get("preset")
     preset = block.get("preset", preset_field.default if preset_field else None)
     for dotted, value in chosen.PRESETS.get(preset, {}).items() if isinstance(preset, str) else ():
-        *parents, key = dotted.split(".") if "." in dotted else ("method", dotted)
-        target: Any = raw
-        for parent in parents:
-            target = target.setdefault(parent, {}) if isinstance(target, dict) else None
-        if isinstance(target, dict) and key not in target:
-            target[key] = value
-            origins[".".join((*parents, key))] = f"preset {preset}"
+        path = tuple(dotted.split(".")) if "." in dotted else ("method", dotted)
+        if path not in found.places and isinstance(found.tree.get(path[0], {}), dict):
+            found.replace(path, value, f"preset {preset}")
+    owners: dict[KeyPath, type[BaseModel]] = {("method",): chosen}
     try:
-        raw["method"] = chosen.model_validate(block)
+        return chosen.model_validate(found.tree["method"]), owners, []
     except ValidationError as error:
-        raw["method"] = _STAND_IN
-        return origins, [{**one, "model": chosen, "loc": ("method", *one["loc"])} for one in error.errors()]
-    return origins, []
-
-
-def _with_options(problem: Mapping[str, Any], raw: Mapping[str, Any]) -> dict[str, Any]:
-    """``problem`` with the model of a reward's options if it is about one of them."""
-    if problem["loc"][:2] != ("reward", "options"):
-        return dict(problem)
-    return {**problem, "model": REWARDS[raw.get("reward", {}).get("name", DEFAULT_REWARD)].Options}
+        return _STAND_IN, owners, problems_of(error, owners, ("method",))
 
 
 OF_PAPER = "preset paper"
 _STAND_IN = SimpleNamespace(advantages=None, loss=None, kl_radius=1.0, needs=Needs())
 
 
-def _origins(
-    config: Config, raw: Mapping[str, Any], locations: Locations, preset_origins: Mapping[str, str]
-) -> dict[str, str]:
+def _origins(config: Config, places: Places) -> dict[str, str]:
     defaults = dict(leaves(defaults_of(Config)))
     origins = {}
     for key, value in leaves(config.model_dump(mode="python")):
         block, _, field = key.rpartition(".")
-        place = locations.get(tuple(key.split("."))) or preset_origins.get(key)
+        place = places.get(tuple(key.split(".")))
         whose = basis(key, value)
         if block == "method" and place in (None, OF_PAPER):
             whose = method_basis(type(config.method), field)

@@ -21,6 +21,7 @@ from evals.training_metrics import EVALUATED
 from quatro.config.blocks import (
     CPU_SIZES,
     EMBEDDED_PROMPTS,
+    SIZE_KEYS,
     AuditConfig,
     AutoCount,
     CheckpointConfig,
@@ -215,10 +216,18 @@ class Config(Block):
 
     def with_sizes(self, sizes: Sizes) -> Config:
         """The same configuration with the numbers of ``sizes`` in place of `auto`."""
-        numbers = self._sizes_or(sizes)._asdict()
-        microbatch_tokens = numbers.pop("microbatch_tokens")
-        rollout = self.rollout.model_copy(update=numbers)
-        return self.model_copy(update={"microbatch_tokens": microbatch_tokens, "rollout": rollout})
+        return self.with_values(dict(zip(SIZE_KEYS, self._sizes_or(sizes), strict=True)))
+
+    def with_values(self, values: Mapping[str, Any]) -> Config:
+        """The same configuration with other values of dotted keys, which are not checked."""
+        config = self
+        for key, value in values.items():
+            block, _, field = key.rpartition(".")
+            changed = {field: value}
+            if block:
+                changed = {block: getattr(config, block).model_copy(update=changed)}
+            config = config.model_copy(update=changed)
+        return config
 
     def _sizes_or(self, other: Sizes) -> Sizes:
         own = (self.microbatch_tokens, self.rollout.rows_at_once, self.rollout.cache_tokens)
@@ -242,13 +251,10 @@ class Config(Block):
 
 def _check_batch(config: Config) -> Problems:
     prompts, minibatch = config.prompts_per_step, config.minibatch_prompts
-    expected = None
     if minibatch > prompts:
-        expected = f"at most prompts_per_step ({prompts}); set it to {prompts} for one optimiser step per pass"
+        yield "minibatch_prompts", f"found {minibatch}, expected at most prompts_per_step ({prompts})"
     elif prompts % minibatch:
-        expected = f"a divisor of prompts_per_step ({prompts})"
-    if expected is not None:
-        yield "minibatch_prompts", f"found {minibatch}, expected {expected}"
+        yield "minibatch_prompts", f"found {minibatch}, expected a divisor of prompts_per_step ({prompts})"
 
 
 def _check_data(config: Config) -> Problems:

@@ -1,4 +1,4 @@
-"""Where configurations lie, and what a file holds together with the one that it extends.
+"""Where configurations lie, and what files and options set together.
 
 `extends: OTHER` begins with another configuration and puts the file's own keys on top. Blocks are merged key by key,
 lists and plain values replaced. What is short for a block, such as `reward: NAME`, is written out when it is read.
@@ -13,11 +13,11 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from evals.errors import UsageError
 from quatro.config.blocks import audit_block, keep_block
-from quatro.config.errors import EXTENDS, Locations, closest
+from quatro.config.errors import EXTENDS, Places, closest
 from quatro.config.yaml_reader import Document, KeyPath, load_yaml
 from quatro.config.yaml_writer import scalar_text
 from quatro.rewards.settings import DEFAULT_REWARD, reward_block
@@ -37,12 +37,67 @@ _SHORT_FOR: dict[KeyPath, Callable[[Any], Any]] = {
 }
 
 
-class Layers(NamedTuple):
-    """What a file and those below it hold together, where each key stands, and the files, its own first."""
+class Settings:
+    """What files and options have set so far: the ``tree`` of values, and the ``places`` where each key was set."""
 
-    data: dict[str, Any]
-    locations: Locations
-    files: tuple[str, ...]
+    def __init__(self) -> None:
+        self.tree: dict[str | int, Any] = {}
+        self.places: Places = {}
+
+    def extend(self, values: Mapping[str, Any], places: Places, place: str = "") -> None:
+        """Merge ``values`` into the tree; a method or reward of another name takes the place of the whole block."""
+        names = {path[:1]: value for path, value, _ in _entries(values, places, place) if path[1:] == ("name",)}
+        for block, unnamed in _NAMED.items():
+            old = self.tree.get(block[0])
+            if isinstance(old, dict) and names.get(block, name := old.get("name", unnamed)) != name:
+                self.drop(block)
+        self._put(values, places, place)
+
+    def replace(self, path: tuple[str, ...], value: Any, place: str) -> None:
+        """Put ``value`` in the place of whatever is at ``path``."""
+        self.drop(path)
+        for part in reversed(path):
+            value = {part: value}
+        self._put(value, {}, place)
+
+    def _put(self, values: Mapping[str, Any], places: Places, place: str) -> None:
+        for path, value, here in _entries(values, places, place):
+            *above, key = path
+            parent = self.tree
+            for part in above:
+                parent = parent[part]
+            if value == {} and isinstance(parent.get(key), dict):
+                continue  # a block that goes on
+            self.drop(path)
+            parent[key] = value
+            self.places[path] = here
+
+    def drop(self, path: KeyPath) -> None:
+        """Forget the value at ``path`` and where it was set."""
+        parent: Any = self.tree
+        for part in path[:-1]:
+            parent = parent.get(part) if isinstance(parent, dict) else None
+        if isinstance(parent, dict) and path[-1] in parent:
+            del parent[path[-1]]
+            self.places = {one: place for one, place in self.places.items() if one[: len(path)] != path}
+
+
+def _entries(
+    values: Mapping[Any, Any], places: Places, place: str, above: KeyPath = ()
+) -> Iterator[tuple[KeyPath, Any, str]]:
+    """The path, value and place of each key: that in ``places``, or its block's. A block comes empty, before its keys.
+
+    What is short for a block is written out.
+    """
+    for key, value in values.items():
+        path = (*above, key)
+        here = places.get(path, place)
+        if path in _SHORT_FOR:
+            with contextlib.suppress(ValueError):  # reported when the whole configuration is read
+                value = _SHORT_FOR[path](value)
+        yield path, {} if isinstance(value, dict) else value, here
+        if isinstance(value, dict):
+            yield from _entries(value, places, here, path)
 
 
 def shipped_folder() -> Path:
@@ -82,89 +137,31 @@ def find_config(source: str | Path, *, folder: Path = Path()) -> Path:
     raise UsageError(f"config {str(source)!r}: {found}; shipped: {', '.join(shipped)}{hint}")
 
 
-def read_layers(path: Path) -> Layers:
+def read_settings(path: Path) -> Settings:
     """The file ``path`` on top of what it extends, and what that extends.
 
     Raises:
-        UsageError: a file is missing, no mapping or not strict YAML, or extends itself; all but the first are named
-            with the files that led to them.
+        UsageError: a file is missing, no mapping or not strict YAML, or extends itself; names the file and the line.
     """
     documents = [load_yaml(path)]
     while EXTENDS in documents[-1].data:
         documents.append(_below(documents))
-    data: dict[str, Any] = {}
-    locations: Locations = {}
+    found = Settings()
     for document in reversed(documents):
-        places = {key: f"{document.name}:{line}" for key, line in document.lines.items() if key}
-        write_out(document.data, places)
-        _put_on_top(document.data, data, locations)
-        locations |= places
-    return Layers(data, locations, tuple(document.name for document in documents))
+        found.extend(document.data, {key: f"{document.name}:{line}" for key, line in document.lines.items()})
+    return found
 
 
 def _below(documents: list[Document]) -> Document:
     """What the last of ``documents`` extends; takes the key out of it."""
-    last = documents[-1]
-    place = f"{last.name}:{last.lines[(EXTENDS,)]}: {EXTENDS}"
+    last, names = documents[-1], [document.name for document in documents]
     value = last.data.pop(EXTENDS)
-    if not isinstance(value, str) or not value:
-        shown = scalar_text(value)[:80]
-        raise UsageError(f"{place}: found {shown}, expected a file or the name of a configuration such as quickstart")
-    names = [document.name for document in documents]
-    led_here = f" ({' extends '.join(names)})" if len(names) > 1 else ""
     try:
+        if not isinstance(value, str):
+            raise UsageError(f"found {scalar_text(value):.80}, expected a file or a configuration such as quickstart")
         found = find_config(value, folder=Path(last.name).parent)
-    except UsageError as error:
-        raise UsageError(f"{place}: {error}{led_here}") from None
-    if found.resolve() in [Path(name).resolve() for name in names]:
-        raise UsageError(f"{place}: a circle: {' extends '.join([*names, str(found)])}")
-    try:
+        if found.resolve() in [Path(name).resolve() for name in names]:
+            raise UsageError(f"a circle: {' extends '.join([*names, str(found)])}")
         return load_yaml(found)
     except UsageError as error:
-        raise UsageError(f"{error} ({' extends '.join([*names, str(found)])})") from None
-
-
-def write_out(data: dict[str, Any], locations: Locations) -> None:
-    """Put a block in the place of what is short for one; its keys stand where the short form does."""
-    for path, block_for in _SHORT_FOR.items():
-        *above, key = path
-        parent: Any = data
-        for part in above:
-            parent = parent.get(part) if isinstance(parent, dict) else None
-        if isinstance(parent, dict) and path in locations:
-            with contextlib.suppress(ValueError):  # reported when the whole configuration is read
-                parent[key] = block_for(parent[key])
-            for inner in inner_keys(parent[key], path):
-                locations.setdefault(inner, locations[path])
-
-
-def inner_keys(value: Any, above: KeyPath) -> Iterator[KeyPath]:
-    """The paths of all keys in ``value``, which lies at ``above``; none for a plain value."""
-    for key, inner in value.items() if isinstance(value, Mapping) else ():
-        yield (*above, key)
-        yield from inner_keys(inner, (*above, key))
-
-
-def _put_on_top(above: dict[str, Any], below: dict[str, Any], locations: Locations, path: KeyPath = ()) -> None:
-    """Put the keys of ``above`` into ``below``; the ``locations`` of what they replace are forgotten."""
-    for key, new in above.items():
-        here, old = (*path, key), below.get(key)
-        if isinstance(old, dict) and isinstance(new, dict) and _is_same(old, new, here):
-            _put_on_top(new, old, locations, here)
-        else:
-            forget(locations, here)
-            below[key] = new
-
-
-def forget(locations: Locations, path: KeyPath) -> None:
-    """Forget where ``path`` and all below it were set."""
-    for place in [place for place in locations if place[: len(path)] == path]:
-        del locations[place]
-
-
-def _is_same(old: dict[str, Any], new: dict[str, Any], path: KeyPath) -> bool:
-    """Whether the keys of both blocks mean the same."""
-    if path not in _NAMED:
-        return True
-    name = old.get("name", _NAMED[path])
-    return bool(new.get("name", name) == name)
+        raise UsageError(f"{last.name}:{last.lines[(EXTENDS,)]}: {EXTENDS}: {error}") from None

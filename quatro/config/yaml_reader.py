@@ -1,12 +1,10 @@
 """Strict YAML: one mapping, the scalars of YAML 1.2 core, and the line of every key.
 
 PyYAML reads YAML 1.1, where `1e-6` is text, `010` is eight, `1:30` is ninety and `no` is false. It keeps the last of
-two equal keys, and its aliases let a short file grow to gigabytes. Only its nodes are used here: they become values by
+two equal keys, and its aliases let a short file grow to gigabytes. Only its events are used here: they become values by
 the rules below, and what a configuration never needs is refused with file and line.
 """
 
-import copy
-import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -44,75 +42,65 @@ class Document:
     lines: Mapping[KeyPath, int]
 
 
-class _Reader(yaml.SafeLoader):
-    """PyYAML's composer, which refuses nodes that a configuration never needs, and the values of the other nodes."""
+class _Reader:
+    """The value of a text's only document, from PyYAML's events, and the ``lines`` of its keys and list entries."""
 
     def __init__(self, text: str, name: str) -> None:
-        super().__init__(text)
-        self.file = name
-        self.key_lines: dict[KeyPath, int] = {}
+        self.lines: dict[KeyPath, int] = {}
+        self._events = yaml.parse(text, Loader=yaml.SafeLoader)
+        self._name = name
 
     def read(self) -> Any:
-        """The value of the only document; None if there is none."""
-        self.get_event()  # the stream begins
-        if self.check_event(yaml.StreamEndEvent):
+        """The value; None if there is no document."""
+        next(self._events)  # the stream begins
+        if isinstance(next(self._events), yaml.StreamEndEvent):
             return None
-        start = self.peek_event()
-        if start.version or start.tags:
-            raise self.refuse(start, "%YAML and %TAG directives are not allowed: delete them")
-        root = self.compose_document()
-        assert root is not None
-        if not self.check_event(yaml.StreamEndEvent):
-            raise self.refuse(self.peek_event(), "a second document begins here: a file holds one mapping")
-        return self.value_of(root, (), root)
+        root = next(self._events)
+        self.lines[()] = _line(root)
+        value = self._value(root, ())
+        next(self._events)  # the document ends
+        if not isinstance(more := next(self._events), yaml.StreamEndEvent):
+            raise self._refuse(more, "a second document begins here: a file holds one mapping")
+        return value
 
-    def refuse(self, at: yaml.Event | yaml.Node, problem: str) -> UsageError:
-        return _refusal(self.file, _line(at), problem)
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        event = self.peek_event()
-        if isinstance(event, yaml.AliasEvent):
-            raise self.refuse(event, f"alias *{event.anchor}: write the value out, aliases are not allowed")
-        if event.anchor is not None:
-            problem = f"anchor &{event.anchor}: anchors and aliases are not allowed, write the value out"
-            raise self.refuse(event, problem)
+    def _value(self, event: Any, path: KeyPath) -> Any:
+        """The value at ``path`` that begins with ``event``."""
+        if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
+            raise self._refuse(event, f"anchor or alias {event.anchor}: they are not allowed, write the value out")
         if event.tag is not None:
-            raise self.refuse(event, f"tag {event.tag}: tags are not allowed, write the plain value")
-        return super().compose_node(parent, index)
+            raise self._refuse(event, f"tag {event.tag}: tags are not allowed, write the plain value")
+        if isinstance(event, yaml.ScalarEvent):
+            text = self._text(event)
+            return plain_scalar(text) if event.style is None else text
+        if isinstance(event, yaml.SequenceStartEvent):
+            entries: list[Any] = []
+            while not isinstance(entry := next(self._events), yaml.SequenceEndEvent):
+                at = (*path, len(entries))
+                self.lines[at] = _line(entry)
+                entries.append(self._value(entry, at))
+            return entries
+        found: dict[str, Any] = {}
+        while not isinstance(key := next(self._events), yaml.MappingEndEvent):
+            if not isinstance(key, yaml.ScalarEvent):
+                raise self._refuse(key, "a list, mapping or alias used as a key: keys are plain text")
+            name = self._text(key)
+            inner = (*path, name)
+            if name in found:
+                raise self._refuse(key, f"key {name!r} is given twice, first on line {self.lines[inner]}: delete one")
+            self.lines[inner] = _line(key)
+            found[name] = self._value(next(self._events), inner)
+        return found
 
-    def value_of(self, node: yaml.Node, path: KeyPath, key: yaml.Node) -> Any:
-        """The value of ``node``; the line of ``key`` becomes that of ``path``."""
-        self.key_lines[path] = _line(key)
-        if isinstance(node, yaml.MappingNode):
-            found: dict[str, Any] = {}
-            for key_node, value_node in node.value:
-                name = self._key(key_node)
-                if name in found:
-                    first = self.key_lines[(*path, name)]
-                    raise self.refuse(key_node, f"key {name!r} is given twice, first on line {first}: delete one")
-                found[name] = self.value_of(value_node, (*path, name), key_node)
-            return found
-        if isinstance(node, yaml.SequenceNode):
-            return [self.value_of(item, (*path, index), item) for index, item in enumerate(node.value)]
-        assert isinstance(node, yaml.ScalarNode)
-        return self._scalar(node)
+    def _text(self, event: yaml.ScalarEvent) -> str:
+        if any("\ud800" <= character <= "\udfff" for character in event.value):
+            raise self._refuse(event, f"{event.value!a} holds half of a surrogate pair, which is not a character")
+        return str(event.value)
 
-    def _key(self, node: yaml.Node) -> str:
-        if not isinstance(node, yaml.ScalarNode):
-            raise self.refuse(node, "a list or mapping used as a key: keys are plain text")
-        if node.style is None and node.value == "<<":
-            raise self.refuse(node, "merge key <<: write the keys out, merging is not allowed")
-        if not isinstance(self._scalar(node), str):
-            raise self.refuse(node, f"key {node.value or '(empty)'}: keys are text")
-        return str(node.value)
-
-    def _scalar(self, node: yaml.ScalarNode) -> Any:
-        if any("\ud800" <= character <= "\udfff" for character in node.value):
-            raise self.refuse(node, f"{node.value!a} holds half of a surrogate pair, which is not a character")
-        return plain_scalar(node.value) if node.style is None else node.value
+    def _refuse(self, at: yaml.Event, problem: str) -> UsageError:
+        return _refusal(self._name, _line(at), problem)
 
 
-def _line(at: yaml.Event | yaml.Node) -> int:
+def _line(at: yaml.Event) -> int:
     assert at.start_mark is not None
     return at.start_mark.line + 1
 
@@ -142,36 +130,27 @@ def parse_yaml(text: str, name: str) -> Document:
     Raises:
         UsageError: ``name:line: ...`` for anything that is not strict YAML, or no mapping.
     """
-    data, lines = _parsed(text, name)
+    data, lines = parse_value(text, name)
     if not isinstance(data, dict):
         found = "nothing" if data is None else f"a {type(data).__name__}"
         raise _refusal(name, lines.get((), 1), f"found {found}, expected a mapping of `key: value` lines")
-    return Document(name, copy.deepcopy(data), lines)
+    return Document(name, data, lines)
 
 
-def parse_value(text: str, name: str) -> Any:
-    """Any value, such as `1e-5` or `[0.9, 0.999]`; nothing at all is None.
+def parse_value(text: str, name: str) -> tuple[Any, dict[KeyPath, int]]:
+    """Any value, such as `1e-5` or `[0.9, 0.999]`, and the lines of its keys; nothing at all is None.
 
     Raises:
         UsageError: as `parse_yaml`.
     """
-    return copy.deepcopy(_parsed(text, name)[0])
-
-
-# A sweep reads the same files and settings once for each of its points.
-@functools.lru_cache(maxsize=256)
-def _parsed(text: str, name: str) -> tuple[Any, dict[KeyPath, int]]:
-    """The value and its lines, which all callers share: they copy what may be changed."""
     if hidden := _HIDDEN_BREAK.search(text):
-        code = f"{ord(hidden.group()):04X}"
-        column = hidden.start() - text.rfind("\n", 0, hidden.start())
-        problem = (
-            f'U+{code} in column {column} would begin a line that editors do not show: delete it, or write "\\u{code}"'
-        )
-        raise _refusal(name, text.count("\n", 0, hidden.start()) + 1, problem)
+        before, code = text[: hidden.start()], f"{ord(hidden.group()):04X}"
+        place = f"U+{code} in column {len(before) - before.rfind(chr(10))}"
+        problem = f'{place} would begin a line that editors do not show: delete it, or write "\\u{code}"'
+        raise _refusal(name, before.count("\n") + 1, problem)
     try:
         reader = _Reader(text, name)
-        return reader.read(), reader.key_lines
+        return reader.read(), reader.lines
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = ", ".join(part for part in (error.context, error.problem) if part)
@@ -183,8 +162,7 @@ def _parsed(text: str, name: str) -> tuple[Any, dict[KeyPath, int]]:
         raise UsageError(f"{name}: lists or blocks are nested too deeply: this is not a configuration") from None
     except UsageError:
         raise
-    except (ValueError, OverflowError) as error:
-        # PyYAML passes an escape such as "\U00110000" straight to chr().
+    except (ValueError, OverflowError) as error:  # PyYAML passes an escape such as "\U00110000" straight to chr()
         raise UsageError(f"{name}: not YAML: {error}") from None
 
 

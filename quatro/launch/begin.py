@@ -6,7 +6,6 @@ that would refuse later, after seconds of imports. `model` and `kl.reference` ma
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sys
 from collections.abc import Sequence
@@ -17,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from evals.benchmarks.catalogue import grader_of
 from evals.benchmarks.loading import load_problems
 from evals.benchmarks.problems import Problem
-from evals.errors import QuatroError, UsageError
+from evals.errors import UsageError
 from evals.files.own_code import also_from
 from evals.training_metrics import EVALUATED
-from quatro.config import Config, diff_configs, load_config, with_absolute_paths
+from quatro.config import Config, differing_keys, load_config, with_absolute_paths
 from quatro.config.lasting import MAY_CHANGE, may_change
 from quatro.config.packages import require
 from quatro.methods.base import AbsentMethod
@@ -222,7 +221,7 @@ def config_to_resume(run: Path, overrides: Sequence[str] = ()) -> Config:
     also_from(read_environment(run).get("folder"))
     config = load_config(run)
     changed = load_config(run, overrides=overrides) if overrides else config
-    refused = [one.key for one in diff_configs(config, changed) if not may_change(one.key)]
+    refused = [key for key in differing_keys([config, changed]) if not may_change(key)]
     if refused:
         raise UsageError(
             f"--resume goes on with the run's own configuration, and {', '.join(refused)} would be another; what may "
@@ -233,41 +232,29 @@ def config_to_resume(run: Path, overrides: Sequence[str] = ()) -> Config:
 
 
 def refuse_other_run(run: Path, own: Config, wanted: Config) -> None:
-    """Raises UsageError if ``own``, the configuration of ``run``, is not ``wanted``, up to sizes of `auto`."""
-    pairs = diff_configs(own.with_sizes(own.sizes), _as_begun(wanted, own).with_sizes(own.sizes))
-    differing = [f"{key} is {there} there, not {here}" for key, there, here in pairs]
-    if differing:
+    """Raises UsageError if ``own``, the configuration of ``run``, is not ``wanted``.
+
+    Up to sizes of `auto`, and to which checkpoint of a run that is named as a model was the newest or best.
+    """
+    wanted = with_absolute_paths(wanted).with_sizes(own.sizes)
+    if _is_checkpoint_of(wanted.model, own.model):
+        wanted = wanted.with_values({"model": own.model})
+    if _is_checkpoint_of(wanted.kl.reference, own.kl.reference):
+        wanted = wanted.with_values({"kl.reference": own.kl.reference})
+    pairs = differing_keys([own.with_sizes(own.sizes), wanted]).items()
+    if differing := [f"{key} is {there} there, not {here}" for key, (there, here) in pairs]:
         raise UsageError(f"{run} holds a run of other settings: {', '.join(differing)}; choose another folder")
 
 
-def _as_begun(config: Config, own: Config) -> Config:
-    """``config`` with the model folders that ``own``, a run begun with it before, took from the runs that it names.
-
-    A run that is named may have been trained on since, or be gone: the run that began with its weights goes on with
-    its own, and a warning says so where the two differ.
-
-    Raises: as `begin_with_weights`, where a name means something else than before.
-    """
-    reference = config.kl.reference
-    if reference is not None and _meant(reference, own.kl.reference):
-        reference = own.kl.reference
-    model = own.model if _meant(config.model, own.model) else config.model
-    kl = config.kl.model_copy(update={"reference": reference})
-    return begin_with_weights(config.model_copy(update={"model": model, "kl": kl}))[0]
-
-
-def _meant(name: str, folder: str | None) -> bool:
-    """Whether ``folder`` is the model of a checkpoint that ``name`` means, or meant when it was the newest or best."""
+def _is_checkpoint_of(name: str | None, folder: str | None) -> bool:
+    """Whether ``folder`` is the model of a checkpoint that ``name``, the name of a run or checkpoint, may mean."""
     checkpoint = Path(folder or "").parent
-    run, _, step = name.rpartition("@")
-    is_any = checkpoint.parent == Path(name).resolve() / "checkpoints"
-    is_of_run = bool(run) and checkpoint.parent == Path(run).resolve() / "checkpoints"
-    if not is_any and not (is_of_run and step in ("best", str(step_number(checkpoint.name)))):
+    step = step_number(checkpoint.name)
+    if name is None or step is None:
         return False
-    with contextlib.suppress(QuatroError):  # the run is gone, or has no such checkpoint any more
-        if (now := _weights_of(name)[0]) not in (name, folder):
-            logger.warning("the run began with %s and goes on with it; %s is %s by now", folder, name, now)
-    return True
+    run, _, named_step = name.rpartition("@")
+    place = Path(run if named_step in ("best", str(step)) else name).resolve()
+    return checkpoint in (place, place / "checkpoints" / checkpoint.name)
 
 
 # --- a run that begins with the weights of another one ----------------------------------------------------------
@@ -287,7 +274,7 @@ def begin_with_weights(config: Config) -> tuple[Config, list[str]]:
     if config.kl.reference is not None:
         reference, _ = _weights_of(config.kl.reference)
         notes.append(f"kl.reference: the KL penalty is towards {config.kl.reference}")
-        config = config.model_copy(update={"kl": config.kl.model_copy(update={"reference": reference})})
+        config = config.with_values({"kl.reference": reference})
     name, folder = _weights_of(config.model)
     if folder is None:
         return config, notes
@@ -301,7 +288,7 @@ def begin_with_weights(config: Config) -> tuple[Config, list[str]]:
             notes.append(
                 f"seed {config.seed} is that of {run}: the same prompts come in the same order; -s seed=N draws others"
             )
-    return config.model_copy(update={"model": name}), notes
+    return config.with_values({"model": name}), notes
 
 
 def _weights_of(name: str) -> tuple[str, Path | None]:

@@ -91,7 +91,7 @@ class RewardConfig(Block):
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all rewards: its own, or those of a sum."""
-        return tuple(part.name for part in getattr(self.options, "rewards", ())) or (self.name,)
+        return tuple(part.name for part in self.options.rewards) if self.name == "sum" else (self.name,)
 
     @property
     def unheeded(self) -> frozenset[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import read_document
-from quatro.config import Config, diff_configs, load_config
+from quatro.config import Config, differing_keys, load_config
 from quatro.config.lasting import planned_differences
 from quatro.config.yaml_reader import load_yaml
 from quatro.runs.identity import read_config
@@ -68,7 +68,8 @@ def planned_config(sweep: Path, point: str, settings: Mapping[str, str]) -> Conf
     file = config_file(sweep, point)
     config = load_config(file)
     wanted = load_config(file, overrides=[f"{key}={value}" for key, value in settings.items()])
-    differing = [f"{key} is {found}, and {named} there" for key, found, named in diff_configs(config, wanted)]
+    pairs = differing_keys([config, wanted]).items()
+    differing = [f"{key} is {found}, and {named} there" for key, (found, named) in pairs]
     if differing:
         raise DataError(
             f"{file} is not the point {point} of {sweep / SWEEP}: {', '.join(differing)}; one of the two was edited or "

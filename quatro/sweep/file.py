@@ -28,7 +28,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from evals.errors import UsageError
 from quatro.config import find_config, shipped_configs
-from quatro.config.errors import problem_lines
+from quatro.config.errors import problem_lines, problems_of
 from quatro.config.model import method_class
 from quatro.config.yaml_reader import Document, load_yaml
 from quatro.config.yaml_writer import scalar_text
@@ -152,11 +152,8 @@ def _checked(kind: type[Block], document: Document, value: Any, *above: str) -> 
         return kind.model_validate(value)
     except ValidationError as error:
         places = {place: f"{document.name}:{line}" for place, line in document.lines.items()}
-        problems = [
-            {**one, "loc": (*above, *one["loc"]), "model": kind if len(one["loc"]) == 1 else _CellBlock}
-            for one in error.errors()
-        ]
-        raise UsageError("\n".join(problem_lines(problems, document.data, places, [document.name]))) from None
+        owners = {(*above, *one["loc"][:-1]): _CellBlock if one["loc"][1:] else kind for one in error.errors()}
+        raise UsageError("\n".join(problem_lines(problems_of(error, owners, above), places, document.name))) from None
 
 
 def _cell(name: str, block: _CellBlock, file: _SweepFile, folder: Path, overrides: Sequence[str]) -> Cell:

@@ -72,13 +72,14 @@ def diff(a: Config, b: Config, json: Json = False) -> None:
       quatro config diff math-1.5b math-7b
       quatro config diff runs/quickstart-quatro-0 runs/quickstart-gspo-0 --json
     """
-    from quatro.config import diff_configs, load_config
+    from quatro.config import differing_keys, load_config
 
-    differences = diff_configs(load_config(a), load_config(b))
+    found = differing_keys([load_config(a), load_config(b)])
     if json:
-        output.json({"schema": 1, "a": a, "b": b, "differences": [found._asdict() for found in differences]})
-    elif differences:
-        output.table("", ["key", a, b], differences)
+        differences = [{"key": key, "a": of_a, "b": of_b} for key, (of_a, of_b) in found.items()]
+        output.json({"schema": 1, "a": a, "b": b, "differences": differences})
+    elif found:
+        output.table("", ["key", a, b], [[key, *values] for key, values in found.items()])
     else:
         output.info(f"{a} and {b} agree on every key")
 

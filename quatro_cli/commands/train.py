@@ -120,7 +120,6 @@ def _to_begin(source: str, *, settings: list[str], method: str | None, out: Path
             f"configuration by `quatro train {source}/config.yaml`; {HOW}: `{command_for(source)}`"
         )
     resolved = resolve_config(source, overrides=settings, method=method)
-    output.info(*resolved.notes)
     config, notes = begin_with_weights(resolved.config)
     output.info(*notes)
     return config, out or default_run_path(resolved.stem, config)

@@ -140,7 +140,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(here, contents):
     assert (longer.status, longer.step, longer.config.steps) == ("done", 3, 3)
 
 
-def test_cells_of_a_notebook_can_be_run_again(here, contents, caplog):
+def test_cells_of_a_notebook_can_be_run_again(here, contents):
     names = ("runs/base", "runs/base@1", "runs/base@best")
     small = {"prompts_per_step": 2, "minibatch_prompts": 2, "rollouts_per_prompt": 2, "checkpoint.every": 1}
 
@@ -159,10 +159,8 @@ def test_cells_of_a_notebook_can_be_run_again(here, contents, caplog):
     before = [contents(run.path) for run in begun]
     first_cell(steps=1)
     assert second_cell() == begun
-    assert "by now" not in caplog.text
     first_cell(steps=2)
     assert second_cell() == begun
-    assert "runs/base/checkpoints/step-000002/model by now" in caplog.text
     with pytest.raises(UsageError, match="other settings: model"):
         quatro.fine_tune("quickstart", begun[1].path, overrides={**small, "model": "runs/base@2"}, resume=True)
     shutil.rmtree("runs/base")
