@@ -181,16 +181,12 @@ def test_new_takes_the_next_free_name_and_a_dry_run_needs_no_free_one(arguments,
     quatro("train", run, "--resume", "--new", code=2)
 
 
-def test_the_same_method_keeps_its_other_keys_with_a_note(arguments, tmp_path):
+def test_the_same_method_keeps_its_other_keys(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("model: m\nmethod: {name: quatro, delta: 0.3}\n", encoding="utf-8")
     kept = load_config(file, method="quatro")
     assert kept.method.delta == 0.3
     assert load_config(file, method="gspo").method.name == "gspo"
-    notes = resolve_config(file, method="quatro").notes
-    assert notes == ("-m quatro names the method that is there already; it keeps delta 0.3",)
-    done = quatro(*arguments, "-m", "quatro", "--dry-run", "-o", tmp_path / "run")
-    assert "it keeps delta 0.01" in done.stderr
 
 
 def test_a_pruned_run_is_exported_and_goes_further(run, tmp_path):
