@@ -52,16 +52,18 @@ def gpu_list(text: str | None) -> list[str]:
     """
     if text is None:
         return []
+    numbers = [number.strip() for number in text.split(",")]
+    if not all(map(str.isdecimal, numbers)) or len(set(numbers)) < len(numbers):
+        raise UsageError(f"--gpus takes different numbers such as 0,1, found {text!r}")
     import torch
 
-    numbers = [number.strip() for number in text.split(",")]
     count = torch.cuda.device_count()
     if not count:
         raise MissingError(
             "--gpus needs a CUDA device, and PyTorch sees none here; leave it out, or see `quatro doctor`"
         )
-    if not set(numbers) <= set(map(str, range(count))) or len(set(numbers)) < len(numbers):
-        raise UsageError(f"--gpus takes different numbers from 0 to {count - 1}, such as 0,1; found {text!r}")
+    if max(map(int, numbers)) >= count:
+        raise UsageError(f"--gpus {text}: there are {count} GPUs here, numbered from 0")
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = visible.split(",") if visible else [str(number) for number in range(count)]
     return [names[int(number)].strip() for number in numbers]
