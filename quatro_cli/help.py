@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections import UserDict
 from collections.abc import Callable
 from importlib import import_module
+from itertools import pairwise
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+from quatro_cli.options import usage_error
+from quatro_cli.removed import REMOVED
 
 # What stands in an option's help for all similarities and their thresholds, which are looked up when help is shown.
 SIMILARITIES, THRESHOLDS = "{similarities}", "{thresholds}"
@@ -52,6 +56,17 @@ class _Table(UserDict[str, Any]):
 class Command(TyperCommand):
     """A command whose help says what goes where, without names of types."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Options and arguments; raises UsageError for a removed one."""
+        for pair in pairwise(args):
+            _refuse_removed(ctx, " ".join(pair))
+        try:
+            parsed: list[str] = super().parse_args(ctx, list(args))
+        except Exception as error:
+            _refuse_removed(ctx, getattr(error, "option_name", ""))
+            raise
+        return parsed
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         _write_options(self, ctx, formatter)
 
@@ -63,6 +78,11 @@ class Group(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{**settings, "commands": self.table})
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that is meant; raises UsageError for a removed one."""
+        _refuse_removed(ctx, args[0])
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The names in order; no command is imported for them."""
@@ -82,6 +102,11 @@ class Group(TyperGroup):
         for heading, lines in sections.items():
             with formatter.section(heading):
                 formatter.write_dl(lines)
+
+
+def _refuse_removed(ctx: Any, typed: str) -> None:
+    if instead := REMOVED.get(f"{ctx.command_path} {typed}"):
+        raise usage_error(f"`{ctx.command_path} {typed}` was removed: {instead}")
 
 
 def _write_options(command: Any, ctx: Any, formatter: Any) -> None:

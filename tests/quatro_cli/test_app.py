@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from quatro import __version__
 from quatro_cli.app import app
+from quatro_cli.removed import REMOVED
 from tests.kit import quatro, says
 
 ROOT = Path(__file__).parents[2]
@@ -117,6 +118,11 @@ def test_mistakes_end_with_their_code_and_a_word_about_them(arguments, code, sai
     assert result.stdout == ""
     assert_no_bug(result.stderr)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("typed", "instead"), REMOVED.items())
+def test_what_was_removed_is_refused_with_what_to_do_instead(typed, instead):
+    says(quatro(*typed.split()[1:], code=2), f"`{typed}`", advice=instead)
 
 
 @pytest.mark.parametrize("argv", [["eval", "grade", "a"], ["eval", "side-by-side", "a", "b"], ["table", "a", "b"]])
