@@ -39,7 +39,7 @@ SAYS = {
     "own_reward:brief -s": "reward/parts/steps",
     "eval similarity": "10 of 10",
     "eval ucc": "2.00",  # 2, 3, 2, 3 and 0 clusters of 3, 3, 2, 3 and 0 correct answers
-    "benchmarks show": "5 usable, 0 missing",
+    "benchmarks show": "problems here      5",
     "sample embedded:countdown -b five-sums": "5 problems x 1 samples",
     "eval passk samples.jsonl": "55.0",  # 3, 3, 2, 3 and 0 of 4 are correct
 }
