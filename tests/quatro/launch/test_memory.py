@@ -21,7 +21,7 @@ from quatro.config.blocks import CPU_SIZES, Sizes
 from quatro.launch.assemble import assemble
 from quatro.launch.begin import prepare
 from quatro.launch.describe import describe
-from quatro.launch.memory import FEWEST, MOST, Estimate, with_sizes
+from quatro.launch.memory import FEWEST, MOST, Estimate, Memory, with_sizes
 from quatro.policy.kinds import ModelSize
 from quatro.processes.launcher import Launch
 from quatro.processes.world import World
@@ -85,6 +85,16 @@ def test_on_a_gpu_they_are_the_largest_powers_of_two_that_fit_by_the_estimate(me
     assert sampling < (always + 0.9 * memory) / 2
     assert needed(found._replace(cache_tokens=2 * found.cache_tokens))[1] > 0.99 * (always + 0.9 * memory) / 2
     assert found.rows_at_once * SHAPE.vocab_size * 4 <= memory / 16 < 2 * found.rows_at_once * SHAPE.vocab_size * 4
+
+
+def test_what_stays_counts_at_every_time_and_the_rest_when_it_is_there():
+    memory = Memory(**{field.name: 2**bit for bit, field in enumerate(dataclasses.fields(Memory))})
+    stays = memory.weights | memory.optimizer | memory.reference | memory.casts | memory.snapshots | memory.reward
+    assert memory.always == stays
+    assert memory.sampling == stays | memory.kv_cache
+    assert memory.learning == stays | memory.gradients | memory.activations | memory.logits
+    assert memory.total == memory.sampling > memory.learning
+    assert dataclasses.replace(memory, kv_cache=1).total == memory.learning
 
 
 def test_a_little_memory_more_or_less_changes_nothing_and_much_of_it_goes_to_the_bounds():

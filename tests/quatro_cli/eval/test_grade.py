@@ -62,6 +62,16 @@ def test_every_row_gets_its_verdict_and_keeps_the_rest(samples, tmp_path):
     assert "toy.jsonl" in result.stdout
 
 
+def test_each_file_has_a_count_for_every_outcome_that_another_has(samples, tmp_path):
+    other = write_rows(tmp_path / "in" / "other.jsonl", {"a": ["\\boxed{x+1}"]})
+    result = grade(samples, other, "-o", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    lines = {Path(file).name: counts for file, *counts in map(str.split, result.stdout.splitlines()) if counts}
+    assert lines["file"] == ["rows", "correct", "incorrect", "no_answer"]
+    assert lines["toy.jsonl"] == ["4", "2", "1", "1"]
+    assert lines["other.jsonl"] == ["1", "1", "0", "0"]
+
+
 def test_the_graded_file_measures_as_the_samples_do(samples, tmp_path):
     grade(samples, "-o", tmp_path / "out")
     found = [
