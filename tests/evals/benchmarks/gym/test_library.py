@@ -133,7 +133,7 @@ def test_the_checkers_that_are_refused_are_as_bad_as_the_refusals_say():
 
 def test_an_entry_with_two_sources_or_settings_of_nothing_is_refused(own):
     own('[a]\nreasoning_gym = "gcd"\nfile = "a.jsonl"\n')
-    with pytest.raises(UsageError, match="has both `reasoning_gym` and a `file` or `hub`"):
+    with pytest.raises(UsageError, match="`reasoning_gym` and `file`"):
         registry()
     own('[a]\nfile = "a.jsonl"\nsettings = { x = 1 }\n')
     with pytest.raises(UsageError, match="has `settings`, which belong to a task of reasoning-gym"):
