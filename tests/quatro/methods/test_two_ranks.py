@@ -17,9 +17,13 @@ from quatro.policy.local import LocalPolicy
 from quatro.processes.world import World
 
 
+class PlainPolicy(LocalPolicy):
+    lr = 1.0
+
+
 def stepped_weights(rows: Any, config: Any, world: World) -> torch.Tensor:
     """Weights after one plain gradient step on ``rows``: Adam would hide a gradient of the wrong scale."""
-    policy = LocalPolicy(load_model(config.model, torch.float32, "cpu"), config, world=world)
+    policy = PlainPolicy(load_model(config.model, torch.float32, "cpu"), config, world=world)
     policy.optimizer = torch.optim.SGD(policy.model.parameters(), lr=1.0)
     policy.max_grad_norm = 1e9
     policy.update(rows, make_objective(config), use_own_logp=False, need_entropy=False)
