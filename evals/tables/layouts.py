@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, get_args
+from typing import Literal
 
 from evals.benchmarks.catalogue import grader_of
 from evals.errors import DataError, UsageError
@@ -34,7 +34,6 @@ from evals.tables.parts import (
 from evals.tables.titles import in_order, title_of
 
 Layout = Literal["average", "benchmarks", "ucc", "entropy", "code", "flips", "metric"]
-LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 
 SMALL_K = 32  # UCC@k below this has a table of its own, as in the paper
 PAPER_TABLES: Mapping[Layout, tuple[str, ...]] = {

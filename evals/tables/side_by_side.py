@@ -20,7 +20,6 @@ from evals.samples.types import Samples
 from evals.similarity.catalogue import Setting
 
 METRIC = "ucr"
-SHOWN = ("pass@k", "ucr", "num_clusters", "effective_number")
 
 
 class Side(NamedTuple):

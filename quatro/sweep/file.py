@@ -20,6 +20,7 @@ The file may also hold what `--eval` and `--eval-...` say, each as a list; an op
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -118,8 +119,8 @@ def load_sweep(path: Path, *, overrides: Sequence[str] = ()) -> SweepPlan:
             raise _in_file_terms(document, name, str(error)) from None
         points += added
         num_collapsed += collapsed
-    names = [point.name for point in points]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    counts = Counter(point.name for point in points)
+    twice = next((name for name, count in counts.items() if count > 1), None)
     if twice is not None:
         raise UsageError(f"{path}: two points are called {twice!r}; rename a cell")
     return SweepPlan(path.stem, tuple(points), num_collapsed)
