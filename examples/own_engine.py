@@ -1,6 +1,5 @@
 """An engine of your own: it draws with min-p, a truncation that the engines of quatro do not have.
 
-    quatro train quickstart -s rollout.engine=examples.own_engine:MinP --dry-run
     quatro train quickstart -s rollout.engine=examples.own_engine:MinP -o runs/min-p
     quatro sample embedded:countdown -b countdown -n 16 --engine examples.own_engine:MinP -o samples/min-p
 

@@ -78,21 +78,19 @@ def _targets(value: Any) -> Any:
     return value
 
 
-def _auto_count(value: Any) -> Any:
-    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-    if not is_count and value != "auto":
-        raise ValueError("expected a whole number of at least 1, or auto")
-    return value
+def _count_or(word: str, least: int) -> BeforeValidator:
+    """An annotation that allows whole numbers of at least ``least``, and ``word``."""
+
+    def check(value: Any) -> Any:
+        is_count = isinstance(value, int) and not isinstance(value, bool) and value >= least
+        if not is_count and value != word:
+            raise ValueError(f"expected a whole number of at least {least}, or {word}")
+        return value
+
+    return BeforeValidator(check)
 
 
-AutoCount = Annotated[Annotated[int, Field(ge=1)] | Literal["auto"], BeforeValidator(_auto_count)]
-
-
-def _sample(value: Any) -> Any:
-    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    if not is_count and value != "all":
-        raise ValueError("expected a whole number of at least 0, or all")
-    return value
+AutoCount = Annotated[Annotated[int, Field(ge=1)] | Literal["auto"], _count_or("auto", 1)]
 
 
 def _one_of(table: LazyTable) -> tuple[BeforeValidator, WithJsonSchema]:
@@ -301,7 +299,7 @@ class AuditConfig(Block):
 
     # With 8 rollouts each the standard error is about a seventh of the KL, and warnings begin at three times delta; of
     # the paper's 256 prompts they cost an eighth of a forward pass.
-    prompts: Annotated[Annotated[int, Field(ge=0)] | Literal["all"], BeforeValidator(_sample)] = Field(
+    prompts: Annotated[Annotated[int, Field(ge=0)] | Literal["all"], _count_or("all", 0)] = Field(
         32,
         description="how many prompts the audit uses: it measures the realised KL of an iteration on their rollouts, "
         "by one more forward pass. The prompts are drawn anew in each iteration, from the seed; 0 measures "

@@ -281,13 +281,6 @@ def begin_with_weights(config: Config) -> tuple[Config, list[str]]:
     same = ", and the reference of the KL penalty is that model (kl.reference names another)"
     towards = same if config.kl.reference is None and config.kl.beta else ""
     notes.insert(0, f"model: begins with the weights of {folder}; the optimiser and the warm-up begin anew{towards}")
-    run = folder.resolve().parent.parent
-    if (run / "config.yaml").is_file():
-        before = load_config(run)
-        if (before.seed, before.data.prompts) == (config.seed, config.data.prompts):
-            notes.append(
-                f"seed {config.seed} is that of {run}: the same prompts come in the same order; -s seed=N draws others"
-            )
     return config.with_values({"model": name}), notes
 
 

@@ -1,41 +1,27 @@
 """Describes a run without starting it: the batch in words, the first prompt, the memory that it should need.
 
-A dry run also tries a reward and an engine of the user's own on what is made up.
+A dry run also tries a reward of the user's own on what is made up.
 """
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import torch
-
-from evals.errors import UsageError
-from evals.files.own_code import file_of, is_own
+from evals.files.own_code import is_own
 from evals.text import size_text, visible
-from quatro.config import Config, config_to_yaml, load_config
+from quatro.config import config_to_yaml
 from quatro.launch.begin import Prepared
 from quatro.launch.health import prompt_warnings, startup_warnings
 from quatro.launch.memory import Estimate, Fit, Memory
 from quatro.policy.device import free_bytes, total_bytes
-from quatro.policy.embedded import make_model, make_tokenizer
-from quatro.policy.loading import save_folder
-from quatro.policy.local import LocalPolicy
 from quatro.policy.model_files import base_of
 from quatro.registry import ENGINES, POLICIES
 from quatro.rewards import Grade
-from quatro.rollout.engine import Engine, Recipe
-from quatro.rollout.probe import policy_score
-from quatro.tasks.countdown import CountdownWarmStart
-from quatro.types import Prompt, Rollout, Sampling
+from quatro.types import Prompt, Rollout
 
 SHOWN_TOKENS = 64
 SHOWN_CHARACTERS = 600
-TRIED_TOKENS, TRIED_SEEDS = 8, ((1, 2, 3), (4, 5, 6))
-# Nats a token between an engine's log-probabilities and the policy's in float32; rounding explains less.
-LARGEST_GAP = 1e-3
 
 
 @dataclass(frozen=True)
@@ -91,11 +77,11 @@ def describe(prepared: Prepared) -> DryRun:
     """What a run would announce, and the memory that it should need; loads no weights.
 
     Raises:
-        QuatroError: the user's own reward or engine does what a run would stumble over.
+        QuatroError: the user's own reward does what a run would stumble over.
     """
     config, device = prepared.config, prepared.device
     warnings = [*startup_warnings(config), *prompt_warnings(config, len(prepared.prompts.prompts))]
-    tried = [*_try_reward(prepared), *_try_engine(config)]
+    tried = _try_reward(prepared)
     estimate = Estimate.of(prepared)
     memory = estimate.memory(total_bytes(device), prepared.reward.device_bytes(device.type))
     free = free_bytes(device)
@@ -191,54 +177,3 @@ def _earned(grade: Grade) -> str:
     more = [grade.error] if grade.error else [*verdict, *logged]
     said = f" ({', '.join(more)})" if more else ""
     return f"{'is dropped' if grade.is_dropped else f'earns {grade.reward:g}'}{visible(said)}"
-
-
-def _try_engine(config: Config) -> list[str]:
-    """What an engine of the user's own does with an untrained toy model, in a line; others give none.
-
-    Raises:
-        UsageError: its log-probabilities are not the policy's.
-    """
-    if not is_own(spec := config.rollout.engine):
-        return []
-    with tempfile.TemporaryDirectory(prefix="quatro-toy-") as folder, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        toy = CountdownWarmStart()
-        model, tokenizer = make_model(toy), make_tokenizer(toy.max_positions)
-        save_folder(model, Path(folder), tokenizer)
-        settings = load_config("quickstart", overrides=[f"rollout.temperature={config.rollout.temperature}"])
-        policy = LocalPolicy(model, settings)
-        recipe = Recipe(spec, folder, dtype="float32", device="cpu", max_tokens=toy.max_positions)
-        engine: Engine = ENGINES[spec].open(recipe, tokenizer, policy)
-        try:
-            for parameter in model.parameters():
-                parameter.data.mul_(3.0)  # an engine with weights of its own has others until it takes these over
-            engine.sync(policy.named_weights)
-            return [_tried(spec, engine, policy, tokenizer, config)]
-        finally:
-            engine.close()
-
-
-def _tried(spec: str, engine: Engine, policy: LocalPolicy, tokenizer: Any, config: Config) -> str:
-    rollout = config.rollout
-    sampling = Sampling(rollout.temperature, rollout.top_p, rollout.top_k, TRIED_TOKENS, config.stop)
-    texts = ("7 2 7 6 2 8 -> 67", "1 2 3 4 5 6 -> 21")
-    prompts = [Prompt("toy", text, text, text, text, tuple(tokenizer.encode(text))) for text in texts]
-    groups = engine.generate(prompts, TRIED_SEEDS, sampling)
-    score, known = policy_score(policy), "it gives no log-probabilities, so the trainer computes them"
-    pairs = [(prompt, one) for prompt, group in zip(prompts, groups, strict=True) for one in group if one.logp]
-    gaps = [abs(a - b) for prompt, one in pairs for a, b in zip(one.logp or (), score(prompt, one), strict=True)]
-    if gaps and max(gaps) > LARGEST_GAP:
-        raise UsageError(
-            f"engine {spec!r} gives log-probabilities that differ from the policy's by up to {max(gaps):.2g} nats a "
-            f"token; expected those at temperature {rollout.temperature:g} before any truncation, under the weights "
-            f"that sync brought, or None. Look at {file_of(spec)}"
-        )
-    if gaps:
-        known = f"its log-probabilities are the policy's to {max(gaps):.0e} nats"
-    alone = [
-        engine.generate([prompt], [seeds[:1]], sampling) for prompt, seeds in zip(prompts, TRIED_SEEDS, strict=True)
-    ]
-    is_same = all(one[0][0].token_ids == group[0].token_ids for one, group in zip(alone, groups, strict=True))
-    again = "" if is_same else "; drawn alone, a seed gives another response, so a resume will not be exact"
-    return f"engine {spec} drew {sum(map(len, groups))} responses from a toy model: {known}{again}"

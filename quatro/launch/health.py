@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from operator import itemgetter
-from pathlib import Path
 
-from evals.grading.thinking import THOUGHT
+from evals.files.own_code import file_of, is_own
 from evals.training_metrics import EVALUATED
 from quatro.config import Config
 from quatro.config.errors import closest
 from quatro.registry import ENGINES
-from quatro.runs.directory import step_name
 from quatro.runs.views.rollouts import failures_text, num_drawn, num_failures
 
 logger = logging.getLogger(__name__)
@@ -26,11 +22,12 @@ MAX_TRUNCATED_SHARE = 0.5
 MIN_ESS_SHARE = 0.1
 MAX_NOISE = 0.1  # nats of a sequence log-ratio that should be 0
 MAX_NOISE_SHARE = 0.5  # the same as a share of sqrt(2 delta), the size of advantages under a radius delta
+# Nats a token, on the mean, between an own engine's log-probabilities and the trainer's; rounding explains less.
+MAX_MISMATCH = {"float32": 1e-3, "bfloat16": 0.05}
 MAX_FAILED_SHARE = 0.1
 MAX_SHARE_WITHOUT_SUCCESS = 0.25
 MAX_KL = 1.0  # nats of one iteration, for any method
 MAX_FLAT_STEPS = 3  # iterations in a row in which nothing can be learnt
-QUOTED_CHARACTERS = 300
 # The paper's rate for all weights. The best rate for an adapter is about ten times the best one for all weights,
 # whatever the model (Schulman et al. 2025, LoRA Without Regret).
 LORA_LR = 1e-6
@@ -74,16 +71,11 @@ def prompt_warnings(config: Config, num_prompts: int) -> list[str]:
 
 
 class Watch:
-    """Looks at each iteration's metrics; a warning repeats at most every ``REPEAT_EVERY`` iterations, and says so.
+    """Looks at each iteration's metrics; a warning repeats at most every ``REPEAT_EVERY`` iterations, and says so."""
 
-    ``rollouts`` is the folder with the responses of each iteration, of which a warning quotes one.
-    """
-
-    def __init__(self, config: Config, rollouts: Path | None = None) -> None:
+    def __init__(self, config: Config) -> None:
         self.config = config
-        self._rollouts = rollouts
         self._last: dict[str, float] = {}
-        self._num_untold: Counter[str] = Counter()  # iterations since the last warning of a kind, for its next one
         self._num_flat = 0  # iterations in a row
 
     def __call__(self, metrics: Mapping[str, float]) -> None:
@@ -94,41 +86,25 @@ class Watch:
             found.append(("flat", self._flat(metrics)))
         for kind, message in found:
             if step - self._last.get(kind, -math.inf) < REPEAT_EVERY:
-                self._num_untold[kind] += 1
                 continue
-            again = f"such a warning comes once in {REPEAT_EVERY} iterations"
-            if kind in self._last:
-                again += f"; so were {self._num_untold.pop(kind, 0)} iterations since the last one"
             self._last[kind] = step
+            again = f"such a warning comes once in {REPEAT_EVERY} iterations"
             logger.warning("iteration %d: %s (%s)", int(step), message, again)
 
     def _flat(self, metrics: Mapping[str, float]) -> str:
         since = "" if self._num_flat == 1 else f" for {self._num_flat} iterations"
         low = metrics["reward/mean"] <= 0 or metrics.get("accuracy/mean") == 0
         causes = (
-            "the reward does not find the answer in what the model writes (look at the response), the prompts are too "
-            "hard for it (take easier ones, or raise rollouts_per_prompt), or responses are cut short "
+            "the reward does not find the answer in what the model writes (`quatro rollouts RUN` shows responses), the "
+            "prompts are too hard for it (take easier ones, or raise rollouts_per_prompt), or responses are cut short "
             "(rollout.max_new_tokens)"
             if low
             else "the prompts are too easy for the model (take harder ones), or the reward is the same for all"
         )
         return (
             f"no prompt had responses with different rewards{since}, so there was nothing to learn from (mean reward "
-            f"{metrics['reward/mean']:.3g}). {self._quoted(int(metrics['step']))}Usual causes: {causes}"
+            f"{metrics['reward/mean']:.3g}). Usual causes: {causes}"
         )
-
-    def _quoted(self, step: int) -> str:
-        """The first response of iteration ``step``, if it was saved."""
-        if self._rollouts is None:
-            return ""
-        try:
-            with (self._rollouts / f"{step_name(step)}.jsonl").open(encoding="utf-8") as lines:
-                row = json.loads(next(lines))
-        except (OSError, StopIteration, ValueError):
-            return ""
-        text = row.get(THOUGHT, "") + row["completion"]
-        cut = "..." if len(text) > QUOTED_CHARACTERS else ""
-        return f"The first response, to {row['id']!a}: {text[:QUOTED_CHARACTERS]!a}{cut}. "
 
 
 def problems(metrics: Mapping[str, float], config: Config) -> Iterator[tuple[str, str]]:
@@ -183,6 +159,14 @@ def problems(metrics: Mapping[str, float], config: Config) -> Iterator[tuple[str
             "This noise is as large as the advantages; use dtype float32 or shorter responses"
         )
         yield "noise", message
+    engine, gap = config.rollout.engine, metrics.get("mismatch/dlogp_abs_mean", 0.0)
+    if is_own(engine) and gap > MAX_MISMATCH[config.dtype]:
+        message = (
+            f"engine {engine!r} gives log-probabilities that differ from the policy's by {gap:.2g} nats a token; "
+            f"expected those at temperature {config.rollout.temperature:g} before any truncation, under the weights "
+            f"that sync brought, or None. Look at {file_of(engine)}"
+        )
+        yield "engine", message
     is_evaluated = any(name.startswith(EVALUATED) for name in metrics)
     for key, name in config.watched.items():
         if name not in metrics and (is_evaluated or not name.startswith(EVALUATED)):

@@ -28,7 +28,6 @@ SMALLER = {
 }
 # What the command that holds the first text prints, or writes into its last metrics.
 SAYS = {
-    "own_engine:MinP --dry-run": "log-probabilities are the policy's",
     "own_engine:MinP -o runs": "kl/new_old",
     "own_engine:MinP -o samples": "200 samples drawn",
     "own_grader:within --k": "50.0",  # 3, 3, 1, 3 and 0 of 4 end in a number within 1 %

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 
 import pytest
 
 from quatro.config import load_config
-from quatro.launch.health import REPEAT_EVERY, Watch, problems, prompt_warnings, startup_warnings
+from quatro.launch.health import Watch, problems, prompt_warnings, startup_warnings
 
 GOOD = {
     "step": 1.0,
@@ -107,21 +106,20 @@ def test_noise_is_judged_by_the_size_of_the_advantages():
     assert list(problems(noisy, load_config("quickstart", method="gspo"))) == []
 
 
+@pytest.mark.parametrize(("dtype", "limit"), [("float32", 1e-3), ("bfloat16", 0.05)])
+def test_log_probabilities_of_an_own_engine_are_judged_by_what_rounding_explains(dtype, limit):
+    for engine, gap, kinds in (("some:Engine", 1, []), ("some:Engine", 1 + 1e-9, ["engine"]), ("transformers", 9, [])):
+        config = load_config("quickstart", overrides=[f"dtype={dtype}"]).with_values({"rollout.engine": engine})
+        found = problems({**GOOD, "mismatch/dlogp_abs_mean": limit * gap}, config)
+        assert [kind for kind, _ in found] == kinds
+
+
 def test_an_adapter_at_the_rate_of_all_weights_is_announced():
     slow = load_config("quickstart", overrides=["policy.lora.rank=8", "optimizer.lr=1e-6"])
     (text,) = startup_warnings(slow)
     assert text.startswith("optimizer.lr 1e-06 suits all weights")
     assert "-s optimizer.lr=1e-05" in text
     assert startup_warnings(load_config("quickstart", overrides=["policy.lora.rank=8", "optimizer.lr=1e-5"])) == []
-
-
-def test_a_warning_does_not_repeat_every_iteration(caplog):
-    watch = Watch(load_config("quickstart"))
-    for step in range(1, REPEAT_EVERY + 3):
-        watch({**GOOD, "step": float(step), "ratio/ess_share_min": 1.0 if step % 2 == 0 else 0.01})
-    first, second = (record.getMessage() for record in caplog.records)
-    assert first.endswith("(such a warning comes once in 25 iterations)")
-    assert second.endswith("; so were 12 iterations since the last one)")  # 3, 5, ... 25
 
 
 def test_a_warning_comes_again_after_25_iterations_and_not_before(caplog):
@@ -142,16 +140,11 @@ def test_truncated_training_and_an_idle_delta_are_announced():
     assert startup_warnings(load_config("quickstart", overrides=["inner_updates=1"], method="gspo")) == []
 
 
-def test_a_run_that_learns_nothing_quotes_a_response_and_names_causes(tmp_path, caplog):
-    row = {"id": "p1", "completion": "\x1b[31m" + "so it is 42. " * 100}
-    (tmp_path / "step-000001.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
-    watch = Watch(load_config("quickstart"), tmp_path)
+def test_a_run_that_learns_nothing_names_causes(caplog):
     flat = {**GOOD, "groups/mixed_share": 0.0, "reward/mean": 0.0, "accuracy/mean": 0.0}
-    watch(flat)
-    assert r"The first response, to 'p1': '\x1b[31mso it is 42. so it" in caplog.text
+    Watch(load_config("quickstart"))(flat)
     assert "does not find the answer" in caplog.text
-    assert "\x1b" not in caplog.text
-    assert len(caplog.text) < 1500
+    assert "`quatro rollouts RUN`" in caplog.text
 
 
 @pytest.mark.parametrize(
