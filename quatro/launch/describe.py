@@ -81,15 +81,14 @@ def describe(prepared: Prepared) -> DryRun:
     """
     config, device = prepared.config, prepared.device
     warnings = [*startup_warnings(config), *prompt_warnings(config, len(prepared.prompts.prompts))]
-    tried = _try_reward(prepared)
     estimate = Estimate.of(prepared)
     memory = estimate.memory(total_bytes(device), prepared.reward.device_bytes(device.type))
     free = free_bytes(device)
     fit = None if free is None else estimate.fit(memory, free)
-    return DryRun(prepared, memory, fit, [*warnings, *notes(prepared, tried)])
+    return DryRun(prepared, memory, fit, [*warnings, *notes(prepared), *_try_reward(prepared)])
 
 
-def notes(prepared: Prepared, tried: list[str] | None = None) -> list[str]:
+def notes(prepared: Prepared) -> list[str]:
     """What is worth knowing of a run before it begins."""
     config, device = prepared.config, prepared.device
     engine = ENGINES[config.rollout.engine]
@@ -104,7 +103,6 @@ def notes(prepared: Prepared, tried: list[str] | None = None) -> list[str]:
     found += prepared.prompts.notes
     if prepared.sizes_note:
         found.append(prepared.sizes_note)
-    found += tried or []
     if prepared.reward.device_bytes(device.type) and not engine.shares_weights:
         found.append(
             f"engine {config.rollout.engine} takes its share of the device first (rollout.gpu_memory_utilization); the "
