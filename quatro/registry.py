@@ -27,8 +27,8 @@ class LazyTable(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.locations and self.takes(name):
-            return _at(self.own)(name)
-        return _at(self.locations[name])
+            return located(self.own)(name)
+        return located(self.locations[name])
 
     def takes(self, name: str) -> bool:
         """Whether ``name`` may be looked up; a user's own, which is imported only then, may still be missing."""
@@ -44,7 +44,8 @@ class LazyTable(Mapping[str, Any]):
         return name in self.locations
 
 
-def _at(location: str) -> Any:
+def located(location: str) -> Any:
+    """What ``package.module:NAME`` names."""
     module, _, attribute = location.partition(":")
     return getattr(importlib.import_module(module), attribute)
 

@@ -8,13 +8,12 @@ stand in `quatro/tasks`. A model is made once by supervised learning on this mac
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,7 +77,9 @@ def ensure(recipe: WarmStart, *, name: str, progress: WarmStartProgress | None =
         return folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _lock(folder.with_suffix(".lock")):
+        lock = folder.with_suffix(".lock")
+        with lock.open("w", encoding="utf-8") as file:
+            lock_file(file.fileno(), lock, instead="QUATRO_CACHE=DIR", waits=True)
             if not folder.exists():
                 partial = folder.with_suffix(f".partial-{os.getpid()}")
                 shutil.rmtree(partial, ignore_errors=True)
@@ -192,10 +193,3 @@ def _warmup_cosine(step: int, recipe: WarmStart) -> float:
 
 def _folder(recipe: WarmStart, name: str) -> Path:
     return cache_root() / "embedded" / f"{name}-{recipe.digest}"
-
-
-@contextlib.contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    with path.open("w", encoding="utf-8") as file:
-        lock_file(file.fileno(), path, instead="QUATRO_CACHE=DIR", waits=True)
-        yield

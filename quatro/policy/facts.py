@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from evals.errors import DataError, UsageError
@@ -55,6 +55,15 @@ def cast_products(model: Any, dtype: torch.dtype) -> Any:
                 if parameter is not looked_up:
                     parameter.data = parameter.data.to(dtype)
     return model
+
+
+def first_difference(found: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor]) -> str | None:
+    """The first weight that is absent, of another shape or unknown, for a message; None if there is none."""
+    shapes, expected = ({name: tuple(value.shape) for name, value in one.items()} for one in (found, wanted))
+    for name in [*expected, *shapes]:
+        if shapes.get(name) != expected.get(name):
+            return f"{name} is {shapes.get(name, 'absent')}, expected {expected.get(name, 'no such weight')}"
+    return None
 
 
 def has_plain_head(model: Any) -> bool:

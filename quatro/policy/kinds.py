@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from inspect import getattr_static
 from pathlib import Path
@@ -13,9 +12,10 @@ from evals.files.own_code import file_of, import_own
 from quatro.config import packages
 from quatro.config.model import Config
 from quatro.policy import embedded
+from quatro.policy.facts import first_difference
 from quatro.policy.footprint import FLOAT32_BYTES, number_bytes
 from quatro.policy.loading import load_model
-from quatro.registry import POLICIES
+from quatro.registry import POLICIES, located
 
 if TYPE_CHECKING:
     import torch
@@ -73,6 +73,7 @@ class TorchKind(PolicyKind):
 
     loads_model = True
     masters = "{weights} kept in float32"
+    location: ClassVar[str]  # of the class that holds a model, whose module imports torch
 
     @classmethod
     def open(cls, config: Config, world: World, *, device: torch.device, weights: Path | None) -> TorchPolicy:
@@ -87,20 +88,11 @@ class TorchKind(PolicyKind):
             _take_weights(policy.reference, embedded.resolve_model(config.kl.reference))
         return policy
 
-    @staticmethod
-    @abstractmethod
-    def policy_class() -> type[TorchPolicy]:
-        """What holds a model; imports torch."""
-
 
 class Local(TorchKind):
     """`policy.kind: local`: the whole model on each device."""
 
-    @staticmethod
-    def policy_class() -> type[TorchPolicy]:
-        from quatro.policy.local import LocalPolicy
-
-        return LocalPolicy
+    location = "quatro.policy.local:LocalPolicy"
 
     @staticmethod
     def memory(config: Config, size: ModelSize) -> dict[str, int]:
@@ -121,17 +113,12 @@ class DeepSpeed(TorchKind):
     """`policy.kind: deepspeed`: optimiser, gradients or weights in shards on several ranks (ZeRO)."""
 
     is_sharded = True
+    location = "quatro.policy.deepspeed:DeepSpeedPolicy"
     masters = "float32 masters in the optimiser's shards"
 
     @staticmethod
     def check() -> None:
         packages.require("deepspeed", "policy.kind deepspeed")
-
-    @staticmethod
-    def policy_class() -> type[TorchPolicy]:
-        from quatro.policy.deepspeed import DeepSpeedPolicy
-
-        return DeepSpeedPolicy
 
     @staticmethod
     def memory(config: Config, size: ModelSize) -> dict[str, int]:
@@ -187,7 +174,8 @@ def make_policy(
         is_cast = not kind.is_sharded and config.dtype == "bfloat16"
         lora.attach(model, adapter, seed=config.seed, frozen_dtype=torch.bfloat16 if is_cast else None)
     model = model if device is None else model.to(device)
-    return kind.policy_class()(model, config, world=world, weights=weights)
+    policy: TorchPolicy = located(kind.location)(model, config, world=world, weights=weights)
+    return policy
 
 
 def _take_weights(reference: Any, name: str) -> None:
@@ -198,12 +186,7 @@ def _take_weights(reference: Any, name: str) -> None:
     """
     import torch
 
-    wanted, found = reference.state_dict(), load_model(name, torch.float32, "cpu").state_dict()
-    shapes, others = ({key: tuple(value.shape) for key, value in one.items()} for one in (wanted, found))
-    if differing := sorted(key for key in shapes.keys() | others.keys() if shapes.get(key) != others.get(key)):
-        key = differing[0]
-        raise UsageError(
-            f"kl.reference: {name} is of another architecture than the model: {key} is {others.get(key, 'absent')}, "
-            f"expected {shapes.get(key, 'no such weight')}"
-        )
+    found = load_model(name, torch.float32, "cpu").state_dict()
+    if difference := first_difference(found, reference.state_dict()):
+        raise UsageError(f"kl.reference: {name} is of another architecture than the model: {difference}")
     reference.load_state_dict(found)

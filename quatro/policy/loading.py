@@ -17,15 +17,7 @@ from evals.files.strict_json import read_document
 from evals.files.whole import naming
 from evals.text import visible
 from quatro.policy.facts import cast_weights
-from quatro.policy.model_files import (
-    ADAPTER_CONFIG,
-    TOKENIZER_FILES,
-    WEIGHT_FILES,
-    changed_by,
-    place_of,
-    require_files,
-    require_peft,
-)
+from quatro.policy.model_files import ADAPTER_CONFIG, changed_by, place_of, require_part, require_peft
 
 if TYPE_CHECKING:
     import torch
@@ -70,7 +62,7 @@ def load_model_config(name: str) -> PreTrainedConfig:
     import_generation()
     from transformers import AutoConfig
 
-    base = place_of(name, ("config.json",), what="model")
+    base = place_of(name, "model")
     found: PreTrainedConfig = _load(
         base, "model configuration", lambda: AutoConfig.from_pretrained(base, trust_remote_code=False)
     )
@@ -84,19 +76,21 @@ def load_shape(name: str) -> PreTrainedModel:
     Raises:
         MissingError, DataError: as `load_model_config`, and DataError if no causal language model can be made of it.
     """
-    import torch
-
     import_generation()
     from transformers import AutoModelForCausalLM
 
-    config = load_model_config(name)
-    base = place_of(name, ("config.json",), what="model")
-    with torch.device("meta"):
-        shape: PreTrainedModel = _load(
-            base, "model", lambda: AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-        )
-    if (found := load_generation_config(base)) is not None:
+    shape = _shape(AutoModelForCausalLM, name)
+    if (found := load_generation_config(place_of(name, "model"))) is not None:
         shape.generation_config = found
+    return shape
+
+
+def _shape(loader: Any, name: str) -> PreTrainedModel:
+    import torch
+
+    config, place = load_model_config(name), place_of(name, "model")
+    with torch.device("meta"):
+        shape: PreTrainedModel = _load(place, "model", lambda: loader.from_config(config, trust_remote_code=False))
     return shape
 
 
@@ -110,14 +104,14 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     tokenizer = _read_tokenizer(name)
     if tokenizer.eos_token_id is None:
         raise DataError(
-            f"the tokenizer of {place_of(name, TOKENIZER_FILES, what='tokenizer')} has no eos token, so no response "
-            'could ever end by itself; name one as "eos_token" in its tokenizer_config.json'
+            f"the tokenizer of {place_of(name, 'tokenizer')} has no eos token, so no response could ever end by "
+            'itself; name one as "eos_token" in its tokenizer_config.json'
         )
     return tokenizer
 
 
 def _read_tokenizer(name: str) -> PreTrainedTokenizerBase:
-    own = place_of(name, TOKENIZER_FILES, what="tokenizer")
+    own = place_of(name, "tokenizer")
     loader = _tokenizer_loader(own)
     tokenizer: PreTrainedTokenizerBase = _load(
         own, "tokenizer", lambda: loader.from_pretrained(own, trust_remote_code=False)
@@ -140,7 +134,7 @@ def load_model(name: str, dtype: torch.dtype, device: torch.device | str) -> Pre
     from transformers import AutoModelForCausalLM
 
     if (changed := changed_by(name)) is not None:
-        place_of(name, WEIGHT_FILES, what="weights")  # ends where adapters change one another in a circle
+        place_of(name, "weights")  # ends where adapters change one another in a circle
         return _merged(name, changed, dtype, device)
     model = _read_model(AutoModelForCausalLM, name, dtype, device)
     found = load_generation_config(name)
@@ -163,15 +157,9 @@ def load_classifier(
 
 def num_classifier_parameters(name: str) -> int:
     """How many parameters the sequence classifier has; loads no weights. Raises as `load_model_config`."""
-    import torch
     from transformers import AutoModelForSequenceClassification
 
-    config = load_model_config(name)
-    with torch.device("meta"):
-        shape: PreTrainedModel = _load(
-            name, "model", lambda: AutoModelForSequenceClassification.from_config(config, trust_remote_code=False)
-        )
-    return shape.num_parameters()
+    return _shape(AutoModelForSequenceClassification, name).num_parameters()
 
 
 def _plain(record: logging.LogRecord) -> bool:
@@ -186,7 +174,7 @@ def _read_model(loader: Any, name: str, dtype: torch.dtype, device: torch.device
     hf_logging.disable_progress_bar()
     logging.getLogger("transformers.modeling_utils").addFilter(_plain)
     config = load_model_config(name)
-    require_files(name, WEIGHT_FILES, what="weights")
+    require_part(name, "weights")
     model, report = _load(
         name,
         "model",

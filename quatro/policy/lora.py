@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from evals.errors import DataError, DivergedError, UsageError
-from quatro.policy.facts import cast_weights
+from quatro.policy.facts import cast_weights, first_difference
 from quatro.policy.model_files import ADAPTER_CONFIG
 
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ def attach(model: Any, settings: LoraConfig, *, seed: int, frozen_dtype: torch.d
         raise UsageError(f"policy.lora cannot adapt model type {model.config.model_type!r}: {reason}") from error
     if wanted == "all-linear":
         # peft noted the whole path of every layer, in the order of a set: another one in every process.
-        peft_config.target_modules = sorted({name.rpartition(".")[2] for name, _ in _named_layers(model)})
+        peft_config.target_modules = sorted({name.rpartition(".")[2] for name in adapted_layers(model)})
     generator = torch.Generator().manual_seed(seed)
-    for layer in adapted_layers(model):
+    for layer in adapted_layers(model).values():
         weight = layer.lora_A[NAME].weight
         drawn = torch.empty(weight.shape)
         # peft's distribution, from a generator of our own.
@@ -98,23 +98,17 @@ def _check_targets(model: Any, wanted: Sequence[str], linear: tuple[type, ...]) 
             )
 
 
-def adapted_layers(model: Any) -> list[Any]:
-    """The layers that hold an adapter, in the model's order."""
-    return [layer for _, layer in _named_layers(model)]
-
-
-def _named_layers(model: Any) -> Iterator[tuple[str, Any]]:
+def adapted_layers(model: Any) -> dict[str, Any]:
+    """The layers that hold an adapter by their names, in the model's order."""
     from peft.tuners.lora import LoraLayer
 
-    for name, module in model.named_modules():
-        if isinstance(module, LoraLayer):
-            yield name, module
+    return {name: module for name, module in model.named_modules() if isinstance(module, LoraLayer)}
 
 
 @contextmanager
 def switched_off(model: Any) -> Iterator[None]:
     """Inside, the model is the one that the adapter was attached to."""
-    layers = adapted_layers(model)
+    layers = adapted_layers(model).values()
     for layer in layers:
         layer.enable_adapters(False)
     try:
@@ -130,7 +124,7 @@ def merged_weights(model: Any, whole: Whole = lambda weights: nullcontext()) -> 
 
     Merged in float32, one layer at a time: nothing but that layer is held twice, or ``whole``.
     """
-    adapted = dict(_named_layers(model)) if hasattr(model, "peft_config") else {}
+    adapted = adapted_layers(model) if hasattr(model, "peft_config") else {}
     for name, parameter in model.named_parameters():
         owner, _, last = name.rpartition(".")
         outer, _, inner = owner.rpartition(".")
@@ -151,7 +145,7 @@ def merged_weights(model: Any, whole: Whole = lambda weights: nullcontext()) -> 
 def unadapted_copy(model: Any) -> Any:
     """A copy of the model as it was before `attach`, for an engine that needs whole weights of its own."""
     plain = copy.deepcopy(model)
-    for name, layer in list(_named_layers(plain)):
+    for name, layer in adapted_layers(plain).items():
         plain.set_submodule(name, layer.get_base_layer())
     return plain
 
@@ -199,14 +193,7 @@ def load(model: Any, folder: Path) -> None:
     except (OSError, SafetensorError) as error:
         raise DataError(f"the adapter in {folder} cannot be read: {error}") from error
     own = dict(_adapter(model))
-    for name in [*own, *tensors]:
-        if name not in tensors or name not in own:
-            whose = "the model's adapter" if name in own else "the file"
-            difference = f"only {whose} has {name}"
-        elif tensors[name].shape != own[name].shape:
-            difference = f"{name} has shape {tuple(tensors[name].shape)}, the model's {tuple(own[name].shape)}"
-        else:
-            continue
+    if difference := first_difference(tensors, own):
         raise DataError(
             f"the adapter in {folder} does not fit the model: {difference}; use the policy.lora.rank, "
             "policy.lora.target_modules and model that it was trained with"

@@ -18,8 +18,12 @@ from evals.files.strict_json import read_document, shown
 from quatro.config import packages
 
 ADAPTER_CONFIG = "adapter_config.json"  # a folder with this file is an adapter of the model that the file names
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
-WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "pytorch_model*.bin.index.json")
+# Each part of a model is in one of these files.
+_PARTS = {
+    "tokenizer": ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model"),
+    "model": ("config.json",),
+    "weights": ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "pytorch_model*.bin.index.json"),
+}
 _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
 _MOST_HEADER_BYTES = 10 * 10**6  # models of thousands of tensors have less than one
 _MOST_TEXT_BYTES = 256 * 2**20  # the largest tokenizers have a tenth
@@ -39,14 +43,11 @@ def require_model(name: str, *, weights: bool = True) -> None:
     require_tokenizer(name)
     if name.startswith("embedded:"):
         return
-    place_of(name, ("config.json",), what="model")
-    if changed_by(name) is not None:
+    place_of(name, "model")
+    if os.path.isfile(Path(name, ADAPTER_CONFIG)):
         require_peft(name)
-    if not weights:
-        return
-    place = Path(place_of(name, WEIGHT_FILES, what="weights"))
-    if place.is_dir():
-        refuse_incomplete(place)
+    if weights and os.path.isdir(place := place_of(name, "weights")):
+        refuse_incomplete(Path(place))
 
 
 def require_tokenizer(name: str) -> None:
@@ -56,21 +57,21 @@ def require_tokenizer(name: str) -> None:
 
         recipe_of(name)
         return
-    place_of(name, TOKENIZER_FILES, what="tokenizer")
+    place_of(name, "tokenizer")
 
 
-def place_of(name: str, patterns: tuple[str, ...], *, what: str) -> str:
-    """Where one of the files ``patterns`` of the model ``name`` is or, on the Hub, may be: there, or in its base.
+def place_of(name: str, part: str) -> str:
+    """Where a ``part`` of the model ``name``, a key of `_PARTS`, is or, on the Hub, may be: there, or in its base.
 
     Raises:
-        MissingError: they are in neither; it names the adapter that asks for a base.
+        MissingError: it is in neither; names the adapter that asks for a base.
         DataError: what lies there cannot be read.
     """
     # An adapter may bring a tokenizer of its own.
-    is_own = what == "tokenizer" and any(os.path.isfile(Path(name, file)) for file in patterns)
+    is_own = part == "tokenizer" and any(os.path.isfile(Path(name, file)) for file in _PARTS[part])
     place = name if is_own else base_of(name)
     try:
-        require_files(place, patterns, what=what)
+        require_part(place, part)
     except MissingError as error:
         if place == name:
             raise
@@ -84,18 +85,21 @@ def require_peft(adapter: str) -> None:
     packages.require("peft", f"{adapter} is an adapter, and reading it")
 
 
-def require_files(name: str, patterns: tuple[str, ...], *, what: str) -> None:
-    """Raises MissingError if a folder is not there or holds none of the files, or the Hub's copy is out of reach."""
+def require_part(name: str, part: str) -> None:
+    """Raises MissingError if a folder is not there or holds no such part, or the Hub's copy is out of reach.
+
+    Raises UsageError for an adapter on the Hub, which must be a folder here.
+    """
     folder = Path(name)
     if os.path.isdir(name):
         refuse_strange(folder)
-        if not any(path.is_file() for pattern in patterns for path in folder.glob(pattern)):
+        if not any(path.is_file() for pattern in _PARTS[part] for path in folder.glob(pattern)):
             raise MissingError(
-                f"the folder {name} holds no {what}: none of {', '.join(patterns)} is there; "
+                f"the folder {name} holds no {part}: none of {', '.join(_PARTS[part])} is there; "
                 "point at a folder written by save_pretrained"
             )
     elif os.path.exists(name):
-        raise MissingError(f"{name} is a file; a {what} is a folder written by save_pretrained, or a Hub id")
+        raise MissingError(f"{name} is a file; a {part} is a folder written by save_pretrained, or a Hub id")
     elif not may_be_hub_id(name):
         raise MissingError(f"no folder {name:.300} here; give the folder of a model, a Hub id, or embedded:countdown")
     else:
@@ -103,13 +107,17 @@ def require_files(name: str, patterns: tuple[str, ...], *, what: str) -> None:
 
 
 def _refuse_unreachable(name: str) -> None:
-    """Refuse at once what the Hub's library would refuse after a minute: no network, and nothing in the cache."""
+    """Refuse an adapter of the Hub, and what its library would refuse after a minute: no network and no copy."""
     import socket
     from urllib.parse import urlsplit
     from urllib.request import getproxies
 
     from huggingface_hub import constants, try_to_load_from_cache
 
+    if isinstance(try_to_load_from_cache(name, ADAPTER_CONFIG), str):
+        raise UsageError(
+            f"{name} on the Hub is an adapter; run hf download {name} --local-dir FOLDER, and give that folder"
+        )
     if isinstance(try_to_load_from_cache(name, "config.json"), str):
         return
     if constants.is_offline_mode():
@@ -162,7 +170,6 @@ def adapter_chain(name: str) -> list[str]:
     Raises:
         MissingError: that model is not on this machine.
         DataError: a folder is unreadable, or does not say which model it changes, or they change one another.
-        UsageError: an adapter that is on the Hub, and not in a folder.
     """
     chain = [name]
     while (changed := changed_by(chain[-1])) is not None:
@@ -182,7 +189,6 @@ def changed_by(name: str) -> str | None:
     if os.path.isdir(name):
         refuse_strange(Path(name))
     if not os.path.isfile(file):
-        _refuse_adapter_on_hub(name)
         return None
     try:
         changed = read_document(file, allow_non_finite=True).get("base_model_name_or_path")
@@ -204,17 +210,6 @@ def changed_by(name: str) -> str | None:
             f"folder back, or a link to it (`ln -s NEW {changed}`); {file} names it"
         )
     return base
-
-
-def _refuse_adapter_on_hub(name: str) -> None:
-    if os.path.exists(name) or not may_be_hub_id(name):
-        return
-    from huggingface_hub import try_to_load_from_cache
-
-    if isinstance(try_to_load_from_cache(name, ADAPTER_CONFIG), str):
-        raise UsageError(
-            f"{name} on the Hub is an adapter; run hf download {name} --local-dir FOLDER, and give that folder"
-        )
 
 
 def may_be_hub_id(name: str) -> bool:

@@ -33,7 +33,7 @@ def stir():
     def change(model) -> None:
         generator = torch.Generator().manual_seed(5)
         with torch.no_grad():
-            for layer in lora.adapted_layers(model):
+            for layer in lora.adapted_layers(model).values():
                 weight = layer.lora_B["default"].weight
                 weight.copy_(0.1 * torch.randn(weight.shape, generator=generator))
 

@@ -40,7 +40,9 @@ def test_the_seed_alone_decides_a_new_adapter(tiny_folder):
         torch.manual_seed(disturbance)
         model = load_model(str(tiny_folder), torch.float32, "cpu")
         lora.attach(model, LoraConfig(rank=4), seed=seed)
-        return torch.cat([layer.lora_A["default"].weight.detach().flatten() for layer in lora.adapted_layers(model)])
+        return torch.cat(
+            [layer.lora_A["default"].weight.detach().flatten() for layer in lora.adapted_layers(model).values()]
+        )
 
     assert torch.equal(drawn(0, 1), drawn(0, 2))
     assert not torch.equal(drawn(0, 1), drawn(1, 1))
@@ -107,7 +109,7 @@ def test_the_gradient_is_that_of_the_whole_weights_through_the_product(make, tin
     before = {name: weight.clone() for name, weight in whole.named_weights()}
     factors = {
         name: (layer.lora_A["default"].weight.detach().clone(), layer.lora_B["default"].weight.detach().clone(), layer)
-        for name, layer in lora._named_layers(policy.model)
+        for name, layer in lora.adapted_layers(policy.model).items()
     }
     objective = make_objective(whole_config)
     for one in (policy, whole):

@@ -98,7 +98,7 @@ def adapter(tiny_folder, tmp_path):
     model = load_model(str(base), torch.float32, "cpu")
     lora.attach(model, LoraConfig(rank=4), seed=1)
     with torch.no_grad():
-        for layer in lora.adapted_layers(model):
+        for layer in lora.adapted_layers(model).values():
             layer.lora_B["default"].weight.fill_(0.05)
     save_folder(model, tmp_path / "adapter", load_tokenizer(str(base)), adapter_of=str(base))
     return tmp_path / "adapter"
