@@ -2,33 +2,44 @@
 
 To add one, write its file and a line here; the class is imported when its name is looked up. A reward is made from a
 `RewardConfig` and says which options, limits and prompts it takes (`quatro/rewards/base.py`; `countdown.py` is a short
-example). Methods have a table of their own, `quatro/methods/__init__.py`. A user's own engine or policy is named
+example). The table of methods is in `quatro/methods/__init__.py`. A user's own engine or policy is named
 `module:Class`, and a function that rewards `module:function`.
 """
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from evals.files.own_code import is_own
+from evals.errors import UsageError
+from evals.files.own_code import classes_near, is_own
 
 
 class LazyTable(Mapping[str, Any]):
-    """A mapping from a name to a class, given as ``package.module:Class`` and imported when it is looked up.
+    """A mapping from the name of a ``what`` to a class, given as ``package.module:Class`` and imported when looked up.
 
     ``own`` is where the function lies that gives the class behind a user's own `module:name`, where such are taken.
     """
 
-    def __init__(self, locations: dict[str, str], *, own: str = "") -> None:
+    def __init__(self, what: str, locations: dict[str, str], *, own: str = "") -> None:
+        self.what = what
         self.locations = locations
         self.own = own
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self.locations and self.takes(name):
+        if name in self.locations:
+            return located(self.locations[name])
+        if self.takes(name):
             return located(self.own)(name)
-        return located(self.locations[name])
+        guess = difflib.get_close_matches(name, self.locations, n=1)
+        hint = f" Did you mean {guess[0]!r}?" if guess else ""
+        if near := classes_near(name):
+            hint = f" Here is {near[0].partition(':')[0]}.py: {', '.join(near)}"
+        raise UsageError(
+            f"unknown {self.what} {name!r}; known: {', '.join(self)}, or your own as 'package.module:Class'.{hint}"
+        )
 
     def takes(self, name: str) -> bool:
         """Whether ``name`` may be looked up; a user's own, which is imported only then, may still be missing."""
@@ -52,6 +63,7 @@ def located(location: str) -> Any:
 
 # Each is an `EngineKind` of quatro/rollout/engine.py.
 ENGINES = LazyTable(
+    "engine",
     {
         "transformers": "quatro.rollout.kinds:Transformers",
         "vllm": "quatro.rollout.kinds:Vllm",
@@ -61,11 +73,13 @@ ENGINES = LazyTable(
 )
 # Each is a `PolicyKind` of quatro/policy/kinds.py.
 POLICIES = LazyTable(
+    "policy",
     {"local": "quatro.policy.kinds:Local", "deepspeed": "quatro.policy.kinds:DeepSpeed"},
     own="quatro.policy.kinds:own_policy",
 )
 # Each is a `Reward` of quatro/rewards/base.py.
 REWARDS = LazyTable(
+    "reward",
     {
         "math": "quatro.rewards.math:MathReward",
         "countdown": "quatro.rewards.countdown:CountdownReward",

@@ -6,33 +6,17 @@
 
 from __future__ import annotations
 
-import difflib
-import importlib
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from evals.errors import UsageError
-from evals.files.own_code import classes_near, import_own, is_own
+from evals.files.own_code import import_own
+from quatro.registry import LazyTable
 
 if TYPE_CHECKING:
     from quatro.methods.base import Method
 
-_LOCATIONS = {
-    "quatro": "quatro.methods.delta_schedule:ScheduledQuatro",  # methods/quatro.py, and experiments with its radius
-    "grpo": "quatro.methods.grpo:Grpo",
-    "gspo": "quatro.methods.gspo:Gspo",
-    "gmpo": "quatro.methods.gmpo:Gmpo",
-    "gpg": "quatro.methods.gpg:Gpg",
-    "dapo": "quatro.methods.dapo:Dapo",
-    "cispo": "quatro.methods.cispo:Cispo",
-    "dppo": "quatro.methods.dppo:Dppo",
-    "pmd": "quatro.methods.pmd:Pmd",
-    "maxrl": "quatro.methods.maxrl:Maxrl",
-    "pkpo": "quatro.methods.pkpo:Pkpo",
-}
 
-
-class _Methods(Mapping[str, "type[Method]"]):
+class _Methods(LazyTable):
     """The methods: name -> class, whose fields are the hyper-parameters; docs/methods.md compares them.
 
     >>> list(quatro.METHODS)
@@ -41,30 +25,26 @@ class _Methods(Mapping[str, "type[Method]"]):
     0.01
     """
 
-    def __getitem__(self, name: str) -> type[Method]:
-        if name in _LOCATIONS:
-            module_name, _, class_name = _LOCATIONS[name].partition(":")
-            found: type[Method] = getattr(importlib.import_module(module_name), class_name)
-        elif is_own(name):
-            found = import_own(name, "method")
-        else:
-            guess = difflib.get_close_matches(name, _LOCATIONS, n=1)
-            hint = f" Did you mean {guess[0]!r}?" if guess else ""
-            if near := classes_near(name):
-                hint = f" Here is {near[0].partition(':')[0]}.py: {', '.join(near)}"
-            raise UsageError(
-                f"unknown method {name!r}; known: {', '.join(_LOCATIONS)}, or your own as 'package.module:Class'.{hint}"
-            )
-        return found
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(_LOCATIONS)
-
-    def __len__(self) -> int:
-        return len(_LOCATIONS)
-
-    def __contains__(self, name: object) -> bool:
-        return name in _LOCATIONS
+def own_method(spec: str) -> Any:
+    """What ``spec``, a user's own `module:Class`, names; raises UsageError if it cannot be imported."""
+    return import_own(spec, "method")
 
 
-METHODS: Mapping[str, type[Method]] = _Methods()
+METHODS: Mapping[str, type[Method]] = _Methods(
+    "method",
+    {
+        "quatro": "quatro.methods.delta_schedule:ScheduledQuatro",  # methods/quatro.py, and experiments with its radius
+        "grpo": "quatro.methods.grpo:Grpo",
+        "gspo": "quatro.methods.gspo:Gspo",
+        "gmpo": "quatro.methods.gmpo:Gmpo",
+        "gpg": "quatro.methods.gpg:Gpg",
+        "dapo": "quatro.methods.dapo:Dapo",
+        "cispo": "quatro.methods.cispo:Cispo",
+        "dppo": "quatro.methods.dppo:Dppo",
+        "pmd": "quatro.methods.pmd:Pmd",
+        "maxrl": "quatro.methods.maxrl:Maxrl",
+        "pkpo": "quatro.methods.pkpo:Pkpo",
+    },
+    own="quatro.methods:own_method",
+)
