@@ -19,7 +19,7 @@ from record import Records
 from evals.errors import MissingError
 from quatro import ops
 from quatro.config import Config, load_config
-from quatro.loop.objective import make_objective
+from quatro.loop.learn import make_objective
 from quatro.policy.kinds import make_policy
 from quatro.policy.rows import Rows, collate
 from quatro.processes.world import World

@@ -31,7 +31,7 @@ from earlier import told
 from gpu_update import configuration, make_rows
 from transformers import AttentionInterface
 
-from quatro.loop.objective import make_objective
+from quatro.loop.learn import make_objective
 from quatro.policy.kinds import make_policy
 from quatro.processes.world import World
 

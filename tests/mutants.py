@@ -66,7 +66,7 @@ ESTIMATORS, BOOTSTRAP = "evals/estimators.py", "evals/intervals.py"
 SIMILARITY = "evals/similarity/catalogue.py"
 CLUSTERING, FLIPS, COMPARING = "evals/clustering.py", "evals/metrics/flips.py", "evals/metrics/comparing.py"
 PAIRING = "evals/metrics/comparing.py"
-OBJECTIVE, INNER, LOCAL = "quatro/loop/objective.py", "quatro/loop/learn.py", "quatro/policy/local.py"
+INNER, LOCAL = "quatro/loop/learn.py", "quatro/policy/local.py"
 
 MUTANTS = [
     Mutant("population standard deviation (ddof 0)", OPS, "(size_Q - 1).clamp(min=1)", "size_Q"),
@@ -155,7 +155,7 @@ MUTANTS = [
     Mutant("PKPO leaks rows below the best of the others", PKPO, "weight_QN.cumsum(dim=1) - weight_QN", "weight_QN.cumsum(dim=1)"),
     Mutant("dynamic sampling drops single responses", DRAW, "len(rewards) == 1 or ", ""),
     Mutant("overlong penalty also rewards", DRAW, "factor, 0.0)", "factor, 1.0)"),
-    Mutant("KL to the reference left out", OBJECTIVE, "if kl.beta > 0:", "if False:"),
+    Mutant("KL to the reference left out", INNER, "if kl.beta > 0:", "if False:"),
     Mutant("log pi_old taken anew at each step", INNER, "use_own_logp=progress.num_applied == 0", "use_own_logp=True"),
     Mutant("log pi_old of the minibatch after a step taken anew", INNER, "use_own_logp=progress.num_applied == 0", "use_own_logp=progress.num_passes == 0"),
     Mutant("gradients not clipped", LOCAL, "clip_grad_norm_(self.trained, self.max_grad_norm)", "clip_grad_norm_(self.trained, torch.inf)"),

@@ -1,4 +1,4 @@
-"""The K passes of updates over one batch of rollouts (paper, Alg. 1, line 9).
+"""The K passes of updates over one batch of rollouts (paper, Alg. 1, line 9), and the loss of a minibatch.
 
 The loop over the passes is `InnerProgress.steps_left` in progress.py; what ends it early is in kl_budget.py.
 """
@@ -15,14 +15,16 @@ from torch import Tensor
 from evals.errors import DivergedError
 from evals.files.own_code import place_of
 from evals.files.whole import write_bytes
+from quatro import ops
+from quatro.config import Config
 from quatro.loop.kl_budget import KlBudget
-from quatro.loop.objective import make_objective
 from quatro.loop.old_logp import mismatch
 from quatro.loop.position import Iteration, Learner, Parts
 from quatro.methods.base import Method
-from quatro.policy.base import Update
+from quatro.policy.base import Objective, Update
 from quatro.policy.rows import Rows
 from quatro.processes.world import World
+from quatro.types import Batch, Loss
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +73,26 @@ def learn(it: Iteration, method: Method, rows: Rows, learner: Learner, parts: Pa
     if it.needs_entropy:
         metrics["entropy/token_mean"] = progress.entropy(rows.batch.mask_BT, policy.world)
     return metrics
+
+
+def make_objective(config: Config, method: Method | None = None) -> Objective:
+    """``objective(logp_BT, batch, entropy_BT)`` of one iteration (paper, Eq. exact_tr_update_kl).
+
+    ``method`` is the method in force; the default is the configured one. `quatro/methods/` holds each method's loss,
+    and `tests/quatro/methods/` holds the tests of the losses.
+    """
+    method, kl = method or config.method, config.kl
+
+    def objective(logp_BT: Tensor, batch: Batch, entropy_BT: Tensor | None) -> Loss:
+        loss = method.loss(logp_BT, batch)
+        if kl.beta > 0:
+            term = ops.kl_term(logp_BT, batch, beta=kl.beta, estimator=kl.estimator, how=kl.aggregate)
+            loss = ops.with_terms(loss, term)
+        if config.entropy_coefficient > 0 and entropy_BT is not None:
+            loss = ops.with_terms(loss, ops.entropy_term(entropy_BT, batch, coefficient=config.entropy_coefficient))
+        return loss
+
+    return objective
 
 
 def _budget(it: Iteration, method: Method, parts: Parts) -> KlBudget | None:

@@ -92,7 +92,7 @@ GUARDS = [
     Guard(38, "threads are not compared", SAVING, '"threads": torch.get_num_threads(), ', ""),
     Guard(39, "an export is written in its place", "quatro/export/folder.py", 'final.with_name(f".{final.name}.{os.getpid()}.tmp")', "final"),
     Guard(40, "no eos will do", "quatro/policy/loading.py", "    if tokenizer.eos_token_id is None:\n", "    if False:\n"),
-    Guard(40, "weights are not looked at", "quatro/policy/model_files.py", "        refuse_incomplete(place)\n", "        pass\n"),
+    Guard(40, "weights are not looked at", "quatro/policy/model_files.py", "        refuse_incomplete(Path(place))\n", "        pass\n"),
     Guard(40, "pipes are waited for", "quatro/policy/model_files.py", "if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):", "if False:"),
     Guard(40, "an index leads anywhere", "quatro/policy/model_files.py", 'if Path(name).is_absolute() or ".." in Path(name).parts:', "if False:"),
     Guard(40, "headers have any size", "quatro/policy/model_files.py", "if length > _MOST_HEADER_BYTES:", "if False:"),

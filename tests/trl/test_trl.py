@@ -23,7 +23,7 @@ from evals.errors import DivergedError
 from quatro.config import load_config
 from quatro.dual import solve_dual
 from quatro.integrations.imported import NAMES, import_metrics
-from quatro.loop.objective import make_objective
+from quatro.loop.learn import make_objective
 from quatro.methods.quatro import Quatro
 from quatro.policy.loading import load_model
 from quatro.policy.local import LocalPolicy

@@ -13,7 +13,7 @@ pytest.importorskip("verl")
 from engine import VerlEngine  # noqa: E402
 
 from quatro.config import Config, load_config  # noqa: E402
-from quatro.loop.objective import make_objective  # noqa: E402
+from quatro.loop.learn import make_objective  # noqa: E402
 from quatro.policy.local import LocalPolicy  # noqa: E402
 from quatro.policy.rows import Rows, collate  # noqa: E402
 from quatro.types import Prompt, Rollout  # noqa: E402

@@ -328,7 +328,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from quatro.policy.rows import collate
 from quatro.config import load_config
 from quatro.launch.memory import Estimate
-from quatro.loop.objective import make_objective
+from quatro.loop.learn import make_objective
 from quatro.policy.kinds import make_policy
 from quatro.types import Prompt, Rollout
 from quatro.processes.world import World

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from quatro.config import load_config
-from quatro.loop.objective import make_objective
+from quatro.loop.learn import make_objective
 from quatro.methods import METHODS
 from quatro.policy.loading import load_model
 from quatro.policy.local import LocalPolicy

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from quatro.config.blocks import LoraConfig
-from quatro.loop.objective import make_objective
+from quatro.loop.learn import make_objective
 from quatro.policy import lora
 from quatro.policy.kinds import make_policy
 from quatro.policy.loading import load_model

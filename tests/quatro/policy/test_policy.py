@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 
-from quatro.loop.objective import make_objective
+from quatro.loop.learn import make_objective
 from quatro.methods import METHODS
 from quatro.policy.facts import has_plain_head
 from quatro.policy.loading import load_model

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from evals.errors import DivergedError, MissingError, UsageError
-from quatro.loop.objective import make_objective
+from quatro.loop.learn import make_objective
 from quatro.policy import base, head, torch_policy
 from quatro.policy.device import free_bytes
 from quatro.policy.footprint import footprint
