@@ -14,8 +14,7 @@ from evals.text import size_text
 from quatro.config import Config, leaves
 from quatro.config.blocks import CPU_SIZES, SIZE_KEYS, Sizes
 from quatro.launch.begin import Prepared
-from quatro.policy.device import total_bytes
-from quatro.policy.footprint import FLOAT32_BYTES, cache_token_bytes, footprint, with_checkpointing
+from quatro.policy.device import FLOAT32_BYTES, cache_token_bytes, footprint, total_bytes, with_checkpointing
 from quatro.policy.kinds import ModelSize
 from quatro.processes.world import World
 from quatro.registry import ENGINES, POLICIES

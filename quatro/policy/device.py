@@ -1,14 +1,22 @@
-"""The device to compute on, and its free memory."""
+"""The device to compute on, its memory, and what a micro-batch takes of it. Imports no torch at the top."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evals.errors import MissingError
+from quatro.config import Config
+from quatro.policy.facts import LOGIT_SCALES
 
 if TYPE_CHECKING:
     import torch
+
+FLOAT32_BYTES = 4
+LOGIT_BYTES = 18  # per logit, measured over forward and backward: itself, its float32 copy, log-softmax, gradients
 
 
 def find_device(name: str, local_rank: int | None = None) -> torch.device:
@@ -55,3 +63,85 @@ def total_bytes(device: torch.device) -> int | None:
     import torch
 
     return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes of a pass: ``per_token`` of activations, ``per_logit_row`` of logits, ``head_gradient`` once.
+
+    Logits are held of ``chunk`` response tokens at once (None: of all).
+
+    D hidden, Q query and K key widths, M of the MLP, V vocabulary, L layers, b bytes a number of the computation:
+
+        per_token       L a + 8 D, a = 24 D + (2 Q + 2 K + 4 M) b, and 2 D more for an input that is cast;
+                        with gradient checkpointing L 4 D + a + 8 D
+        per_logit_row   18 V
+        head_gradient   4 V D
+
+    The coefficients of activations were measured on what autograd keeps for Qwen2; other families differ a little.
+    """
+
+    per_token: int
+    per_logit_row: int
+    chunk: int | None
+    head_gradient: int
+
+    def activations(self, tokens: int) -> int:
+        return tokens * self.per_token
+
+    def logits(self, response_tokens: int) -> int:
+        """Of a micro-batch with so many response tokens."""
+        rows = response_tokens if self.chunk is None else min(response_tokens, self.chunk)
+        return rows * self.per_logit_row + self.head_gradient
+
+    def fitting_tokens(self, num_bytes: int, response_share: Fraction = Fraction(1)) -> int:
+        """The largest micro-batch for which ``num_bytes`` suffice; 0 if none."""
+
+        def needed(tokens: int) -> int:
+            return self.activations(tokens) + self.logits(int(tokens * response_share))
+
+        most = max(0, num_bytes // self.per_token)
+        return max(0, bisect_right(range(most + 1), num_bytes, key=needed) - 1)
+
+
+def footprint(config: Config, shape: Any, device: torch.device) -> Footprint:
+    """What learning as ``config`` says takes on ``device``, for a model of ``shape`` (its configuration)."""
+    from quatro.policy.head import chunk_rows
+
+    number = number_bytes(config)
+    layers, hidden, vocabulary = shape.num_hidden_layers, shape.hidden_size, shape.vocab_size
+    mlp = getattr(shape, "intermediate_size", None) or 4 * hidden
+    queries, keys = attention_widths(shape)
+    cast_input = 0 if number == FLOAT32_BYTES else number * hidden
+    layer = 6 * FLOAT32_BYTES * hidden + cast_input + number * (2 * queries + 2 * keys + 4 * mlp)
+    kept = FLOAT32_BYTES * hidden * layers + layer if config.policy.gradient_checkpointing else layer * layers
+    is_chunked = not any(getattr(shape, name, None) for name in LOGIT_SCALES)
+    return Footprint(
+        per_token=kept + 2 * FLOAT32_BYTES * hidden,
+        per_logit_row=vocabulary * LOGIT_BYTES,
+        chunk=chunk_rows(vocabulary, device) if is_chunked else None,
+        head_gradient=FLOAT32_BYTES * vocabulary * hidden if config.policy.lora is None else 0,
+    )
+
+
+def number_bytes(config: Config) -> int:
+    """Bytes of a number of the computation."""
+    return FLOAT32_BYTES if config.dtype == "float32" else 2
+
+
+def cache_token_bytes(config: Config, shape: Any) -> int:
+    """Bytes that a token of the KV cache takes: 2 K for each layer, in numbers of the computation."""
+    key_width: int = attention_widths(shape)[1]
+    return 2 * int(shape.num_hidden_layers) * key_width * number_bytes(config)
+
+
+def with_checkpointing(config: Config, is_on: bool) -> Config:
+    """The same configuration with gradient checkpointing on or off."""
+    return config.model_copy(update={"policy": config.policy.model_copy(update={"gradient_checkpointing": is_on})})
+
+
+def attention_widths(shape: Any) -> tuple[int, int]:
+    """The widths of all queries and of all keys."""
+    head_dim = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
+    num_keys = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
+    return shape.num_attention_heads * head_dim, num_keys * head_dim

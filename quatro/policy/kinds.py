@@ -12,8 +12,8 @@ from evals.files.own_code import file_of, import_own
 from quatro.config import packages
 from quatro.config.model import Config
 from quatro.policy import embedded
+from quatro.policy.device import FLOAT32_BYTES, number_bytes
 from quatro.policy.facts import first_difference
-from quatro.policy.footprint import FLOAT32_BYTES, number_bytes
 from quatro.policy.loading import load_model
 from quatro.registry import POLICIES, located
 

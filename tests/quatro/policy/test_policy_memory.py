@@ -14,8 +14,7 @@ import torch
 from evals.errors import DivergedError, MissingError, UsageError
 from quatro.loop.learn import make_objective
 from quatro.policy import base, head, torch_policy
-from quatro.policy.device import free_bytes
-from quatro.policy.footprint import footprint
+from quatro.policy.device import footprint, free_bytes
 from quatro.policy.loading import load_model
 from quatro.policy.local import LocalPolicy
 from quatro.types import Prompt
