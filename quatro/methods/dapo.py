@@ -6,8 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from quatro.methods.base import GroupZScore, Presets
-from quatro.methods.surrogate import TokenSurrogate
+from quatro.methods.base import GroupZScore, Presets, TokenSurrogate
 from quatro.types import Needs
 
 

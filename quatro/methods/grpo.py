@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from quatro.methods.base import GroupZScore, Presets
-from quatro.methods.surrogate import TokenSurrogate
+from quatro.methods.base import GroupZScore, Presets, TokenSurrogate
 from quatro.types import Advantages
 
 if TYPE_CHECKING:

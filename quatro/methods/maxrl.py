@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from evals.errors import UsageError
-from quatro.methods.surrogate import TokenSurrogate
+from quatro.methods.base import TokenSurrogate
 from quatro.types import Advantages
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from quatro.methods.surrogate import TokenSurrogate
+from quatro.methods.base import TokenSurrogate
 from quatro.types import Advantages, Needs
 
 if TYPE_CHECKING:
