@@ -97,7 +97,7 @@ def fine_tune(
     from quatro.processes.stop import StopRequest
     from quatro.processes.world import World
     from quatro.runs.directory import refuse_occupied
-    from quatro.runs.resuming import why_finished
+    from quatro.runs.identity import why_finished
     from quatro.train import train
 
     if launched().size > 1:

@@ -36,8 +36,7 @@ from quatro.rollout.prompts import PromptSet
 from quatro.runs import checkpoint
 from quatro.runs.checkpoint import Checkpoint, tidy
 from quatro.runs.directory import RunDir
-from quatro.runs.identity import refuse_changed
-from quatro.runs.resuming import refuse_differing, refuse_other_settings
+from quatro.runs.identity import refuse_changed, refuse_differing, refuse_other_settings
 
 logger = logging.getLogger(__name__)
 

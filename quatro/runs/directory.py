@@ -118,8 +118,7 @@ class RunDir:
             UsageError: no run is there.
             LockedError: another process is writing to it.
         """
-        if not (path / "config.yaml").is_file():
-            raise UsageError(f"{path} is not a run directory: it has no config.yaml")
+        require_run(path)
         lock = RunLock(path)
         try:
             for folder in FOLDERS:

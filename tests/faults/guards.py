@@ -34,7 +34,7 @@ def tests_by_fault(tests: Path) -> dict[int, list[str]]:
 
 
 CHECKPOINT, DIRECTORY = "quatro/runs/checkpoint.py", "quatro/runs/directory.py"
-SAVING, RESUMING, READING = "quatro/launch/saving.py", "quatro/runs/resuming.py", "evals/samples/reading.py"
+SAVING, READING = "quatro/launch/saving.py", "evals/samples/reading.py"
 IDENTITY = "quatro/runs/identity.py"
 POOL, FUNCTION, LOCK = "evals/worker_pool.py", "quatro/rewards/function.py", "quatro/runs/lock.py"
 
@@ -52,7 +52,7 @@ GUARDS = [
     Guard(7, "the manifest is not hashed", CHECKPOINT, "    if not is_own:\n", "    if False:\n"),
     Guard(8, "extra files are let in", CHECKPOINT, "if name not in files:", "if False:"),
     Guard(8, "a lost newest checkpoint is passed over", CHECKPOINT, "if step is None and (lost := lost_newest(run)) is not None:", "if False:"),
-    Guard(9, "other settings are let in", RESUMING, "    refuse_other_config(run, config, state, name)\n", "    pass\n"),
+    Guard(9, "other settings are let in", IDENTITY, "    refuse_other_config(run, config, state, name)\n", "    pass\n"),
     Guard(10, "the lock is shared", "evals/files/lock.py", "fcntl.LOCK_EX", "fcntl.LOCK_SH"),
     Guard(11, "steps that are not finite are taken", "quatro/policy/local.py", "is_finite = ", "is_finite = True or "),
     Guard(11, "checkpoints may hold NaN", CHECKPOINT, "    refuse_non_finite(tensors)\n", ""),

@@ -15,9 +15,15 @@ from evals.samples.about import refuse_misplaced
 from quatro.config import load_config
 from quatro.runs.checkpoint import MANIFEST, STATE, complete_checkpoints, is_whole, load, lost_newest
 from quatro.runs.directory import folder_bytes, require_run, step_number
-from quatro.runs.identity import missing_rollouts, read_config, refuse_changed, refuse_other_config
+from quatro.runs.identity import (
+    missing_rollouts,
+    read_config,
+    refuse_changed,
+    refuse_other_config,
+    refuse_other_settings,
+    why_finished,
+)
 from quatro.runs.metrics import is_imported, read_metrics
-from quatro.runs.resuming import refuse_other_settings, why_finished
 from quatro.runs.status import read_status
 from quatro.runs.views.summary import RunSummary, describe_or_unreadable
 
