@@ -29,13 +29,12 @@ class View(NamedTuple):
 
 @dataclass(frozen=True)
 class Metric:
-    """Where one metric is shown; 0, "" and None mean that it is not shown there.
+    """How one metric is shown; 0, "" and None mean that it is not shown there.
 
     ``title`` and ``unit`` head its panel, which has a logarithmic axis (``is_log``), or one that begins at 0
     (``is_share``; as text a share is a percentage). ``lines`` are dashed lines across the panel: at the delta of each
-    run, or at 1. ``panel`` is its place among the report's panels, of which `quatro plot training` draws those with
-    ``is_in_figure``; ``is_in_summary`` makes it a column of a sweep's summary.csv, ``column`` is its title in the
-    report's table of runs, ``card`` its words in a model card.
+    run, or at 1. ``panel`` is its place among the report's panels, ``column`` its title in the report's table of runs,
+    ``card`` its words in a model card.
     """
 
     name: str
@@ -45,8 +44,6 @@ class Metric:
     is_share: bool = False
     lines: Literal["", "delta", "one"] = ""
     panel: int = 0
-    is_in_figure: bool = False
-    is_in_summary: bool = False
     column: str = ""
     card: str = ""
     view: View | None = None
@@ -58,14 +55,12 @@ TRAINING_METRICS = (
         title="Reward",
         unit="mean of the iteration",
         panel=1,
-        is_in_figure=True,
-        is_in_summary=True,
         column="reward",
         card="reward",
         view=View("reward"),
     ),
     Metric("reward/std", view=View("reward", "± {}")),
-    Metric("accuracy/mean", is_in_summary=True, card="accuracy of the training rollouts", view=View("accuracy")),
+    Metric("accuracy/mean", card="accuracy of the training rollouts", view=View("accuracy")),
     Metric(
         "groups/mixed_share",
         is_share=True,
@@ -77,8 +72,6 @@ TRAINING_METRICS = (
         title="Entropy",
         unit="nats per token",
         panel=2,
-        is_in_figure=True,
-        is_in_summary=True,
         column="entropy",
         card="entropy, nats per token",
         view=View("entropy", "{} nats per token"),
@@ -88,8 +81,6 @@ TRAINING_METRICS = (
         title="Dual variable λ",
         unit="mean over prompts",
         panel=6,
-        is_in_figure=True,
-        is_in_summary=True,
         column="λ",
         card="lambda",
         view=View("lambda", is_optional=True),
@@ -101,18 +92,11 @@ TRAINING_METRICS = (
         is_log=True,
         lines="delta",
         panel=3,
-        is_in_figure=True,
-        is_in_summary=True,
         column="KL new‖old",
         card="KL(new, old) of an iteration, nats",
         view=View("KL new‖old", is_optional=True),
     ),
-    Metric(
-        "kl/old_new",
-        is_in_summary=True,
-        card="KL(old, new) of an iteration, nats",
-        view=View("KL old‖new", is_optional=True),
-    ),
+    Metric("kl/old_new", card="KL(old, new) of an iteration, nats", view=View("KL old‖new", is_optional=True)),
     Metric(
         "kl/ratio_to_delta",
         title="Realised KL over δ",
@@ -120,7 +104,6 @@ TRAINING_METRICS = (
         is_log=True,
         lines="one",
         panel=4,
-        is_in_summary=True,
         column="KL / δ",
         card="KL(new, old) over delta",
     ),
@@ -131,7 +114,6 @@ TRAINING_METRICS = (
         unit="share of rows or tokens",
         is_share=True,
         panel=7,
-        is_in_figure=True,
         card="share of clipped tokens",
         view=View("clipped", is_optional=True),
     ),
@@ -152,7 +134,6 @@ TRAINING_METRICS = (
         title="Response length",
         unit="tokens",
         panel=8,
-        is_in_figure=True,
         card="response length, tokens",
         view=View("length", "{} tokens"),
     ),
@@ -162,13 +143,26 @@ TRAINING_METRICS = (
         card="share of truncated responses",
         view=View("length", "  truncated {}"),
     ),
-    Metric("eval/pass@1", title="Evaluation", unit="Pass@1", is_share=True, panel=9, is_in_figure=True),
+    Metric("eval/pass@1", title="Evaluation", unit="Pass@1", is_share=True, panel=9),
     Metric("perf/tokens_per_s", view=View("speed", "{} tokens/s")),
-    Metric("perf/step_s", is_in_summary=True, column="s / step", view=View("speed", "  {} s a step")),
+    Metric("perf/step_s", column="s / step", view=View("speed", "  {} s a step")),
 )
 
 PANELS = tuple(sorted((metric for metric in TRAINING_METRICS if metric.panel), key=lambda metric: metric.panel))
+# What `quatro plot training` draws.
+FIGURE_PANELS = tuple(metric for metric in PANELS if metric.name not in ("kl/ratio_to_delta", "grad/norm"))
 COLUMNS = tuple(metric for metric in dict.fromkeys((*PANELS, *TRAINING_METRICS)) if metric.column)
+# The columns of a sweep's summary.csv.
+SUMMARY_METRICS = (
+    "reward/mean",
+    "accuracy/mean",
+    "entropy/token_mean",
+    "dual/lam_mean",
+    "kl/new_old",
+    "kl/old_new",
+    "kl/ratio_to_delta",
+    "perf/step_s",
+)
 
 
 def training_metric(name: str) -> Metric:

@@ -14,7 +14,7 @@ from evals.figures.panels import line_keys, line_look
 from evals.figures.run_settings import Line, draw_lines, head_panels, is_smoothed
 from evals.figures.sheet import PAGE, SMALL, Sheet
 from evals.files.metric_rows import Rows, series
-from evals.training_metrics import PANELS
+from evals.training_metrics import FIGURE_PANELS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,11 +48,10 @@ def training_figure(curves: Sequence[TrainingCurve], *, sheet: Sheet = PAGE) -> 
     for curve in curves:
         if not all(curve.runs):
             raise DataError(f"run {curve.label!r} has no metrics yet; let it finish a step, then plot again")
-    panels = [metric for metric in PANELS if metric.is_in_figure]
     everything = [rows for curve in curves for rows in curve.runs]
-    drawn = [panel for panel in panels if any(series(rows, panel.name)[0] for rows in everything)]
+    drawn = [panel for panel in FIGURE_PANELS if any(series(rows, panel.name)[0] for rows in everything)]
     if not drawn:
-        wanted = ", ".join(panel.name for panel in panels)
+        wanted = ", ".join(panel.name for panel in FIGURE_PANELS)
         raise DataError(f"none of the metrics {wanted} has a finite number in {len(everything)} runs; nothing to draw")
     labels = [curve.label for curve in curves]
     shown, looks = sheet.shown(labels), looks_of(labels)

@@ -15,13 +15,11 @@ from evals.files.metric_rows import last_mean
 from evals.files.whole import write_text
 from evals.intervals import mean_over_seeds
 from evals.results.entries import FEWEST_SEEDS
-from evals.training_metrics import TRAINING_METRICS
+from evals.training_metrics import SUMMARY_METRICS
 from quatro.runs.metrics import read_metrics
 from quatro.runs.seeds import group_by_seed
 from quatro.sweep.measure import BASE_CELL
 from quatro.sweep.plan import SEED_AXIS, Point
-
-SUMMARY_METRICS = tuple(metric.name for metric in TRAINING_METRICS if metric.is_in_summary)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from evals.errors import QuatroError, UsageError
 from evals.files.metric_rows import with_base
-from evals.training_metrics import EVALUATED, TRAINING_METRICS
+from evals.training_metrics import EVALUATED, FIGURE_PANELS, SUMMARY_METRICS, TRAINING_METRICS
 from quatro.config import Config
 from quatro.config.errors import closest
 from quatro.runs.checkpoint import MODEL, checkpoint_steps
@@ -29,7 +29,7 @@ STATUSES = ("running", "done", "interrupted", "failed", "killed", "imported", "u
 _METRICS = tuple(
     metric.name
     for metric in TRAINING_METRICS
-    if (metric.is_in_summary or metric.is_in_figure) and not metric.name.startswith(EVALUATED)
+    if (metric.name in SUMMARY_METRICS or metric in FIGURE_PANELS) and not metric.name.startswith(EVALUATED)
 )
 _REWARD_PARTS = "reward/parts/"
 
