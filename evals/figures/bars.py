@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from evals.errors import DataError, UsageError
-from evals.figures.grid import GREY, Part, new_figure, styled
-from evals.figures.method_looks import HATCHES, Look, looks_of
+from evals.figures.grid import GREY, Part, new_figure
+from evals.figures.method_looks import HATCHES, Look
 from evals.figures.panels import bar_keys, bar_look, panel_title, write_inside
-from evals.figures.sheet import PAGE, SMALL, Sheet, fitted, inches_of
+from evals.figures.sheet import PAGE, SMALL, Sheet, fitted, inches_of, styled
 from evals.metrics.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_bounds
 from evals.results.document import AVERAGE, Row
 from evals.similarity.catalogue import Setting
@@ -40,11 +40,10 @@ def flips_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int, sheet: Sheet =
     rows = {label: [row for row in rows if row.k == k or row.metric == FLIP] for label, rows in rows_of.items()}
     names = in_order(row.benchmark for found in rows.values() for row in found if row.k == k)
     benchmarks = [name for name in names if name != AVERAGE]
-    shown, looks = sheet.shown(labels), looks_of(labels)
+    labelled = sheet.labels(labels)
     with styled():
-        keys = bar_keys(labels, looks, shown)
-        part = Part(len(benchmarks), 2.0, len(_SHARES), least=1.6, ratios=_SHARES, keys=keys)
-        figure, (grid,) = new_figure(sheet, [part])
+        part = Part(sheet.width, len(benchmarks), 2.0, least=1.6, ratios=_SHARES, keys=bar_keys(labelled))
+        figure, (grid,) = new_figure(sheet, part)
         for (left, right), benchmark in zip(grid.panels, benchmarks, strict=True):
             own = {label: [row for row in found if row.benchmark == benchmark] for label, found in rows.items()}
             n = next(row.n for found in own.values() for row in found)
@@ -53,8 +52,8 @@ def flips_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int, sheet: Sheet =
                 bucket.name: {label: _only(found, FLIP_AT_K, bucket.name) for label, found in own.items()}
                 for bucket in BUCKETS
             }
-            _draw_buckets(left, first, ["0"], looks)
-            _draw_buckets(right, second, list(bucket_bounds(n).values()), looks)
+            _draw_buckets(left, first, ["0"], labelled.looks)
+            _draw_buckets(right, second, list(bucket_bounds(n).values()), labelled.looks)
             panel_title(right, title_of(benchmark), 0.8 * (2 * grid.inches - 1.0))
             right.set_ylabel(f"flip@{k}, %", fontsize=SMALL)
             left.set_ylabel("newly solved, %", fontsize=SMALL)
@@ -132,17 +131,17 @@ def temperature_figure(rows_of: Mapping[str, Sequence[Row]], *, sheet: Sheet = P
     drawn = {title: values for title, values in panels.items() if values}
     first = next(row for row in everyone if row.metric == "ucr")
     setting = Setting.of(first)
-    shown, looks = sheet.shown(labels), looks_of(labels)
+    labelled = sheet.labels(labels)
     measure = f"{setting.similarity}{setting.reach('≥')}" if setting is not None else "unknown similarity"
     note = f"UCR: clusters per sample, {measure}, n = {first.n}"
     with styled():
         least = max(1.6, 0.6 + 0.06 * len(benchmarks) * (len(labels) + 1))
-        keys = bar_keys(labels, looks, shown)
-        part = Part(len(drawn), 1.9, least=min(least, sheet.width), most=2, keys=keys, note=note)
-        figure, (grid,) = new_figure(sheet, [part])
+        least = min(least, sheet.width)
+        part = Part(sheet.width, len(drawn), 1.9, least=least, most=2, keys=bar_keys(labelled), note=note)
+        figure, (grid,) = new_figure(sheet, part)
         for axis, (title, values) in zip(grid.axes, drawn.items(), strict=True):
             scale = 100.0 if "%" in title else 1.0
-            for position, (label, look) in enumerate(zip(labels, looks, strict=True)):
+            for position, (label, look) in enumerate(labelled.with_looks):
                 for group, name in enumerate(benchmarks):
                     place = _place(group, position, len(labels), 0.8)
                     _draw_bar(axis, place, values.get((label, name)), look, scale)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evals.errors import DataError, UsageError
-from evals.figures.grid import GREY, Part, new_figure, styled, wrapped
+from evals.figures.grid import GREY, Part, new_figure, wrapped
 from evals.figures.method_looks import Facet, delta_of, facets_of, family_of, looks_of
 from evals.figures.panels import (
     draw_behind,
@@ -20,7 +20,7 @@ from evals.figures.panels import (
     panel_title,
     smaller,
 )
-from evals.figures.sheet import PAGE, SMALL, Sheet, fitted
+from evals.figures.sheet import PAGE, SMALL, Sheet, fitted, styled
 from evals.results.document import Row
 from evals.results.entries import Entry, published_entries
 from evals.results.paper import paper
@@ -164,24 +164,20 @@ def curves_figure(panels: Sequence[CurvePanel], *, sheet: Sheet = PAGE) -> Figur
         raise DataError("nothing to draw: a panel has no rows with a k")
     labels = list(dict.fromkeys(label for panel in panels for label in panel.rows))
     published = list(dict.fromkeys(label for panel in panels for label in panel.published))
-    shown = sheet.shown(labels) | {label: sheet.spell(label) for label in published}
+    labelled = sheet.labels(labels)
+    shown = labelled.shown | {label: sheet.spell(label) for label in published}
     facets = facets_of([*labels, *published], shown)
-    looks = {label: line_look(look) for label, look in zip(labels, looks_of(labels), strict=True)}
+    looks = {label: line_look(look) for label, look in labelled.with_looks}
     looks |= {label: _printed(line_look(look)) for label, look in zip(published, looks_of(published), strict=True)}
     notes = {panel.note for panel in panels}
     common = notes.pop() if len(notes) == 1 and len(facets) > 1 else ""
     with styled():
-        keys = [*line_keys(labels, looks_of(labels), shown, facets), *_printed_keys(labels, published, looks, shown)]
+        keys = [*line_keys(labelled._replace(facets=facets)), *_printed_keys(labels, published, looks, shown)]
         foot = wrapped([common, "grey: the other methods" if len(facets) > 1 else ""], sheet.width - 0.15)
         height = (1.75 if len(panels) > 1 else 2.1) + (0.15 if any(panel.note for panel in panels) else 0.0)
-        part = Part(
-            len(panels),
-            height if len(facets) == 1 else 1.0 if len(facets) > 3 else 1.3,
-            len(facets),
-            keys=keys,
-            note=foot,
-        )
-        figure, (grid,) = new_figure(sheet, [part])
+        if len(facets) > 1:
+            height = 1.0 if len(facets) > 3 else 1.3
+        figure, (grid,) = new_figure(sheet, Part(sheet.width, len(panels), height, facets, keys=keys, note=foot))
         for place, (panel, axes) in enumerate(zip(panels, grid.panels, strict=True)):
             for axis, facet in zip(axes, facets, strict=True):
                 _draw_facet(axis, facet, panel, looks, is_small=len(facets) > 1)
@@ -194,7 +190,7 @@ def curves_figure(panels: Sequence[CurvePanel], *, sheet: Sheet = PAGE) -> Figur
                 axes[0].set_xlabel("k")
             else:
                 names = [panel.title, panel.y_label, "" if common else panel.note]
-                head_facets(axes, facets, names, part, sheet, place=place, x_label="k")
+                head_facets(grid, place, names, x_label="k")
     return figure
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from evals.errors import DataError
-from evals.figures.grid import Part, new_figure, new_grid, styled, wrapped
-from evals.figures.method_looks import Facet, Look, facets_of, looks_of, place_of
+from evals.figures.grid import Part, new_figure, wrapped
+from evals.figures.method_looks import Look, place_of
 from evals.figures.panels import line_keys, line_look, panel_title, small_title
 from evals.figures.run_settings import (
     ENTROPY,
@@ -16,15 +16,14 @@ from evals.figures.run_settings import (
     NO_LOG_RATIO,
     QUATRO,
     Drawn,
-    Line,
     RunSetting,
-    draw_lines,
+    draw_metric,
     grouped,
-    head_panels,
     left_out,
+    lines_of,
     reading,
 )
-from evals.figures.sheet import PAGE, SMALL, Sheet
+from evals.figures.sheet import PAGE, SMALL, Sheet, styled
 from evals.training_metrics import training_metric
 
 if TYPE_CHECKING:
@@ -55,16 +54,16 @@ def delta_lambda_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) 
     if not has_lambda:
         notes.append(f"right panel: no run has a finite {LAMBDA.name}")
     notes += left_out(ours, found)
-    labels = [setting.label for setting in found]
-    shown, looks = sheet.shown(labels), looks_of(labels)
+    labels = sheet.labels([setting.label for setting in found])
     with styled():
         fixed = [found[0].value(LR), found[0].fixed(LR)]
         rings = ["ring: δ beyond reach, lowered"] if any(setting.capped for setting in found) else []
         note = wrapped([*fixed, *(reading(found) if has_lambda else []), *rings], sheet.width - 0.15, joint=", ")
-        keys = line_keys(labels, looks, shown)
-        grid = new_grid(1 + has_lambda, height=1.9, sheet=sheet, least=1.6, most=2, keys=keys, note=note)
+        keys = line_keys(labels)
+        part = Part(sheet.width, 1 + has_lambda, 1.9, labels.facets, least=1.6, most=2, keys=keys, note=note)
+        figure, (grid,) = new_figure(sheet, part)
         left = grid.axes[0]
-        for setting, look in zip(found, looks, strict=True):
+        for setting, look in zip(found, labels.looks, strict=True):
             _draw_advantages(left, setting, look)
         panel_title(left, "Advantage of a correct rollout" if grid.inches > 2 else "Advantage", grid.inches - 0.5)
         left.set_xlabel("correct rollouts c of a prompt" if grid.inches > 2 else "correct rollouts c", fontsize=SMALL)
@@ -74,13 +73,8 @@ def delta_lambda_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) 
         left.set_xticks(range(1, num_rollouts, -(-(num_rollouts - 1) // 9)))
         small_title(left, f"N = {num_rollouts}")
         if has_lambda:
-            right = grid.axes[1]
-            lines = [Line(one.label, line_look(look), one.runs) for one, look in zip(found, looks, strict=True)]
-            draw_lines([right], [Facet("", tuple(labels))], lines, LAMBDA)
-            panel_title(right, LAMBDA.title, grid.inches)
-            right.set_ylabel(LAMBDA.unit, fontsize=SMALL)
-            right.set_xlabel("step", fontsize=SMALL)
-    return Drawn(grid.figure.get_figure(root=True), notes)
+            draw_metric(grid, 1, LAMBDA, lines_of(labels, [one.runs for one in found]))
+    return Drawn(figure, notes)
 
 
 def entropy_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) -> Drawn:
@@ -100,21 +94,15 @@ def entropy_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) -> Dr
         if not any((one.method == QUATRO) == is_ours for one in known):
             notes.append(f"no run of {name} to compare with")
     notes += left_out(known, found)
-    labels = [one.label for one in found]
-    shown, looks = sheet.shown(labels), looks_of(labels)
-    facets = facets_of(labels, shown)
-    lines = [Line(one.label, line_look(look), one.runs) for one, look in zip(found, looks, strict=True)]
+    labels = sheet.labels([one.label for one in found])
+    is_many = len(labels.facets) > 1
     with styled():
         said = [found[0].value(LR), found[0].fixed(LR), *reading(found)]
-        note = wrapped(
-            [*said, *(["grey: the other methods"] if len(facets) > 1 else [])], sheet.width - 0.15, joint=", "
-        )
-        height = 2.1 if len(facets) == 1 else 1.5
-        keys = line_keys(labels, looks, shown, facets)
-        part = Part(1, height, len(facets), least=1.5, keys=keys, note=note)
-        figure, (grid,) = new_figure(sheet, [part])
-        draw_lines(grid.panels[0], facets, lines, ENTROPY)
-        head_panels(grid.panels[0], ENTROPY, facets, part, sheet, place=0)
+        note = wrapped([*said, "grey: the other methods" if is_many else ""], sheet.width - 0.15, joint=", ")
+        height = 1.5 if is_many else 2.1
+        part = Part(sheet.width, 1, height, labels.facets, least=1.5, keys=line_keys(labels), note=note)
+        figure, (grid,) = new_figure(sheet, part)
+        draw_metric(grid, 0, ENTROPY, lines_of(labels, [one.runs for one in found]))
     return Drawn(figure, notes)
 
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evals.errors import DataError
-from evals.figures.sheet import PAGE, SMALL, Sheet, fitted, inches_of
-from evals.figures.style import STYLE, legible
+from evals.figures.method_looks import Facet
+from evals.figures.sheet import SMALL, STYLE, Sheet, fitted, inches_of, legible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
@@ -29,15 +26,16 @@ LEAST_FACET = 0.82  # of one of many that share theirs
 
 @dataclass(frozen=True)
 class Part:
-    """``num_panels`` with ``num_facets`` each, which share their axes, a legend of matplotlib ``keys`` and a ``note``.
+    """``num_panels`` on a sheet of this ``width``, a legend of matplotlib ``keys`` and a ``note``.
 
+    Each panel has its ``facets`` on shared axes, or axes of the relative widths ``ratios``, which share nothing.
     ``height`` is that of a panel, and ``least`` the width that a facet needs, in inches; ``title`` stands above all.
-    With ``ratios`` the facets of a panel have these relative widths and share nothing.
     """
 
+    width: float
     num_panels: int
     height: float
-    num_facets: int = 1
+    facets: Sequence[Facet] = (Facet("", ()),)
     least: float = LEAST
     most: int = 3
     keys: Sequence[Any] = ()
@@ -46,65 +44,68 @@ class Part:
     ratios: tuple[float, ...] = ()
 
     @property
+    def num_facets(self) -> int:
+        """Axes of a panel."""
+        return len(self.ratios or self.facets)
+
+    @property
     def labels(self) -> list[str]:
         """What stands beside the keys."""
         return [str(key.get_label()) for key in self.keys]
 
-    def columns(self, width: float) -> tuple[int, int, int]:
+    @property
+    def columns(self) -> tuple[int, int, int]:
         """Facets side by side, lines of them in a panel, and panels side by side."""
         least = self.least if self.num_facets <= 3 else min(self.least, LEAST_FACET)
-        fit = max(1, int((width + 0.05) / least))
+        fit = max(1, int((self.width + 0.05) / least))
         lines = math.ceil(self.num_facets / fit)
         across = math.ceil(self.num_facets / lines)
         most = max(1, min(self.num_panels, self.most, fit // across))
         return across, lines, math.ceil(self.num_panels / math.ceil(self.num_panels / most))  # two by two, not 3 and 1
 
-    def title_inches(self, width: float) -> float:
+    @property
+    def title_inches(self) -> float:
         """How wide the title of a panel, or of a facet, may be."""
-        across, _, beside = self.columns(width)
+        across, _, beside = self.columns
         if self.num_facets == 1:
-            return width / beside - 0.6
-        return (width / beside - _BESIDE_FACETS) / across - 0.05
+            return self.width / beside - 0.6
+        return (self.width / beside - _BESIDE_FACETS) / across - 0.05
 
-    def rows(self, width: float) -> int:
+    @property
+    def rows(self) -> int:
         """Rows of axes."""
-        _, lines, beside = self.columns(width)
+        _, lines, beside = self.columns
         return math.ceil(self.num_panels / beside) * lines
 
-    def legend_lines(self, width: float) -> int:
-        """Lines of the legend."""
-        return math.ceil(len(self.keys) / legend_columns(self.labels, width)) if self.keys else 0
-
-    def inches(self, width: float) -> float:
+    @property
+    def inches(self) -> float:
         """The height of everything."""
         notes = _NOTE_LINE * (self.note.count("\n") + 1) if self.note else 0.0
-        legend = _LEGEND_LINE * self.legend_lines(width) + 0.08 if self.keys else 0.0
-        return self.rows(width) * self.height + legend + notes + (_TITLE_LINE if self.title else 0.0) + 0.1
+        legend = 0.0
+        if self.keys:
+            legend = _LEGEND_LINE * math.ceil(len(self.keys) / legend_columns(self.labels, self.width)) + 0.08
+        return self.rows * self.height + legend + notes + (_TITLE_LINE if self.title else 0.0) + 0.1
 
 
 class Grid(NamedTuple):
-    """A figure, or a part of one, and the axes of its panels by facet; ``inches`` is the width of one."""
+    """A part of a figure, and the axes of its panels by facet."""
 
-    figure: Figure | SubFigure
+    part: Part
     panels: list[list[Axes]]
-    inches: float
 
     @property
     def axes(self) -> list[Axes]:
         """The axes of panels that have one facet."""
         return [own[0] for own in self.panels]
 
-
-@contextmanager
-def styled() -> Iterator[None]:
-    """Everything inside is drawn in the one style of `evals.figures.style`."""
-    import matplotlib
-
-    with matplotlib.rc_context(cast("Any", STYLE)):
-        yield
+    @property
+    def inches(self) -> float:
+        """The width of one panel's facet."""
+        across, _, beside = self.part.columns
+        return self.part.width / (beside * across)
 
 
-def new_figure(sheet: Sheet, parts: Sequence[Part]) -> tuple[Figure, list[Grid]]:
+def new_figure(sheet: Sheet, *parts: Part) -> tuple[Figure, list[Grid]]:
     """A figure as wide as the sheet, and a grid of axes for each part, one above the other, with their legends.
 
     Raises:
@@ -115,7 +116,7 @@ def new_figure(sheet: Sheet, parts: Sequence[Part]) -> tuple[Figure, list[Grid]]
 
     if not parts or any(part.num_panels < 1 for part in parts):
         raise DataError("nothing to draw: no panel has a number")
-    heights = [part.inches(sheet.width) for part in parts]
+    heights = [part.inches for part in parts]
     figure = Figure(
         figsize=(sheet.width, sum(heights) + (_TITLE_LINE if sheet.title else 0.0)),
         layout=ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03, wspace=0.02, hspace=0.02),
@@ -126,18 +127,14 @@ def new_figure(sheet: Sheet, parts: Sequence[Part]) -> tuple[Figure, list[Grid]]
     wholes: list[Figure | SubFigure] = [figure]
     if len(parts) > 1:
         wholes = list(figure.subfigures(len(parts), 1, squeeze=False, height_ratios=heights, hspace=0).flat)
-    return figure, [_lay_out(whole, part, sheet.width) for whole, part in zip(wholes, parts, strict=True)]
+    return figure, [Grid(part, _lay_out(whole, part)) for whole, part in zip(wholes, parts, strict=True)]
 
 
-def new_grid(num_panels: int, *, height: float, sheet: Sheet = PAGE, **of_part: Any) -> Grid:
-    """A figure with one `Part`."""
-    return new_figure(sheet, [Part(num_panels, height, **of_part)])[1][0]
-
-
-def _lay_out(figure: Figure | SubFigure, part: Part, width: float) -> Grid:
-    across, lines, beside = part.columns(width)
+def _lay_out(figure: Figure | SubFigure, part: Part) -> list[list[Axes]]:
+    """The axes of the part's panels, its title and its legend."""
+    across, lines, beside = part.columns
     ratios = part.ratios * beside if part.ratios else None
-    cells = figure.subplots(part.rows(width), beside * across, squeeze=False, width_ratios=ratios)
+    cells = figure.subplots(part.rows, beside * across, squeeze=False, width_ratios=ratios)
     for axis in cells.flat:
         axis.set_axis_off()
     panels: list[list[Axes]] = []
@@ -160,25 +157,25 @@ def _lay_out(figure: Figure | SubFigure, part: Part, width: float) -> Grid:
                 axis.tick_params(labelbottom=False)
         panels.append(own)
     if part.title:
-        title = fitted(part.title, width - 0.2, size=8.5, weight="bold")
+        title = fitted(part.title, part.width - 0.2, size=8.5, weight="bold")
         figure.suptitle(title, fontsize=8.5, fontweight="bold", x=0.01, ha="left")
     if part.keys or part.note:
-        _add_legend(figure, part, width)
-    return Grid(figure, panels, width / (beside * across))
+        _add_legend(figure, part)
+    return panels
 
 
-def _add_legend(figure: Figure | SubFigure, part: Part, width: float) -> None:
+def _add_legend(figure: Figure | SubFigure, part: Part) -> None:
     """The legend, whose labels are cut to the width, below the panels; above it the small note."""
     if not part.keys:
-        figure.supxlabel(note_text(part.note, width), fontsize=SMALL, color=GREY, x=0.99, ha="right")
+        figure.supxlabel(note_text(part.note, part.width), fontsize=SMALL, color=GREY, x=0.99, ha="right")
         return
     for key in part.keys:
-        key.set_label(legend_text(str(key.get_label()), width))
+        key.set_label(legend_text(str(key.get_label()), part.width))
     legend = figure.legend(
-        handles=list(part.keys), loc="outside lower center", ncols=legend_columns(part.labels, width)
+        handles=list(part.keys), loc="outside lower center", ncols=legend_columns(part.labels, part.width)
     )
     if part.note:
-        legend.set_title(note_text(part.note, width))
+        legend.set_title(note_text(part.note, part.width))
         legend.set_alignment("left")
         legend.get_title().set(fontsize=SMALL, color=GREY)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from evals.errors import DataError
-from evals.figures.grid import GREY, Part, new_figure, note_text, styled, wrapped
+from evals.figures.grid import GREY, Part, new_figure, note_text, wrapped
 from evals.figures.panels import panel_title
-from evals.figures.sheet import PAGE, SMALL, Sheet
+from evals.figures.sheet import PAGE, SMALL, Sheet, styled
 from evals.studies.heatmap import Heatmap
 from evals.tables.titles import title_of
 
@@ -40,14 +41,14 @@ def heatmap_figure(heatmaps: Mapping[str, Heatmap], *, sheet: Sheet = PAGE) -> F
     first = next(iter(heatmaps.values()))
     about = [f"{title_of(first.benchmark)}, problem {first.id}", "frames: clusters of correct answers"]
     note = note_text(wrapped(about, sheet.width - 0.15), sheet.width)
-    across = Part(len(heatmaps), 1.0, least=1.5, most=3).columns(sheet.width)[2]
+    squares = Part(sheet.width, len(heatmaps), 1.0, least=1.5, note=note)
+    across = squares.columns[2]
     side = min((sheet.width - _BAR_INCHES) / across - _SIDE_INCHES, _MOST_INCHES)
     share = min(1.0, (across * (side + _SIDE_INCHES) + _BAR_INCHES) / sheet.width)  # of the width that is used
     captions = {label: _caption(heatmap, side) for label, heatmap in heatmaps.items()}
     below = 0.14 * max(caption.count("\n") + 1 for caption in captions.values())
-    part = Part(len(heatmaps), side + 0.3 + below, least=1.5, most=3, note=note)
     with styled():
-        figure, (grid,) = new_figure(sheet, [part])
+        figure, (grid,) = new_figure(sheet, replace(squares, height=side + 0.3 + below))
         engine = figure.get_layout_engine()
         assert isinstance(engine, ConstrainedLayoutEngine)
         engine.set(rect=((1 - share) / 2, 0, share, 1))

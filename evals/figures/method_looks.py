@@ -150,21 +150,34 @@ class Facet(NamedTuple):
 MOST_LINES = 4  # curves that a reader still tells apart in one small panel
 
 
-def facets_of(labels: Sequence[str], shown: Mapping[str, str] | None = None, *, num_lines: int = 0) -> list[Facet]:
-    """One facet without a title for at most four lines; else one for each method, and for each label without one.
+class Labels(NamedTuple):
+    """The labels of one figure in order: what stands for each, its look, and the facets that hold them."""
 
-    ``num_lines`` is the number of lines where it is not that of the labels, ``shown`` has what stands for a label.
+    names: Sequence[str]
+    shown: dict[str, str]
+    looks: list[Look]
+    facets: list[Facet]
+
+    @property
+    def with_looks(self) -> list[tuple[str, Look]]:
+        """Each label and its look."""
+        return list(zip(self.names, self.looks, strict=True))
+
+
+def facets_of(labels: Sequence[str], shown: Mapping[str, str]) -> list[Facet]:
+    """One facet without a title for at most four labels; else one for each method, and for each label without one.
+
+    ``shown`` has what stands for a label.
     """
-    if max(num_lines, len(labels)) <= MOST_LINES:
+    if len(labels) <= MOST_LINES:
         return [Facet("", tuple(labels))]
     groups: dict[str, list[str]] = {}
     for label in labels:
         groups.setdefault(family_of(label) or f"\0{label}", []).append(label)
-    return [Facet(_title(family, own, shown or {}), tuple(own)) for family, own in groups.items()]
+    return [Facet(_title(family, [shown[label] for label in own]), tuple(own)) for family, own in groups.items()]
 
 
-def _title(family: str, labels: Sequence[str], shown: Mapping[str, str]) -> str:
-    names = [shown.get(label, label) for label in labels]
+def _title(family: str, names: Sequence[str]) -> str:
     if len(names) == 1:
         return names[0]
     words = {re.split(r"[ ,]", name)[0] for name in names}

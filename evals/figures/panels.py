@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evals.figures.grid import GREY, Part, wrapped
-from evals.figures.method_looks import Facet, Look
-from evals.figures.sheet import SMALL, Sheet, fitted
+from evals.figures.grid import GREY, Grid, wrapped
+from evals.figures.method_looks import Labels, Look
+from evals.figures.sheet import SMALL, fitted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,20 +47,18 @@ def line_key(label: str, look: Mapping[str, Any]) -> Line2D:
     return Line2D([], [], label=label, **{**look, "markersize": 4.2, "linewidth": 1.5})
 
 
-def line_keys(
-    labels: Sequence[str], looks: Sequence[Look], shown: Mapping[str, str], facets: Sequence[Facet] = ()
-) -> list[Line2D]:
-    """The keys of curves, but for labels that have one of several ``facets`` to themselves, with their name above."""
-    own = [[label for label in facet.labels if label in labels] for facet in facets if len(facets) > 1]
-    pairs = zip(labels, looks, strict=True)
-    return [line_key(shown[label], line_look(look)) for label, look in pairs if [label] not in own]
+def line_keys(labels: Labels, *, is_whole: bool = False) -> list[Line2D]:
+    """The keys of curves, unless ``is_whole`` without labels that have one of several facets to themselves."""
+    facets = [] if is_whole or len(labels.facets) == 1 else labels.facets
+    own = [[name for name in facet.labels if name in labels.names] for facet in facets]
+    return [line_key(labels.shown[name], line_look(look)) for name, look in labels.with_looks if [name] not in own]
 
 
-def bar_keys(labels: Sequence[str], looks: Sequence[Look], shown: Mapping[str, str]) -> list[Patch]:
+def bar_keys(labels: Labels) -> list[Patch]:
     """The keys of bars."""
     from matplotlib.patches import Patch
 
-    return [Patch(label=shown[label], **bar_look(look)) for label, look in zip(labels, looks, strict=True)]
+    return [Patch(label=labels.shown[name], **bar_look(look)) for name, look in labels.with_looks]
 
 
 def draw_curve(
@@ -181,21 +179,13 @@ def name_beside(axis: Axes, texts: Sequence[str], inches: float) -> None:
     axis.set_ylabel("\n".join(fitted(line, inches, size=SMALL) for line in lines), fontsize=SMALL)
 
 
-def head_facets(
-    axes: Sequence[Axes],
-    facets: Sequence[Facet],
-    names: Sequence[str],
-    part: Part,
-    sheet: Sheet,
-    *,
-    place: int,
-    x_label: str,
-) -> None:
-    """What panel ``place`` of a part with many facets is about: its ``names`` beside it, and the methods above."""
-    across, lines, beside = part.columns(sheet.width)
+def head_facets(grid: Grid, place: int, names: Sequence[str], *, x_label: str) -> None:
+    """What panel ``place`` of many facets is about: its ``names`` beside it, and the methods above."""
+    part, axes = grid.part, grid.panels[place]
+    across, lines, beside = part.columns
     name_beside(axes[0], [name for name in names if name], part.height - 0.1)
-    for at, (axis, facet) in enumerate(zip(axes, facets, strict=True)):
+    for at, (axis, facet) in enumerate(zip(axes, part.facets, strict=True)):
         if lines > 1 or place < beside:
-            panel_title(axis, facet.title, part.title_inches(sheet.width))
-        if place + beside >= part.num_panels and at + across >= len(facets):
+            panel_title(axis, facet.title, part.title_inches)
+        if place + beside >= part.num_panels and at + across >= part.num_facets:
             axis.set_xlabel(x_label, fontsize=SMALL)

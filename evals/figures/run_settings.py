@@ -7,10 +7,10 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from evals.figures.grid import Part
-from evals.figures.method_looks import Facet, method_title
-from evals.figures.panels import draw_behind, finish_y_axis, head_facets, name_beside, panel_title, smaller
-from evals.figures.sheet import SMALL, Sheet
+from evals.figures.grid import Grid
+from evals.figures.method_looks import Labels, method_title
+from evals.figures.panels import draw_behind, finish_y_axis, head_facets, line_look, name_beside, panel_title, smaller
+from evals.figures.sheet import SMALL
 from evals.files.metric_rows import Rows, running_mean, series
 from evals.training_metrics import Metric, training_metric
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 GSPO, QUATRO = "gspo", "quatro"
 NO_LOG_RATIO = "none"
-LR, INNER_UPDATES = "lr", "inner_updates"
+LR, INNER_UPDATES, LOG_RATIO = "lr", "inner_updates", "log_ratio"
 SMOOTHED_STEPS = 24  # shorter curves show every step, since a running mean over so few would hide them
 AXES = {LR: "learning rate", INNER_UPDATES: "inner updates K"}
 
@@ -55,7 +55,7 @@ class RunSetting:
     def named(self) -> str:
         """All that tells it apart from others, and the names of its runs."""
         names = f" ({', '.join(self.names)})" if self.names else ""
-        return f"{self.label}, {self.value(LR)}, {self.fixed(LR)}{names}"
+        return f"{self.label}, {self.fixed(LOG_RATIO)}{names}"
 
     @property
     def label(self) -> str:
@@ -69,13 +69,21 @@ class RunSetting:
         return any(series(rows, metric.name)[0] for rows in self.runs)
 
     def value(self, axis: str) -> str:
-        """``lr 0.0003`` or ``K 5``."""
+        """``lr 0.0003``, ``K 5`` or ``without log-ratio``."""
+        if axis == LOG_RATIO:
+            return "without log-ratio" if self.log_ratio == NO_LOG_RATIO else f"with log-ratio ({self.log_ratio})"
         return f"lr {self.lr:g}" if axis == LR else f"K {self.inner_updates}"
+
+    def place(self, axis: str) -> float:
+        """The number on ``axis`` that puts settings in order: the detached log-ratio first, none last."""
+        if axis == LOG_RATIO:
+            return {"detached": 0, NO_LOG_RATIO: 2}.get(str(self.log_ratio), 1)
+        return self.lr if axis == LR else self.inner_updates
 
     def fixed(self, axis: str) -> str:
         """What is the same for all curves of a comparison over ``axis``."""
-        other = self.value(INNER_UPDATES if axis == LR else LR)
-        return ", ".join(part for part in (other, self.shared) if part)
+        others = [self.value(other) for other in AXES if other != axis]
+        return ", ".join(filter(None, [*others, self.shared]))
 
 
 class Drawn(NamedTuple):
@@ -138,31 +146,38 @@ class Line(NamedTuple):
     runs: tuple[Rows, ...]
 
 
-def draw_lines(
-    axes: Sequence[Axes],
-    facets: Sequence[Facet],
-    lines: Sequence[Line],
+def lines_of(labels: Labels, runs: Iterable[tuple[Rows, ...]]) -> list[Line]:
+    """The line of each of ``labels``, whose runs these are."""
+    pairs = zip(labels.with_looks, runs, strict=True)
+    return [Line(name, line_look(look), own) for (name, look), own in pairs]
+
+
+def draw_metric(
+    grid: Grid,
+    place: int,
     metric: Metric,
+    lines: Sequence[Line],
     *,
     behind: bool = True,
     seeds_as_lines: bool = False,
-) -> bool:
-    """The curves of each facet in its panel, with those of the others pale ``behind``; whether there is a number.
+) -> None:
+    """Panel ``place`` with its title: the curves of each facet, and those of the others pale ``behind``.
 
     Several seeds are a mean with a band, or with a thin line for each. A single run has its unsmoothed values, faint.
     """
+    axes, facets = grid.panels[place], grid.part.facets
     means = [mean_curve(line.runs, metric) for line in lines]
     for axis, facet in zip(axes, facets, strict=True):
-        own = [place for place, line in enumerate(lines) if line.label in facet.labels]
-        for place, mean in enumerate(means):
-            if behind and place not in own and mean.steps and any(means[one].steps for one in own):
+        own = [at for at, line in enumerate(lines) if line.label in facet.labels]
+        for at, mean in enumerate(means):
+            if behind and at not in own and mean.steps and any(means[one].steps for one in own):
                 draw_behind(axis, mean.steps, mean.mean)
-        for nth, place in enumerate(own):
-            if means[place].steps:
-                line = lines[place] if len(facets) == 1 else lines[place]._replace(look=smaller(lines[place].look))
-                _draw_line(axis, line, means[place], metric, (nth, len(own)), seeds_as_lines=seeds_as_lines)
+        for nth, at in enumerate(own):
+            if means[at].steps:
+                line = lines[at] if len(facets) == 1 else lines[at]._replace(look=smaller(lines[at].look))
+                _draw_line(axis, line, means[at], metric, (nth, len(own)), seeds_as_lines=seeds_as_lines)
     finish_y_axis(axes, is_log=metric.is_log, from_zero=True if metric.is_share else None)
-    return any(mean.steps for mean in means)
+    _head(grid, place, metric)
 
 
 def _draw_line(
@@ -207,13 +222,12 @@ def left_out(settings: Sequence[RunSetting], drawn: Sequence[RunSetting]) -> lis
     return [f"left out: {'; '.join(missing)}"] if missing else []
 
 
-def head_panels(
-    axes: Sequence[Axes], metric: Metric, facets: Sequence[Facet], part: Part, sheet: Sheet, *, place: int
-) -> None:
+def _head(grid: Grid, place: int, metric: Metric) -> None:
     """Titles and labels of panel ``place``: the metric above it, or beside many that have the methods above them."""
-    if len(facets) == 1:
-        panel_title(axes[0], metric.title, part.title_inches(sheet.width))
-        name_beside(axes[0], [metric.unit], part.height - 0.2)
-        axes[0].set_xlabel("step", fontsize=SMALL)
+    part, axis = grid.part, grid.panels[place][0]
+    if part.num_facets == 1:
+        panel_title(axis, metric.title, part.title_inches)
+        name_beside(axis, [metric.unit], part.height - 0.2)
+        axis.set_xlabel("step", fontsize=SMALL)
     else:
-        head_facets(axes, facets, [metric.title, metric.unit], part, sheet, place=place, x_label="step")
+        head_facets(grid, place, [metric.title, metric.unit], x_label="step")

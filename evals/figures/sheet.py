@@ -1,20 +1,78 @@
-"""What a figure is printed on: its width, its title and the names of its labels; and how much text fits there."""
+"""What figures are printed on: the one style, widths, titles and names; how much text fits; and writing to files.
+
+matplotlib is imported inside the functions (extra `plot`). The same numbers give the same bytes: no dates, no ids.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import io
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from evals.errors import UsageError
-from evals.figures.style import STYLE, legible
+from evals.figures.method_looks import Labels, facets_of, looks_of
+from evals.files.whole import write_whole
+from evals.text import visible
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from matplotlib.font_manager import FontProperties
 
+# The metadata that would change from day to day, or from version to version, by the ending of a file.
+_METADATA: dict[str, dict[str, str | None]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+DPI = 200  # of a PNG
+
+STYLE: dict[str, Any] = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters on every machine
+    "font.size": 8,
+    "axes.titlesize": 8.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 4,
+    "axes.labelsize": 8,
+    "axes.labelpad": 2,
+    "axes.labelcolor": "#333333",
+    "axes.edgecolor": "#888888",
+    "axes.linewidth": 0.7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E6E6E6",
+    "grid.linewidth": 0.6,
+    "xtick.color": "#555555",
+    "ytick.color": "#555555",
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "xtick.minor.size": 1.5,
+    "ytick.minor.size": 1.5,
+    "legend.frameon": False,
+    "legend.fontsize": 7.5,
+    "legend.handlelength": 2.4,
+    "legend.labelspacing": 0.35,
+    "legend.columnspacing": 1.4,
+    "legend.borderaxespad": 0.2,
+    "hatch.linewidth": 0.7,
+    "lines.solid_capstyle": "round",
+    "text.hinting": "no_hinting",  # a text is as wide as `inches_of` measures it, at every resolution
+    "text.parse_math": False,  # run names are not mathematics, whatever dollar signs they hold
+    "svg.fonttype": "path",
+    "svg.hashsalt": "quatro",
+    "pdf.fonttype": 42,
+}
+
 # A column and both columns of a page of ICML's style, in inches. Figures are drawn at the size at which they are
-# printed, so that their letters have the size that `evals.figures.style` says.
+# printed, so that their letters have the size that `STYLE` says.
 WIDTHS = MappingProxyType({"column": 3.25, "page": 6.75})
 SMALL = 7.0  # points: the smallest letters in print
 _MOST_LETTERS = 200
@@ -46,6 +104,11 @@ class Sheet:
             )
         names = self.names or [""] * len(labels)
         return {label: name or self.spell(label) for label, name in zip(labels, names, strict=True)}
+
+    def labels(self, labels: Sequence[str]) -> Labels:
+        """``labels`` with all that a figure draws them by; raises UsageError as `shown` does."""
+        shown = self.shown(labels)
+        return Labels(labels, shown, looks_of(labels), facets_of(labels, shown))
 
 
 PAGE = Sheet()
@@ -84,3 +147,34 @@ def _font(size: float, weight: str) -> FontProperties:
     from matplotlib.font_manager import FontProperties
 
     return FontProperties(family=STYLE["font.family"], size=size, weight=weight)
+
+
+def legible(label: str) -> str:
+    """``label`` as matplotlib can show it: on one line, and not dropped from a legend."""
+    shown = visible(label, keep="")
+    # matplotlib drops labels that start with an underscore.
+    return f" {shown}" if shown.startswith("_") else shown
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Everything inside is drawn in the one style of all figures."""
+    import matplotlib
+
+    with matplotlib.rc_context(cast("Any", STYLE)):
+        yield
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write PNG, SVG or PDF by the file's ending: the old file or the new one, never half.
+
+    Raises:
+        UsageError: another ending.
+    """
+    kind = path.suffix.lstrip(".").lower()
+    if kind not in _METADATA:
+        raise UsageError(f"a figure ends in .png, .svg or .pdf, not {path.name!r}; for example -o {path.stem}.pdf")
+    drawn = io.BytesIO()
+    with styled():
+        figure.savefig(drawn, format=kind, dpi=DPI, metadata=_METADATA[kind])
+    write_whole(path, [drawn.getvalue()])

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from evals.errors import DataError
-from evals.figures.grid import Part, new_figure, styled
-from evals.figures.method_looks import DASHES, Look, facets_of, looks_of
+from evals.figures.grid import Part, new_figure
+from evals.figures.method_looks import DASHES, Look
 from evals.figures.panels import line_keys, line_look, panel_title, small_title
-from evals.figures.sheet import PAGE, SMALL, Sheet, fitted
+from evals.figures.sheet import PAGE, SMALL, Sheet, fitted, styled
 from evals.results.document import Row
 from evals.similarity.catalogue import SIMILARITIES, default_threshold
 from evals.studies.similarity import METRIC
@@ -41,27 +41,25 @@ def similarity_figure(rows_of: Mapping[str, Sequence[Row]], *, sheet: Sheet = PA
         raise DataError("no similarities in these files; make them with `quatro eval similarity FILES -o FILE`")
     from matplotlib.lines import Line2D
 
-    labels = list(rows)
-    shown, looks = sheet.shown(labels), looks_of(labels)
-    facets = facets_of(labels, shown)
+    labels = sheet.labels(list(rows))
     lowest = {name: _lowest([row for row in everyone if row.similarity == name], name) for name in measures}
     with styled():
         keys = [
-            *line_keys(labels, looks, shown),
+            *line_keys(labels, is_whole=True),
             Line2D([], [], color="#444444", linewidth=1.0, linestyle=DASHES[1], label="median"),
         ]
         if any(default_threshold(measure) is not None for measure in measures):
             keys.append(Line2D([], [], color="#999999", linewidth=1.0, linestyle=DASHES[2], label="default threshold"))
-        lines = [(benchmark, facet) for benchmark in benchmarks for facet in facets]
+        lines = [(benchmark, facet) for benchmark in benchmarks for facet in labels.facets]
         across = len(measures) if sheet.width / len(measures) >= 1.45 else 2
         least = sheet.width / min(across, len(measures))
-        part = Part(len(lines) * len(measures), 1.35, least=least, most=across, keys=keys)
-        figure, (grid,) = new_figure(sheet, [part])
+        part = Part(sheet.width, len(lines) * len(measures), 1.35, least=least, most=across, keys=keys)
+        figure, (grid,) = new_figure(sheet, part)
         places = [(benchmark, facet, measure) for benchmark, facet in lines for measure in measures]
         for place, (axis, (benchmark, facet, measure)) in enumerate(zip(grid.axes, places, strict=True)):
             found = [
                 (look, row)
-                for label, look in zip(labels, looks, strict=True)
+                for label, look in labels.with_looks
                 for row in rows[label]
                 if label in facet.labels and (row.benchmark, row.similarity) == (benchmark, measure)
             ]

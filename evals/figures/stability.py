@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from evals.errors import DataError
-from evals.figures.grid import LEAST_FACET, Part, new_figure, styled, wrapped
+from evals.figures.grid import LEAST_FACET, Part, new_figure, wrapped
 from evals.figures.method_looks import MOST_LINES, Facet, Look, looks_of, place_of, variants
 from evals.figures.panels import line_key, line_look
 from evals.figures.run_settings import (
@@ -19,6 +19,7 @@ from evals.figures.run_settings import (
     GSPO,
     INNER_UPDATES,
     KL,
+    LOG_RATIO,
     LR,
     NO_LOG_RATIO,
     QUATRO,
@@ -26,13 +27,12 @@ from evals.figures.run_settings import (
     Drawn,
     Line,
     RunSetting,
-    draw_lines,
+    draw_metric,
     grouped,
-    head_panels,
     left_out,
     reading,
 )
-from evals.figures.sheet import PAGE, Sheet
+from evals.figures.sheet import PAGE, Sheet, styled
 from evals.training_metrics import Metric, training_metric
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def stability_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) -> 
             notes.append(f"({letter}) {_lacking(stable, axis)}")
     ablated = _log_ratio_pair(settings)
     if ablated:
-        comparisons.append(Comparison("(c) log-ratio term", None, ablated, (REWARD, KL)))
+        comparisons.append(Comparison("(c) log-ratio term", LOG_RATIO, ablated, (REWARD, KL)))
     else:
         kinds = ", ".join(dict.fromkeys(str(one.log_ratio) for one in settings if one.method == QUATRO)) or "no quatro"
         notes.append(f"(c) needs quatro runs that differ in method.log_ratio alone, none and another; found {kinds}")
@@ -120,7 +120,7 @@ def comparison(settings: Iterable[RunSetting], axis: str) -> list[RunSetting]:
         chosen = []
         for of_method in sorted(grouped(group, lambda one: one.method), key=lambda some: place_of(some[0].method)):
             alike = max(grouped(of_method, lambda one: (one.delta, one.log_ratio, one.own)), key=_size)
-            chosen.append(sorted(alike, key=lambda one: float(getattr(one, axis))))
+            chosen.append(sorted(alike, key=lambda one: one.place(axis)))
         everyone = [one for found in chosen for one in found]
         score = (sum(len(found) > 1 for found in chosen), *_size(everyone))
         if score[0] and score > best_score:
@@ -136,7 +136,7 @@ def _varied(group: Sequence[RunSetting], axis: str) -> list[RunSetting]:
     """Those of methods with two values of ``axis``."""
     values: dict[str, set[float]] = {}
     for one in group:
-        values.setdefault(one.method, set()).add(float(getattr(one, axis)))
+        values.setdefault(one.method, set()).add(one.place(axis))
     return [one for one in group if len(values[one.method]) > 1]
 
 
@@ -144,7 +144,7 @@ def _lacking(settings: Sequence[RunSetting], axis: str) -> str:
     """Says which values of ``axis`` each method has, where two with all else equal are needed."""
     found = []
     for some in grouped(settings, lambda one: one.method):
-        values = sorted({float(getattr(one, axis)) for one in some})
+        values = sorted({one.place(axis) for one in some})
         found.append(f"{some[0].method} {', '.join(f'{value:g}' for value in values)}")
     return f"{AXES[axis]}: needs two runs of one method that differ in nothing else; found {'; '.join(found) or 'none'}"
 
@@ -163,27 +163,25 @@ def _log_ratio_pair(settings: Sequence[RunSetting]) -> list[RunSetting]:
     groups = grouped(ours, lambda one: (one.delta, one.lr, one.inner_updates, one.shared, one.own))
     pairs = [group for group in groups if len(group) > 1 and any(one.log_ratio == NO_LOG_RATIO for one in group)]
     best = max(pairs, key=score, default=[])
-    return sorted(best, key=lambda one: (one.log_ratio == NO_LOG_RATIO, one.log_ratio != "detached"))
+    return sorted(best, key=lambda one: one.place(LOG_RATIO))
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """``settings`` that differ in ``axis`` alone (None: in their log-ratio term), by method and value."""
+    """``settings`` that differ in ``axis`` alone, by method and value."""
 
     title: str
-    axis: str | None
+    axis: str
     settings: Sequence[RunSetting]
     metrics: Sequence[Metric]
 
     def value(self, setting: RunSetting) -> str:
         """What tells the curves of a method apart."""
-        if self.axis is not None:
-            return setting.value(self.axis)
-        return "without log-ratio" if setting.log_ratio == NO_LOG_RATIO else f"with log-ratio ({setting.log_ratio})"
+        return setting.value(self.axis)
 
     def method(self, setting: RunSetting) -> str:
         """The name of the method."""
-        return setting.label if self.axis is not None else setting.without_log_ratio
+        return setting.without_log_ratio if self.axis == LOG_RATIO else setting.label
 
     def line(self, setting: RunSetting) -> str:
         """What names the curve of ``setting``, and nothing else."""
@@ -196,14 +194,7 @@ class Comparison:
     @property
     def values(self) -> list[str]:
         """All values, ascending."""
-        ordered = sorted(self.settings, key=lambda one: float(getattr(one, self.axis)) if self.axis else 0.0)
-        return list(dict.fromkeys(map(self.value, ordered)))
-
-    @property
-    def fixed(self) -> list[str]:
-        """What all curves have in common."""
-        first, axis = self.settings[0], self.axis or LR
-        return [*([] if self.axis else [first.value(LR)]), *first.fixed(axis).split(", ")]
+        return list(dict.fromkeys(map(self.value, sorted(self.settings, key=lambda one: one.place(self.axis)))))
 
     def looks(self) -> list[Look]:
         """The look of each setting: that of its method, in the shade and with the dash of its value."""
@@ -238,29 +229,28 @@ def draw_comparisons(comparisons: Sequence[Comparison], *, sheet: Sheet = PAGE) 
     shown = sheet.shown(list(dict.fromkeys(name for one in comparisons for name in one.methods)))
     is_split = any(len(one.settings) > MOST_LINES and len(one.methods) > 1 for one in comparisons)
     with styled():
-        parts, facets_of_part = [], []
+        parts = []
         for one in comparisons:
             facets = one.facets(shown, is_split=is_split)
             is_many = len(facets) > 1
             foot = reading([each for some in comparisons for each in some.settings]) if one is comparisons[-1] else []
-            facets_of_part.append(facets)
             parts.append(
                 Part(
+                    sheet.width,
                     len(one.metrics),
                     1.05 if is_many else 1.45,
-                    len(facets),
+                    facets,
                     least=LEAST_FACET if len(facets) > 3 else 1.5,
                     most=2 if is_many else 3,
                     keys=one.keys(shown, is_split=is_many),
-                    note=wrapped([*one.fixed, *foot], sheet.width - 0.15, joint=", "),
+                    note=wrapped([*one.settings[0].fixed(one.axis).split(", "), *foot], sheet.width - 0.15, joint=", "),
                     title=one.title,
                 )
             )
-        figure, grids = new_figure(sheet, parts)
-        for one, facets, part, grid in zip(comparisons, facets_of_part, parts, grids, strict=True):
+        figure, grids = new_figure(sheet, *parts)
+        for one, grid in zip(comparisons, grids, strict=True):
             looks = map(line_look, one.looks())
             lines = [Line(one.line(each), look, each.runs) for each, look in zip(one.settings, looks, strict=True)]
-            for place, (metric, axes) in enumerate(zip(one.metrics, grid.panels, strict=True)):
-                draw_lines(axes, facets, lines, metric, behind=False)
-                head_panels(axes, metric, facets, part, sheet, place=place)
+            for place, metric in enumerate(one.metrics):
+                draw_metric(grid, place, metric, lines, behind=False)
     return figure

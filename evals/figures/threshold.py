@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from evals.errors import DataError, UsageError
 from evals.figures.curves import head
-from evals.figures.grid import GREY, Part, new_figure, styled
-from evals.figures.method_looks import DASHES, facets_of, looks_of
+from evals.figures.grid import GREY, Part, new_figure
+from evals.figures.method_looks import DASHES
 from evals.figures.panels import draw_behind, draw_curve, finish_y_axis, head_facets, line_keys, line_look
-from evals.figures.sheet import PAGE, SMALL, Sheet
+from evals.figures.sheet import PAGE, SMALL, Sheet, styled
 from evals.results.document import Row
 from evals.similarity.catalogue import default_threshold
 from evals.tables.parts import require_k
@@ -49,21 +49,20 @@ def threshold_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int, sheet: She
         )
     names = without_lone_average(name for name, _, _ in panels)
     panels = [panel for name in names for panel in panels if panel[0] == name]
-    labels = list(rows)
-    shown, looks = sheet.shown(labels), looks_of(labels)
-    facets = facets_of(labels, shown)
+    labels = sheet.labels(list(rows))
+    facets = labels.facets
     with styled():
         mark: dict[str, Any] = {"color": GREY, "linewidth": 0.9, "linestyle": DASHES[2]}
-        keys = line_keys(labels, looks, shown, facets)
+        keys = line_keys(labels)
         if any(default_threshold(similarity) is not None for _, similarity, _ in panels):
             keys = [*keys, Line2D([], [], label="default threshold", **mark)]
         # A column for each similarity, so that what compares stands side by side.
         most = max(2, min(4, len({panel[1:] for panel in panels})))
-        part = Part(len(panels), 1.9 if len(facets) == 1 else 1.15, len(facets), most=most, keys=keys)
-        figure, (grid,) = new_figure(sheet, [part])
+        height = 1.9 if len(facets) == 1 else 1.15
+        figure, (grid,) = new_figure(sheet, Part(sheet.width, len(panels), height, facets, most=most, keys=keys))
         for place, ((benchmark, similarity, linkage), axes) in enumerate(zip(panels, grid.panels, strict=True)):
             values = []
-            for label, look in zip(labels, looks, strict=True):
+            for label, look in labels.with_looks:
                 own = [row for row in rows[label] if (row.benchmark, row.similarity) == (benchmark, similarity)]
                 own = sorted((row for row in own if row.linkage == linkage), key=lambda row: row.threshold or 0.0)
                 at, heights = [row.threshold or 0.0 for row in own], [row.value for row in own]
@@ -80,11 +79,11 @@ def threshold_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int, sheet: She
             finish_y_axis(axes, is_log=0 < 10 * min(values) < max(values))
             title, how = title_of(benchmark), ", ".join(filter(None, (similarity, linkage)))
             if len(facets) == 1:
-                head(axes[0], title, how, sheet.width / part.columns(sheet.width)[2])
+                head(axes[0], title, how, grid.inches)
                 axes[0].set_ylabel(f"UCC@{k}", fontsize=SMALL)
                 axes[0].set_xlabel("threshold", fontsize=SMALL)
             else:
-                head_facets(axes, facets, [title, how, f"UCC@{k}"], part, sheet, place=place, x_label="threshold")
+                head_facets(grid, place, [title, how, f"UCC@{k}"], x_label="threshold")
     return figure
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from evals.errors import DataError
-from evals.figures.grid import Part, new_figure, styled, wrapped
-from evals.figures.method_looks import Facet, facets_of, looks_of
-from evals.figures.panels import line_keys, line_look
-from evals.figures.run_settings import Line, draw_lines, head_panels, is_smoothed
-from evals.figures.sheet import PAGE, SMALL, Sheet
+from evals.figures.grid import Part, new_figure, wrapped
+from evals.figures.method_looks import Facet
+from evals.figures.panels import line_keys
+from evals.figures.run_settings import Line, draw_metric, is_smoothed, lines_of
+from evals.figures.sheet import PAGE, SMALL, Sheet, styled
 from evals.files.metric_rows import Rows, series
 from evals.training_metrics import FIGURE_PANELS
 
@@ -53,19 +53,16 @@ def training_figure(curves: Sequence[TrainingCurve], *, sheet: Sheet = PAGE) -> 
     if not drawn:
         wanted = ", ".join(panel.name for panel in FIGURE_PANELS)
         raise DataError(f"none of the metrics {wanted} has a finite number in {len(everything)} runs; nothing to draw")
-    labels = [curve.label for curve in curves]
-    shown, looks = sheet.shown(labels), looks_of(labels)
-    facets = facets_of(labels, shown)
-    lines = [Line(label, line_look(look), curve.runs) for label, look, curve in zip(labels, looks, curves, strict=True)]
+    labels = sheet.labels([curve.label for curve in curves])
+    facets = labels.facets
+    lines = lines_of(labels, [curve.runs for curve in curves])
     with styled():
         note = wrapped(_reading(curves, facets), sheet.width - 0.15)
-        keys = line_keys(labels, looks, shown, facets)
         height = 1.5 if len(facets) == 1 else 1.0 if len(facets) > 3 else 1.3
-        part = Part(len(drawn), height, len(facets), keys=keys, note=note)
-        figure, (grid,) = new_figure(sheet, [part])
+        part = Part(sheet.width, len(drawn), height, facets, keys=line_keys(labels), note=note)
+        figure, (grid,) = new_figure(sheet, part)
         for place, (metric, axes) in enumerate(zip(drawn, grid.panels, strict=True)):
-            draw_lines(axes, facets, lines, metric, seeds_as_lines=True)
-            head_panels(axes, metric, facets, part, sheet, place=place)
+            draw_metric(grid, place, metric, lines, seeds_as_lines=True)
             for axis, facet in zip(axes, facets, strict=True):
                 if metric.lines == "delta":
                     own = [pair for pair in zip(curves, lines, strict=True) if pair[0].label in facet.labels]

@@ -10,13 +10,11 @@ import numpy as np
 
 from evals.figures.bars import flips_figure, temperature_figure
 from evals.figures.delta_lambda import delta_lambda_figure, entropy_figure
-from evals.figures.grid import GREY, new_grid, styled
-from evals.figures.method_looks import looks_of
+from evals.figures.grid import GREY, Part, new_figure
 from evals.figures.panels import draw_curve, line_keys, line_look, make_logarithmic, panel_title, small_title
 from evals.figures.run_settings import Drawn, RunSetting
-from evals.figures.sheet import PAGE
+from evals.figures.sheet import PAGE, save_figure, styled
 from evals.figures.stability import limitation_figure, stability_figure
-from evals.figures.style import save_figure
 from experiments.replication.cells import (
     CELLS,
     DELTAS,
@@ -107,14 +105,13 @@ def curves_figure(results: Results) -> Figure | None:
         ("Pass@k, %", passed, 100.0),
         ("UCC@k, distinct solutions", unique, 1.0),
     )
-    labels = list(everyone)
-    looks = looks_of(labels)
+    labels = PAGE.labels(list(everyone))
     with styled():
-        grid = new_grid(4, height=1.9, most=2, keys=line_keys(labels, looks, PAGE.shown(labels)))
+        figure, (grid,) = new_figure(PAGE, Part(PAGE.width, 4, 1.9, most=2, keys=line_keys(labels, is_whole=True)))
         for row, tag in enumerate((NUCLEUS, ALL)):
             for column, (title, measure, scale) in enumerate(kinds):
                 axis = grid.axes[2 * row + column]
-                for look, group in zip(looks, everyone.values(), strict=True):
+                for look, group in zip(labels.looks, everyone.values(), strict=True):
                     found = [known(estimate_of(table(group, measure(k, tag)))) for k in _KS]
                     values, ends = [scale * one.mean for one in found], [_ends(one, scale) for one in found]
                     draw_curve(axis, line_look(look), _KS, values, ends)
@@ -125,7 +122,7 @@ def curves_figure(results: Results) -> Figure | None:
                 small_title(axis, "top_p 0.7" if tag == NUCLEUS else "top_p 1")
                 if row:
                     axis.set_xlabel("k")
-    return grid.figure.get_figure(root=True)
+    return figure
 
 
 def regimes_figure(results: Results) -> Figure | None:
@@ -134,13 +131,12 @@ def regimes_figure(results: Results) -> Figure | None:
     groups = {cell: [ours(results, cell, delta) for delta in DELTAS] for cell in cells}
     if not all(group for found in groups.values() for group in found):
         return None
-    labels = [f"{cell}: {CELLS[cell]}" for cell in cells]
+    labels = PAGE.labels([f"{cell}: {CELLS[cell]}" for cell in cells])
     deltas = [float(delta) for delta in DELTAS]
-    looks = looks_of(labels)
     with styled():
-        grid = new_grid(2, height=2.1, most=2, keys=line_keys(labels, looks, PAGE.shown(labels)))
+        figure, (grid,) = new_figure(PAGE, Part(PAGE.width, 2, 2.1, most=2, keys=line_keys(labels)))
         left, right = grid.axes
-        for look, cell in zip(looks, cells, strict=True):
+        for look, cell in zip(labels.looks, cells, strict=True):
             realised = [known(estimate_of(table(group, log_of(mean_of(REALISED_KL))))) for group in groups[cell]]
             unique_found = [known(estimate_of(table(group, unique(256, ALL)))) for group in groups[cell]]
             draw_curve(left, line_look(look), deltas, [float(np.exp(one.mean)) for one in realised])
@@ -157,18 +153,17 @@ def regimes_figure(results: Results) -> Figure | None:
             axis.set_title(title)
         right.set_ylim(bottom=0)
         small_title(right, "top_p 1")
-    return grid.figure.get_figure(root=True)
+    return figure
 
 
 def rollouts_figure(errors: Sequence[DualError]) -> Figure:
     """Bias and spread of lambda* and bias of A from N rollouts in relation to 256, a curve a delta."""
-    labels = [f"QUATRO δ {delta}" for delta in DELTAS]
-    looks = looks_of(labels)
+    labels = PAGE.labels([f"QUATRO δ {delta}" for delta in DELTAS])
     panels = (("λ*: bias, %", "bias"), ("λ*: spread, %", "spread"), ("A⁺: bias, %", "advantage"))
     with styled():
-        grid = new_grid(len(panels), height=1.9, keys=line_keys(labels, looks, PAGE.shown(labels)))
+        figure, (grid,) = new_figure(PAGE, Part(PAGE.width, len(panels), 1.9, keys=line_keys(labels)))
         for axis, (title, name) in zip(grid.axes, panels, strict=True):
-            for look, delta in zip(looks, DELTAS, strict=True):
+            for look, delta in zip(labels.looks, DELTAS, strict=True):
                 found = [getattr(error, name) for error in errors if error.delta == delta]
                 ends = [_ends(one, 100.0) for one in found]
                 draw_curve(axis, line_look(look), SIZES, [100 * one.mean for one in found], ends)
@@ -177,7 +172,7 @@ def rollouts_figure(errors: Sequence[DualError]) -> Figure:
             axis.set_xticks(SIZES, [str(size) for size in SIZES])
             axis.set_title(title)
             axis.set_xlabel("rollouts N")
-    return grid.figure.get_figure(root=True)
+    return figure
 
 
 def _flips(results: Results) -> Figure | None:

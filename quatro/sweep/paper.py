@@ -21,10 +21,9 @@ from evals.figures.curves import curve_panels, curves_figure, published_beside
 from evals.figures.delta_lambda import delta_lambda_figure, entropy_figure
 from evals.figures.heatmap import heatmap_figure
 from evals.figures.run_settings import Drawn, RunSetting
-from evals.figures.sheet import WIDTHS, Sheet
+from evals.figures.sheet import WIDTHS, Sheet, save_figure
 from evals.figures.similarity import similarity_figure
 from evals.figures.stability import limitation_figure, stability_figure
-from evals.figures.style import save_figure
 from evals.files.whole import write_text
 from evals.metrics.flips import DEFAULT_K
 from evals.results.document import Result, Row

@@ -152,7 +152,7 @@ def _reading(arms: list[Arm], metrics: dict[str, list[dict[str, Any]]]) -> list[
 def _draw(arms: list[Arm], results: dict[tuple[str, float], Measured], root: Path) -> list[Path]:
     """Training curves of both runs; Pass@k and UCC@k of all three."""
     from evals.figures.curves import CurvePanel, curves_figure
-    from evals.figures.style import save_figure
+    from evals.figures.sheet import save_figure
     from evals.figures.training import TrainingCurve, training_figure
     from quatro.config import load_config
     from quatro.runs.metrics import read_metrics

@@ -53,7 +53,7 @@ class Printing:
 
     def save(self, figure: Figure, name: str, *, default: Path | None = None) -> None:
         """Writes ``figure`` to the file asked for, else to ``default`` or NAME.png, and prints the path."""
-        from evals.figures.style import save_figure
+        from evals.figures.sheet import save_figure
 
         path = self.out or default or Path(f"{name}.png")
         save_figure(figure, path)

@@ -6,7 +6,7 @@ import pytest
 
 from evals.errors import DataError, UsageError
 from evals.figures.method_looks import PALETTE
-from evals.figures.style import save_figure
+from evals.figures.sheet import save_figure
 from evals.figures.training import TrainingCurve, training_figure
 from evals.files.metric_rows import running_mean, series
 

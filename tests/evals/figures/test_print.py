@@ -9,12 +9,11 @@ import pytest
 from evals.figures.bars import flips_figure, temperature_figure
 from evals.figures.curves import CurvePanel, Point, curves_figure
 from evals.figures.delta_lambda import delta_lambda_figure, entropy_figure
-from evals.figures.grid import styled
 from evals.figures.heatmap import heatmap_figure
 from evals.figures.method_looks import BASE, DELTA_SHADES, METHOD_LOOKS, looks_of, variants
 from evals.figures.panels import log_ticks
 from evals.figures.run_settings import RunSetting
-from evals.figures.sheet import SMALL, WIDTHS, Sheet
+from evals.figures.sheet import SMALL, WIDTHS, Sheet, styled
 from evals.figures.similarity import similarity_figure
 from evals.figures.stability import limitation_figure, stability_figure
 from evals.figures.threshold import threshold_figure

@@ -8,9 +8,8 @@ from evals.figures.bars import flips_figure, temperature_figure
 from evals.figures.curves import CurvePanel, Point, curve_panels, curves_figure, published_beside
 from evals.figures.heatmap import heatmap_figure
 from evals.figures.method_looks import METHOD_LOOKS, looks_of
-from evals.figures.sheet import Sheet, fitted, inches_of
+from evals.figures.sheet import Sheet, fitted, inches_of, save_figure
 from evals.figures.similarity import similarity_figure
-from evals.figures.style import save_figure
 from evals.figures.threshold import largest_common_k, threshold_figure
 from evals.metrics.flips import Pair, flip_rows
 from evals.results.document import Row
