@@ -180,13 +180,11 @@ def chosen_runs(folder: Path, cell: str | None) -> list[SweptRun]:
     runs, _ = read_sweep(folder)
     if not runs:
         raise DataError(f"{folder}: no run of this sweep is done yet; `quatro sweep {folder}` goes on with it")
-    cells = list(dict.fromkeys(run.cell for run in runs))
-    if cell is None:
-        return runs
-    if cell not in cells:
-        known = ", ".join(name for name in cells if name) or "none: it has no cells"
+    chosen = [run for run in runs if cell in (None, run.cell)]
+    if not chosen:
+        known = ", ".join(dict.fromkeys(run.cell for run in runs if run.cell)) or "none: it has no cells"
         raise UsageError(f"--cell {cell}: {folder} has no finished run in such a cell; known: {known}")
-    return [run for run in runs if run.cell == cell]
+    return chosen
 
 
 def chosen_tag(folder: Path, runs: Sequence[SweptRun], top_p: float | None, temperature: float | None) -> Tag:
@@ -200,10 +198,7 @@ def chosen_tag(folder: Path, runs: Sequence[SweptRun], top_p: float | None, temp
     fitting = fitting_tags(folder, runs, top_p, temperature)
     if temperature is None:
         fitting = [tag for tag in fitting if tag.temperature == 1] or fitting
-    if len(fitting) > 1:
-        values = {"--temperature": {t.temperature for t in fitting}, "--top-p": {t.top_p for t in fitting}}
-        options = " and ".join(option for option, found in values.items() if len(found) > 1)
-        raise UsageError(f"{folder} was measured at {_listed(fitting)}; choose one with {options}")
+    _refuse_several(folder, fitting, {"--temperature": "temperature", "--top-p": "top_p"})
     return fitting[0] if fitting else Tag()
 
 
@@ -213,18 +208,23 @@ def fitting_tags(folder: Path, runs: Sequence[SweptRun], top_p: float | None, te
     Raises:
         UsageError: one of them was given, and nothing was measured at it.
     """
-    measured = {path.parent.name for run in runs for path in run.folder.glob(f"samples/*/{PASSK}")}
-    tags = {tag for name in measured if (tag := Tag.parse(name)) is not None}
-    known = sorted(
-        (tag for tag in tags if tag == Tag(tag.temperature, tag.top_p)), key=lambda tag: (tag.temperature, tag.top_p)
-    )
-    given = {"--top-p": top_p, "--temperature": temperature}
+    names = {path.parent.name for run in runs for path in run.folder.glob(f"samples/*/{PASSK}")}
+    tags = [tag for tag in map(Tag.parse, names) if tag is not None and tag == Tag(tag.temperature, tag.top_p)]
+    known = sorted(tags, key=lambda tag: (tag.temperature, tag.top_p))
     fitting = [tag for tag in known if top_p in (None, tag.top_p) and temperature in (None, tag.temperature)]
-    if not fitting and (top_p, temperature) != (None, None):
-        asked = " ".join(f"{option} {value:g}" for option, value in given.items() if value is not None)
+    given = {"--top-p": top_p, "--temperature": temperature}
+    asked = " ".join(f"{option} {value:g}" for option, value in given.items() if value is not None)
+    if asked and not fitting:
         held = f"{folder} was measured at {_listed(known) or 'nothing'}"
         raise UsageError(f"{asked}: {held}; `quatro sweep --eval` measures")
     return fitting
+
+
+def _refuse_several(folder: Path, tags: Sequence[Tag], options: Mapping[str, str]) -> None:
+    """Raises UsageError where ``tags`` differ in what one of ``options`` chooses, by its name in a tag."""
+    needed = [option for option, name in options.items() if len({getattr(tag, name) for tag in tags}) > 1]
+    if needed:
+        raise UsageError(f"{folder} was measured at {_listed(tags)}; choose one with {' and '.join(needed)}")
 
 
 def _listed(tags: Sequence[Tag]) -> str:
@@ -408,14 +408,10 @@ def temperature_results(
     Raises:
         UsageError: several top_p were measured, and none is chosen; otherwise as `labelled_results`.
     """
-    tags = fitting_tags(folder, chosen_runs(folder, cell), top_p, temperature)
-    top_ps = sorted({tag.top_p for tag in tags})
-    if len(top_ps) > 1:
-        listed = ", ".join(f"{one:g}" for one in top_ps)
-        raise UsageError(f"{folder} was measured at top_p {listed}; choose one with --top-p")
-    return _by_setting(
-        folder, cell, tags, lambda runs, tag: temperature_rows({run.seed: run.folder for run in runs}, tag)
-    )
+    runs = chosen_runs(folder, cell)
+    tags = fitting_tags(folder, runs, top_p, temperature)
+    _refuse_several(folder, tags, {"--top-p": "top_p"})
+    return _by_setting(folder, runs, tags, lambda runs, tag: temperature_rows(_by_seed(runs), tag))
 
 
 def flip_results(
@@ -430,16 +426,23 @@ def flip_results(
     def rows_at(runs: Sequence[SweptRun], tag: Tag) -> list[Row]:
         if (base := runs[0].base) is None:
             raise DataError(f"{folder}: the base was not sampled; add it with `quatro sweep {folder} --eval NAME`")
-        return flip_rows({run.seed: run.folder for run in runs}, base, tag)
+        return flip_rows(_by_seed(runs), base, tag)
 
-    return _by_setting(folder, cell, [chosen_tag(folder, chosen_runs(folder, cell), top_p, temperature)], rows_at)
+    runs = chosen_runs(folder, cell)
+    return _by_setting(folder, runs, [chosen_tag(folder, runs, top_p, temperature)], rows_at)
+
+
+def _by_seed(runs: Sequence[SweptRun]) -> dict[int, Path]:
+    return {run.seed: run.folder for run in runs}
 
 
 def _by_setting(
-    folder: Path, cell: str | None, tags: Sequence[Tag], rows_at: Callable[[Sequence[SweptRun], Tag], list[Row]]
+    folder: Path,
+    runs: Sequence[SweptRun],
+    tags: Sequence[Tag],
+    rows_at: Callable[[Sequence[SweptRun], Tag], list[Row]],
 ) -> list[SweptResult]:
     """``rows_at`` the runs of each setting, and each of ``tags``, which differ in their temperature alone."""
-    runs = chosen_runs(folder, cell)
     cells = list(dict.fromkeys(run.cell for run in runs))
     if len(cells) > 1:
         raise UsageError(f"{folder} has the cells {', '.join(cells)}; a figure of bars shows one: choose with --cell")
