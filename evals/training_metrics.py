@@ -1,6 +1,6 @@
 """The training metrics that a reader meets beyond metrics.jsonl, and where: the one table of them.
 
-Figures, the report, the live view, a sweep's summary and model cards read it, in the order of the entries. What each
+Figures, the report, the live view and a sweep's summary read it, in the order of the entries. What each
 metric means, these and the others, is in docs/metrics.md.
 """
 
@@ -33,8 +33,7 @@ class Metric:
 
     ``title`` and ``unit`` head its panel, which has a logarithmic axis (``is_log``), or one that begins at 0
     (``is_share``; as text a share is a percentage). ``lines`` are dashed lines across the panel: at the delta of each
-    run, or at 1. ``panel`` is its place among the report's panels, ``column`` its title in the report's table of runs,
-    ``card`` its words in a model card.
+    run, or at 1. ``panel`` is its place among the report's panels, ``column`` its title in the report's table of runs.
     """
 
     name: str
@@ -45,7 +44,6 @@ class Metric:
     lines: Literal["", "delta", "one"] = ""
     panel: int = 0
     column: str = ""
-    card: str = ""
     view: View | None = None
 
 
@@ -56,15 +54,13 @@ TRAINING_METRICS = (
         unit="mean of the iteration",
         panel=1,
         column="reward",
-        card="reward",
         view=View("reward"),
     ),
     Metric("reward/std", view=View("reward", "± {}")),
-    Metric("accuracy/mean", card="accuracy of the training rollouts", view=View("accuracy")),
+    Metric("accuracy/mean", view=View("accuracy")),
     Metric(
         "groups/mixed_share",
         is_share=True,
-        card="share of prompts with a signal",
         view=View("accuracy", "  mixed groups {}"),
     ),
     Metric(
@@ -73,7 +69,6 @@ TRAINING_METRICS = (
         unit="nats per token",
         panel=2,
         column="entropy",
-        card="entropy, nats per token",
         view=View("entropy", "{} nats per token"),
     ),
     Metric(
@@ -82,7 +77,6 @@ TRAINING_METRICS = (
         unit="mean over prompts",
         panel=6,
         column="λ",
-        card="lambda",
         view=View("lambda", is_optional=True),
     ),
     Metric(
@@ -93,10 +87,9 @@ TRAINING_METRICS = (
         lines="delta",
         panel=3,
         column="KL new‖old",
-        card="KL(new, old) of an iteration, nats",
         view=View("KL new‖old", is_optional=True),
     ),
-    Metric("kl/old_new", card="KL(old, new) of an iteration, nats", view=View("KL old‖new", is_optional=True)),
+    Metric("kl/old_new", view=View("KL old‖new", is_optional=True)),
     Metric(
         "kl/ratio_to_delta",
         title="Realised KL over δ",
@@ -105,16 +98,13 @@ TRAINING_METRICS = (
         lines="one",
         panel=4,
         column="KL / δ",
-        card="KL(new, old) over delta",
     ),
-    Metric("kl/reference", card="KL to the reference model, nats per token"),
     Metric(
         "clip_fraction",
         title="Clipped",
         unit="share of rows or tokens",
         is_share=True,
         panel=7,
-        card="share of clipped tokens",
         view=View("clipped", is_optional=True),
     ),
     Metric("clip_fraction_samples", title="Clipped", unit="share of samples", is_share=True),
@@ -125,7 +115,6 @@ TRAINING_METRICS = (
         is_log=True,
         panel=5,
         column="grad norm",
-        card="gradient norm",
         view=View("gradient"),
     ),
     Metric("lr", view=View("gradient", "  lr {}")),
@@ -134,13 +123,11 @@ TRAINING_METRICS = (
         title="Response length",
         unit="tokens",
         panel=8,
-        card="response length, tokens",
         view=View("length", "{} tokens"),
     ),
     Metric(
         "length/truncated_share",
         is_share=True,
-        card="share of truncated responses",
         view=View("length", "  truncated {}"),
     ),
     Metric("eval/pass@1", title="Evaluation", unit="Pass@1", is_share=True, panel=9),

@@ -23,7 +23,6 @@ from quatro.policy.model_files import ADAPTER_CONFIG, base_of, check_model
 from quatro.runs import checkpoint
 from quatro.runs.directory import INSIDE, require_run
 from quatro.runs.identity import load_from, read_config
-from quatro.runs.metrics import read_metrics
 from quatro.runs.status import read_environment
 
 if TYPE_CHECKING:
@@ -180,11 +179,7 @@ def _settings(document: Mapping[str, Any], dtype: str) -> dict[str, Any]:
 
 
 def gather_facts(run: Path, config: Config, step: int, *, name: str, dtype: str, is_inside: bool = False) -> Facts:
-    """What a run directory knows about its checkpoint of ``step``; ``is_inside``: saved inside the iteration after it.
-
-    Raises:
-        DataError: metrics.jsonl cannot be read.
-    """
+    """What a run directory knows about its checkpoint of ``step``; ``is_inside``: inside the iteration after it."""
     data = find_benchmark(config.data.prompts)
     return Facts(
         name=name,
@@ -194,7 +189,6 @@ def gather_facts(run: Path, config: Config, step: int, *, name: str, dtype: str,
         is_inside=is_inside,
         base_model=_base_model(config.model),
         datasets=[data.hub[0].id] if data is not None and data.hub else [],
-        rows=[row for row in read_metrics(run) if row["step"] <= step],
         results=_results(run, step, is_inside=is_inside),
         environment=read_environment(run),
     )

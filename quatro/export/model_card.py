@@ -6,7 +6,6 @@ Untrusted words stay words in its Markdown.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,19 +13,16 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from evals.benchmarks.problems import FILE_ENDINGS
-from evals.benchmarks.prompts import PLACE, TEMPLATES, Message, messages
-from evals.files.metric_rows import with_base
+from evals.benchmarks.prompts import PLACE, messages
 from evals.results.document import Result, Row
 from evals.tables.formats import markdown_text
 from evals.tables.titles import rows_in_order, title_of
 from evals.text import visible
-from evals.training_metrics import TRAINING_METRICS, evaluation_metrics
 from quatro.config import Config, leaves
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult
 
-METHOD_TITLES = {"quatro": "QUATRO"}
 PAPER = '"QUATRO: Query-Adaptive Trust Region Policy Optimization for LLM Fine-tuning" (Lee et al., 2026)'
 
 # Keys that say where and how conveniently a run ran, or that stand elsewhere on the card.
@@ -35,8 +31,7 @@ model method data.prompts device threads microbatch_tokens policy.kind policy.ze
 reward.workers rollout.engine rollout.rows_at_once rollout.cache_tokens rollout.gpu_memory_utilization
 rollout.replay_file audit eval checkpoint tracking save_rollouts on_nonfinite
 """
-LAST_ROWS = 10
-PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "vllm", "deepspeed", "peft")
+PACKAGES = ("torch", "transformers")
 
 
 @dataclass(frozen=True)
@@ -44,8 +39,8 @@ class Facts:
     """What a card is made of.
 
     ``is_inside``: the checkpoint was saved inside the iteration after ``step``. ``base_model`` and ``datasets`` are
-    Hub ids, None and empty where there are none; ``rows`` are those of metrics.jsonl up to ``step``; ``results`` come
-    with the name of where they were found; ``environment`` is what environment.json holds.
+    Hub ids, None and empty where there are none; ``results`` come with the name of where they were found;
+    ``environment`` is what environment.json holds.
     """
 
     name: str
@@ -55,7 +50,6 @@ class Facts:
     is_inside: bool = False
     base_model: str | None = None
     datasets: Sequence[str] = ()
-    rows: Sequence[Mapping[str, Any]] = ()
     results: Sequence[tuple[str, Result]] = ()
     environment: Mapping[str, Any] = field(default_factory=dict)
 
@@ -67,7 +61,6 @@ def model_card(facts: Facts) -> str:
         _introduction(facts),
         _prompting(facts),
         _training(facts),
-        _metrics(facts),
         _results(facts),
         _making(facts),
     )
@@ -98,7 +91,7 @@ def _introduction(facts: Facts) -> str:
     config = facts.config
     radius, lora = config.method.kl_radius, config.policy.lora
     delta = f" (KL radius delta = {radius:g} nats per prompt)" if radius is not None else ""
-    title = METHOD_TITLES.get(config.method.name, _public(config.method.name))
+    title = "QUATRO" if config.method.name == "quatro" else _public(config.method.name)
     reached = f"stopped inside iteration {facts.step + 1}" if facts.is_inside else f"{facts.step}"
     paragraphs = [
         f"# {_plain(facts.name)}",
@@ -118,16 +111,14 @@ def _introduction(facts: Facts) -> str:
 
 def _prompting(facts: Facts) -> str:
     config = facts.config
-    template, rollout = config.data.template, config.rollout
-    is_chat, is_embedded = config.data.prompt_template.is_chat, config.model.startswith("embedded:")
-    turns = messages(config.data.prompt_template, PLACE)
-    is_named = template in TEMPLATES and config.data.system is None
+    template, rollout = config.data.prompt_template, config.rollout
+    is_chat, is_embedded = template.is_chat, config.model.startswith("embedded:")
+    turns = messages(template, PLACE)
+    shown = [f"{turn['role']}: {turn['content']}" if is_chat else turn["content"] for turn in turns]
+    filled = messages(template, _EMBEDDED_PROBLEM.get(config.data.prompts, "What is 6 times 7?"))
+    prompt = repr(filled[0]["content"])
     if is_chat:
-        prompt = "tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)"
-        setup = ["messages = [", *map(_turn, turns), "]"]
-    else:
-        own = json.dumps(turns[0]["content"], ensure_ascii=False) + '.replace("{problem}", problem)'
-        prompt, setup = "problem" if template in TEMPLATES else own, []
+        prompt = f"tokenizer.apply_chat_template({filled!r}, tokenize=False, add_generation_prompt=True)"
     loader = "PreTrainedTokenizerFast" if is_embedded else "AutoTokenizer"
     stop = f", stop_strings={list(config.stop)!r}, tokenizer=tokenizer" if config.stop else ""
     program = [
@@ -136,37 +127,26 @@ def _prompting(facts: Facts) -> str:
         "folder = '.'  # this one, or its id on the Hub",
         "model = AutoModelForCausalLM.from_pretrained(folder, dtype='auto')",
         f"tokenizer = {loader}.from_pretrained(folder)",
-        "problem = " + repr(_EMBEDDED_PROBLEM.get(config.data.prompts, "What is 6 times 7?")),
-        *setup,
         f"prompt = {prompt}",
         f"inputs = tokenizer(prompt{', add_special_tokens=False' if is_chat else ''}, return_tensors='pt')",
         f"output = model.generate(**inputs, do_sample=True, temperature={rollout.temperature:g}, "
         f"top_p={rollout.top_p:g}, top_k={rollout.top_k}, max_new_tokens={rollout.max_new_tokens}{stop})",
         "print(tokenizer.decode(output[0, inputs['input_ids'].shape[1]:], skip_special_tokens=True))",
     ]
-    shown = [f"{turn['role']}: {turn['content']}" if is_chat else turn["content"] for turn in turns]
-    named, way = "the template below", "`quatro sample FOLDER -b BENCHMARK`, with `--template` and `--system` as above."
-    if is_named:
-        named, way = f"the template {_code(template)}", f"`quatro sample FOLDER -b BENCHMARK --template {template}`."
     lines = [
         "## Use",
         "",
-        f"Prompts were rendered with {named}; others are out of distribution.",
+        "Prompts were rendered with this template; others are out of distribution.",
         "",
         *("```text", *"\n".join(shown).splitlines(), "```"),
         "",
         *("```python", *program, "```"),
         *([_EMBEDDED_NOTE] if is_embedded else []),
         "",
-        f"Or with quatro: {way}",
+        "Or with quatro: `quatro sample FOLDER -b BENCHMARK`, with `--template` and `--system` as `data.template` and "
+        "`data.system` below.",
     ]
     return "\n".join(lines)
-
-
-def _turn(turn: Message) -> str:
-    content = json.dumps(turn["content"], ensure_ascii=False)
-    filled = '.replace("{problem}", problem)' if "{problem}" in content else ""
-    return f'    {{"role": "{turn["role"]}", "content": {content}{filled}}},'
 
 
 _EMBEDDED_PROBLEM = {
@@ -197,35 +177,20 @@ def _training(facts: Facts) -> str:
     )
 
 
-def _metrics(facts: Facts) -> str:
-    if not facts.rows:
-        return ""
-    known = {metric.name: metric.card for metric in TRAINING_METRICS if metric.card}
-    known |= {name: name for name in evaluation_metrics(facts.rows[-1])}
-    rows = []
-    for name, title in known.items():
-        series = [(int(row["step"]), float(row[name])) for row in with_base(facts.rows) if _is_number(row.get(name))]
-        if series:
-            last = [value for step, value in series[-LAST_ROWS:] if step]
-            ends = [f"{_number(value)} ({step})" for step, value in (series[0], series[-1])]
-            rows.append([_plain(title), *ends, _number(sum(last) / len(last))])
-    header = ["metric", "first (iteration)", "last (iteration)", f"mean of the last {LAST_ROWS}"]
-    return _section("Metrics", "Of the training rollouts; `eval/` of a benchmark, (0) before training.", header, rows)
-
-
 def _making(facts: Facts) -> str:
-    environment = facts.environment
-    packages = environment.get("packages") or {}
-    versions = {"quatro": environment.get("quatro"), "commit": environment.get("commit")}
-    versions |= {"python": environment.get("python")} | {name: packages.get(name) for name in PACKAGES}
-    versions |= {"device": environment.get("device")}
-    rows = [[_plain(name), _code(str(value))] for name, value in versions.items() if value]
+    packages = facts.environment.get("packages") or {}
+    versions = {name: facts.environment.get(name) for name in ("quatro", "commit")}
+    versions |= {name: packages.get(name) for name in PACKAGES}
+    said = [f"{name} {_code(str(version))}" for name, version in versions.items() if version]
     place = f"inside iteration {facts.step + 1}" if facts.is_inside else f"of iteration {facts.step}"
-    about = (
-        f"Trained with `quatro train`, written by `quatro export` from the checkpoint {place} after its hashes were "
-        "verified."
+    return "\n".join(
+        [
+            "## How it was made",
+            "",
+            f"Trained with `quatro train`, written by `quatro export` from the checkpoint {place} after its hashes "
+            f"were verified. {', '.join(said)}".rstrip(),
+        ]
     )
-    return _section("How it was made", about, ["software", "version"] if rows else [], rows)
 
 
 # ---- Pass@k and UCC@k: a table for people, and the index that the Hub reads
@@ -262,7 +227,7 @@ def _results(facts: Facts) -> str:
     for place, result, row in _shown(facts.results):
         interval = "-" if row.ci_low is None else f"{_value(row, row.ci_low)} to {_value(row, row.ci_high)}"
         drawn = [str(row.num_problems), str(row.n)]
-        drawn += [_number(result.sampling.temperature), _number(result.sampling.top_p)]
+        drawn += ["-" if one is None else f"{one:g}" for one in (result.sampling.temperature, result.sampling.top_p)]
         cells = [_title(row), title_of(row.benchmark), _value(row, row.value), interval, *drawn]
         rows.append([_plain(cell) for cell in (*cells, _clustering(row) or "-", place)])
     if not rows:
@@ -290,23 +255,14 @@ def _clustering(row: Row) -> str:
 
 
 def _section(title: str, about: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A heading, a sentence and a table; cells stand as they are. Without a header there is no table."""
-    table = [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)] if header else []
-    return "\n".join([f"## {title}", "", about, *([""] if table else []), *table])
+    """A heading, a sentence and a table; cells stand as they are."""
+    table = [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]
+    return "\n".join([f"## {title}", "", about, "", *table])
 
 
 def _scalar(value: Any) -> str:
     """``value`` as YAML and JSON write it; text as it is."""
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
-
-
-def _number(value: Any) -> str:
-    """Four significant digits; a dash for what is no finite number."""
-    return f"{value:.4g}" if _is_number(value) else "-"
 
 
 def _plain(value: str) -> str:

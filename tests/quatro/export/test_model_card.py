@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import math
 import re
 
 import pytest
@@ -14,8 +13,6 @@ from evals.benchmarks.prompts import TEMPLATES
 from evals.results.document import Result, Row, SamplingInfo
 from quatro.config import load_config
 from quatro.export.model_card import Facts, model_card
-
-ROWS = [{"step": s, "reward/mean": 0.1 * s, "kl/new_old": None if s == 12 else 0.01, "lr": 1.0} for s in range(1, 13)]
 
 
 def head_of(card: str) -> dict:
@@ -43,15 +40,12 @@ def test_the_card_says_how_and_how_far() -> None:
     config = load_config("quickstart", overrides=["method.delta=0.0123", "optimizer.lr=7e-5"])
     environment = {"quatro": "9.8.7", "python": "3.11.1", "host": "secret-host", "argv": ["/home/me/x"]}
     environment["packages"] = {"torch": "2.13.0", "unrelated": "1"}
-    card = model_card(Facts("m", config, 12, "float32", rows=ROWS, environment=environment))
+    card = model_card(Facts("m", config, 12, "float32", environment=environment))
     assert "12 of 100 iterations" in card
     assert "delta = 0.0123 nats" in card
     assert "| `optimizer.lr` | `7e-05` |" in card
     assert "| `method.delta` | `0.0123` |" in card
-    # Mean of iterations 3 to 12: 0.75. The KL has no value in the last one.
-    assert "| reward | 0.1 (1) | 1.2 (12) | 0.75 |" in card
-    assert "| KL(new, old) of an iteration, nats | 0.01 (1) | 0.01 (11) | 0.01 |" in card
-    assert "| torch | `2.13.0` |" in card
+    assert "quatro `9.8.7`, torch `2.13.0`" in card
     assert not re.search("secret-host|/home|unrelated", card)
 
 
@@ -107,12 +101,6 @@ def test_results_are_in_their_own_units() -> None:
     ]
 
 
-def test_the_card_compares_evaluations_with_the_model_before_training() -> None:
-    rows = [{"step": 1, "base/pass@1": 0.125}, {"step": 2, "eval/pass@1": 0.25}]
-    card = model_card(Facts("m", load_config("quickstart"), 2, "float32", rows=rows))
-    assert "| eval/pass@1 | 0.125 (0) | 0.25 (2) | 0.25 |" in card
-
-
 def test_hostile_names_stay_words_in_their_cell() -> None:
     nasty = "a|b\n---\n<script>`x` [l](http://e) # \u202e"
     row = Row(metric="pass@k", benchmark=nasty, k=1, value=0.5, num_problems=1, n=1)
@@ -123,7 +111,6 @@ def test_hostile_names_stay_words_in_their_cell() -> None:
         "float32",
         base_model=nasty,
         results=[(nasty, Result(metric="pass@k", rows=[row]))],
-        rows=[{"step": 1, "reward/mean": math.inf, f"eval/{nasty}": 0.5}],
         environment={"quatro": nasty, "packages": {"torch": nasty}},
     )
     card = model_card(facts)
@@ -160,7 +147,7 @@ def test_the_code_on_the_card_renders_the_prompt_as_training_did(template: str) 
     wanted = [
         node
         for node in ast.parse(code).body
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in ("problem", "messages", "prompt")
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "prompt"
     ]
 
     class Tokenizer:
@@ -169,4 +156,4 @@ def test_the_code_on_the_card_renders_the_prompt_as_training_did(template: str) 
 
     names = {"tokenizer": Tokenizer()}
     exec(compile(ast.Module(wanted, []), "card", "exec"), names)
-    assert names["prompt"] == render(template, str(names["problem"]), json.dumps)
+    assert names["prompt"] == render(template, "What is 6 times 7?", json.dumps)
