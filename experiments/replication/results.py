@@ -110,7 +110,7 @@ def read_results(folder: Path) -> Results:
     """
     runs, num_points = read_sweep(folder)
     bases = {
-        path.name: Run(path.name, BASE_CELL, {}, 0, path)
+        path.name: Run(path.name, BASE_CELL, {}, path)
         for path in sorted((folder / BASE_CELL).glob("*"))
         if _is_whole(path)
     }

@@ -128,19 +128,19 @@ class Children:
 
 def last_error(log: Path, *, or_last_line: bool = True) -> str:
     """The last error message in a log, else its last line; nothing where there is none."""
-    if not log.exists():
-        return ""
-    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    lines = [line.strip() for line in _lines(log) if line.strip()]
     errors = [line for line in lines if line.lower().startswith("error")]
     return (errors or (lines if or_last_line else []) or [""])[-1]
 
 
 def warnings_in(*logs: Path) -> tuple[str, ...]:
     """The warnings in ``logs``, each once, in the order of the files; a log that is not there has none."""
-    lines = [
-        line for log in logs if log.exists() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
-    ]
+    lines = [line for log in logs for line in _lines(log)]
     return tuple(dict.fromkeys(found[1] for line in lines if (found := _WARNING.match(line))))
+
+
+def _lines(log: Path) -> list[str]:
+    return log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
 
 
 def note_error(log: Path, error: Exception | str) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Generic, Literal, NamedTuple, TypedDict, TypeVar
+from typing import Literal, NamedTuple, TypedDict
 
 from evals.errors import DataError, QuatroError
 from evals.figures.bars import flips_figure, temperature_figure
@@ -58,16 +58,15 @@ MOST_HISTOGRAMS = 4
 MAX_PAIRS = 200  # of answers compared of each problem
 
 Tell = Callable[[str], None]  # what is made next
-Thing = TypeVar("Thing")
 
 
-class _Kind(NamedTuple, Generic[Thing]):
+class _Kind(NamedTuple):
     """A table or figure: its file name without ending, its title, the paper's label for it, and what makes it."""
 
     name: str
     title: str
     label: str
-    make: Callable[[SweepSources], Thing]
+    make: Callable[[SweepSources], list[Table] | Drawn]
 
 
 class _Chosen(TypedDict):
@@ -312,24 +311,22 @@ def write_paper(
         MissingError: matplotlib is not installed.
     """
     found, page = SweepSources(folder, top_p, temperature, cell, with_paper), PaperPage(out)
-
-    def make(kinds: Sequence[_Kind[Thing]], place: Path, write: Callable[[Path, Thing], list[str]]) -> Iterator[Made]:
+    for place, kinds, made in (("tables", _TABLES, page.tables), ("figures", _FIGURES, page.figures)):
         for kind in kinds:
+            path = out / place / kind.name
             if tell is not None:
                 tell(kind.title)
             for ending in (".tex", ".csv", ".md", ".pdf", ".png"):  # of an earlier call
-                (place / kind.name).with_suffix(ending).unlink(missing_ok=True)
+                path.with_suffix(ending).unlink(missing_ok=True)
             try:
                 thing = kind.make(found)
             except QuatroError as error:
                 reason = " ".join(visible(str(error)).split())
                 page.missing.append(Missing(kind.title, kind.label, reason))
                 continue
-            place.mkdir(parents=True, exist_ok=True)
-            yield Made(kind.name, kind.title, kind.label, write(place / kind.name, thing))
-
-    page.tables.extend(make(_TABLES, out / "tables", _write_tables))
-    page.figures.extend(make(_FIGURES, out / "figures", _save_figure))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            notes = _save_figure(path, thing) if isinstance(thing, Drawn) else _write_tables(path, thing)
+            made.append(Made(kind.name, kind.title, kind.label, notes))
     page.warnings.extend(dict.fromkeys(found.warnings))
     _write(out / "paper.tex", document(page))
     _write(out / "README.md", readme(page, folder, num_runs=len(found.runs), models=found.models, tag=found.tag))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -47,14 +47,21 @@ _ENTROPY_METRIC = "entropy/token_mean"
 
 @dataclass(frozen=True)
 class SweptRun:
-    """A finished run of a sweep; ``settings`` are its ``axes`` without the seed, key -> value as text."""
+    """A finished run of a sweep; ``axes``, key -> value as text, are what it was planned with."""
 
     name: str
     cell: str
-    settings: Mapping[str, str]
-    seed: int
+    axes: Mapping[str, str]
     folder: Path
-    axes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The axes without the seed."""
+        return {key: value for key, value in self.axes.items() if key != SEED_AXIS}
+
+    @property
+    def seed(self) -> int:
+        return int(self.axes.get(SEED_AXIS, "0"))
 
     @cached_property
     def config(self) -> Config:
@@ -88,12 +95,11 @@ def read_sweep(folder: Path) -> tuple[list[SweptRun], int]:
     if not is_sweep(folder):
         raise DataError(f"{folder} is not a sweep (no {SWEEP} in it); `quatro sweep` makes one")
     points = read_points(folder)
-    runs = []
-    for name, (cell, settings) in points.items():
-        others = {key: value for key, value in settings.items() if key != SEED_AXIS}
-        if read_status(folder / "runs" / name).get("status") == "done":
-            seed = int(settings.get(SEED_AXIS, "0"))
-            runs.append(SweptRun(name, cell, others, seed, folder / "runs" / name, settings))
+    runs = [
+        SweptRun(name, cell, axes, folder / "runs" / name)
+        for name, (cell, axes) in points.items()
+        if read_status(folder / "runs" / name).get("status") == "done"
+    ]
     return runs, len(points)
 
 
