@@ -31,7 +31,7 @@ from evals.estimators import Floats
 from evals.results.document import Result, read_result
 from quatro.config import Config, load_config
 from quatro.config.lasting import may_change
-from quatro.methods import METHODS
+from quatro.registry import METHODS
 from quatro.runs.metrics import metrics_frame
 from quatro.runs.views.summary import RunSummary, describe_run
 from quatro.sample.drawing import draw_samples

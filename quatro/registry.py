@@ -1,9 +1,8 @@
-"""Engines, policies and rewards by name: what a configuration may say, and the class behind each name.
+"""Methods, engines, policies and rewards by name: what a configuration may say, and the class behind each name.
 
 To add one, write its file and a line here; the class is imported when its name is looked up. A reward is made from a
 `RewardConfig` and says which options, limits and prompts it takes (`quatro/rewards/base.py`; `countdown.py` is a short
-example). The table of methods is in `quatro/methods/__init__.py`. A user's own engine or policy is named
-`module:Class`, and a function that rewards `module:function`.
+example). A user's own method, engine or policy is named `module:Class`, and a function that rewards `module:function`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from evals.errors import UsageError
-from evals.files.own_code import classes_near, is_own
+from evals.files.own_code import classes_near, import_own, is_own
 
 
 class LazyTable(Mapping[str, Any]):
@@ -61,6 +60,38 @@ def located(location: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
+class _Methods(LazyTable):
+    """The methods: name -> class, whose fields are the hyper-parameters; docs/methods.md compares them.
+
+    >>> list(quatro.METHODS)
+    ['quatro', 'grpo', 'gspo', 'gmpo', 'gpg', 'dapo', 'cispo', 'dppo', 'pmd', 'maxrl', 'pkpo']
+    >>> quatro.METHODS["quatro"](delta=0.01).kl_radius
+    0.01
+    """
+
+
+def own_method(spec: str) -> Any:
+    """What ``spec``, a user's own `module:Class`, names; raises UsageError if it cannot be imported."""
+    return import_own(spec, "method")
+
+
+METHODS = _Methods(
+    "method",
+    {
+        "quatro": "quatro.methods.delta_schedule:ScheduledQuatro",  # methods/quatro.py, and experiments with its radius
+        "grpo": "quatro.methods.grpo:Grpo",
+        "gspo": "quatro.methods.gspo:Gspo",
+        "gmpo": "quatro.methods.gmpo:Gmpo",
+        "gpg": "quatro.methods.gpg:Gpg",
+        "dapo": "quatro.methods.dapo:Dapo",
+        "cispo": "quatro.methods.cispo:Cispo",
+        "dppo": "quatro.methods.dppo:Dppo",
+        "pmd": "quatro.methods.pmd:Pmd",
+        "maxrl": "quatro.methods.maxrl:Maxrl",
+        "pkpo": "quatro.methods.pkpo:Pkpo",
+    },
+    own="quatro.registry:own_method",
+)
 # Each is an `EngineKind` of quatro/rollout/engine.py.
 ENGINES = LazyTable(
     "engine",

@@ -38,7 +38,7 @@ def _as_last(incomplete: str, names: Iterable[str]) -> list[str]:
 
 def methods() -> list[str]:
     """Methods by name."""
-    from quatro.methods import METHODS
+    from quatro.registry import METHODS
 
     return list(METHODS)
 

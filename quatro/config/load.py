@@ -25,9 +25,8 @@ from quatro.config.provenance import OURS, basis, method_basis
 from quatro.config.sources import Settings, find_config, read_settings
 from quatro.config.yaml_reader import KeyPath, parse_value
 from quatro.config.yaml_writer import scalar_text, to_yaml
-from quatro.methods import METHODS
 from quatro.methods.base import AbsentMethod
-from quatro.registry import REWARDS
+from quatro.registry import METHODS, REWARDS
 from quatro.rewards.settings import DEFAULT_REWARD, RewardConfig
 from quatro.types import Needs
 

@@ -37,9 +37,8 @@ from quatro.config.blocks import (
     TrackingConfig,
     audit_block,
 )
-from quatro.methods import METHODS
 from quatro.methods.base import Method as MethodBase
-from quatro.registry import ENGINES, POLICIES
+from quatro.registry import ENGINES, METHODS, POLICIES
 from quatro.rewards.settings import RewardConfig, reward_block
 from quatro.tasks.characters import FORMS
 from quatro.types import Block, Needs

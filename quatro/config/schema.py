@@ -15,9 +15,8 @@ from quatro.config.model import Config, method_class
 from quatro.config.provenance import basis, method_basis
 from quatro.config.sources import EXTENDS_MEANS
 from quatro.config.yaml_writer import scalar_text
-from quatro.methods import METHODS
 from quatro.methods.base import Method
-from quatro.registry import REWARDS
+from quatro.registry import METHODS, REWARDS
 
 HEAD = "# key: type = default, where the default comes from (nothing: our own); the meaning is below"
 

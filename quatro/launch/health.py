@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from collections.abc import Iterator, Mapping
 from operator import itemgetter
+from pathlib import Path
 
 from evals.files.own_code import file_of, is_own
+from evals.grading.thinking import THOUGHT
 from evals.training_metrics import EVALUATED
 from quatro.config import Config
 from quatro.config.errors import closest
 from quatro.registry import ENGINES
+from quatro.runs.directory import step_name
 from quatro.runs.views.rollouts import failures_text, num_drawn, num_failures
 
 logger = logging.getLogger(__name__)
@@ -28,6 +32,7 @@ MAX_FAILED_SHARE = 0.1
 MAX_SHARE_WITHOUT_SUCCESS = 0.25
 MAX_KL = 1.0  # nats of one iteration, for any method
 MAX_FLAT_STEPS = 3  # iterations in a row in which nothing can be learnt
+QUOTED_CHARACTERS = 300
 # The paper's rate for all weights. The best rate for an adapter is about ten times the best one for all weights,
 # whatever the model (Schulman et al. 2025, LoRA Without Regret).
 LORA_LR = 1e-6
@@ -71,10 +76,14 @@ def prompt_warnings(config: Config, num_prompts: int) -> list[str]:
 
 
 class Watch:
-    """Looks at each iteration's metrics; a warning repeats at most every ``REPEAT_EVERY`` iterations, and says so."""
+    """Looks at each iteration's metrics; a warning repeats at most every ``REPEAT_EVERY`` iterations, and says so.
 
-    def __init__(self, config: Config) -> None:
+    ``rollouts`` is the folder with the responses of each iteration, of which a warning quotes one.
+    """
+
+    def __init__(self, config: Config, rollouts: Path | None = None) -> None:
         self.config = config
+        self._rollouts = rollouts
         self._last: dict[str, float] = {}
         self._num_flat = 0  # iterations in a row
 
@@ -95,7 +104,7 @@ class Watch:
         since = "" if self._num_flat == 1 else f" for {self._num_flat} iterations"
         low = metrics["reward/mean"] <= 0 or metrics.get("accuracy/mean") == 0
         causes = (
-            "the reward does not find the answer in what the model writes (`quatro rollouts RUN` shows responses), the "
+            "the reward does not find the answer in what the model writes (`quatro rollouts RUN` shows more), the "
             "prompts are too hard for it (take easier ones, or raise rollouts_per_prompt), or responses are cut short "
             "(rollout.max_new_tokens)"
             if low
@@ -103,8 +112,21 @@ class Watch:
         )
         return (
             f"no prompt had responses with different rewards{since}, so there was nothing to learn from (mean reward "
-            f"{metrics['reward/mean']:.3g}). Usual causes: {causes}"
+            f"{metrics['reward/mean']:.3g}). {self._quoted(int(metrics['step']))}Usual causes: {causes}"
         )
+
+    def _quoted(self, step: int) -> str:
+        """The first response of iteration ``step``, if it was saved."""
+        if self._rollouts is None:
+            return ""
+        try:
+            with (self._rollouts / f"{step_name(step)}.jsonl").open(encoding="utf-8") as lines:
+                row = json.loads(next(lines))
+        except (OSError, StopIteration, ValueError):
+            return ""
+        text = row.get(THOUGHT, "") + row["completion"]
+        cut = "..." if len(text) > QUOTED_CHARACTERS else ""
+        return f"The first response, to {row['id']!a}: {text[:QUOTED_CHARACTERS]!a}{cut}. "
 
 
 def problems(metrics: Mapping[str, float], config: Config) -> Iterator[tuple[str, str]]:

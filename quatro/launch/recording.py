@@ -90,7 +90,7 @@ def recorded(run: RunDir, observer: Observer | None, stop: StopRequest) -> Itera
                 Trackers(run) as trackers,
                 dumped_on_signal(file, run.path / "log.txt"),
             ):
-                watch = Watch(run.config)
+                watch = Watch(run.config, run.path / "rollouts")
                 recorder = Recorder(run, observers(watch, partial(_log_evaluation, log), trackers, observer))
                 yield recorder
                 is_done = recorder.ends(stop)

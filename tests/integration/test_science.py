@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from quatro.config import load_config
-from quatro.methods import METHODS
+from quatro.registry import METHODS
 from quatro.runs.directory import RunDir
 from quatro.train import train
 

@@ -17,7 +17,7 @@ from evals.errors import UsageError  # noqa: E402
 from quatro.config import load_config  # noqa: E402
 from quatro.integrations.verl.check import check_overrides  # noqa: E402
 from quatro.integrations.verl.command import verl_command  # noqa: E402
-from quatro.methods import METHODS  # noqa: E402
+from quatro.registry import METHODS  # noqa: E402
 from quatro.rollout.prompts import to_prompts, training_problems  # noqa: E402
 from quatro_cli.app import app  # noqa: E402
 

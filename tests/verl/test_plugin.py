@@ -30,7 +30,7 @@ from evals.errors import UsageError  # noqa: E402
 from quatro import ops  # noqa: E402
 from quatro.integrations.verl.methods import METHOD_OF  # noqa: E402
 from quatro.integrations.verl.plugin import PolicyLoss  # noqa: E402
-from quatro.methods import METHODS  # noqa: E402
+from quatro.registry import METHODS  # noqa: E402
 from quatro.types import Batch  # noqa: E402
 
 VERL_NAME_OF = {name: verl_name for verl_name, name in METHOD_OF.items()}

@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from evals.errors import UsageError
-from quatro.methods import METHODS
 from quatro.methods.base import Method
+from quatro.registry import METHODS
 
 # verl has methods of its own called grpo, gspo, gpg and cispo: ours have quatro_ before their name.
 METHOD_OF = {"_".join(dict.fromkeys(("quatro", name))): name for name in METHODS}
@@ -30,7 +30,7 @@ def method_of(verl_name: str, block: Mapping[str, Any]) -> Method:
     preset = chosen.PRESETS.get(str(block.get("preset", default)), {})
     filled = {key: value for key, value in preset.items() if "." not in key}
     try:
-        method = chosen(**{**filled, "name": name, **block})
+        method: Method = chosen(**{**filled, "name": name, **block})
     except ValidationError as error:
         problems = [f"algorithm.quatro.{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
         raise UsageError(f"{'; '.join(problems)} (method {verl_name})") from error

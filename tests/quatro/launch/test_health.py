@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 
@@ -140,11 +141,16 @@ def test_truncated_training_and_an_idle_delta_are_announced():
     assert startup_warnings(load_config("quickstart", overrides=["inner_updates=1"], method="gspo")) == []
 
 
-def test_a_run_that_learns_nothing_names_causes(caplog):
+def test_a_run_that_learns_nothing_quotes_a_response_and_names_causes(tmp_path, caplog):
+    row = {"id": "p1", "completion": "\x1b[31m" + "so it is 42. " * 100}
+    (tmp_path / "step-000001.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    watch = Watch(load_config("quickstart"), tmp_path)
     flat = {**GOOD, "groups/mixed_share": 0.0, "reward/mean": 0.0, "accuracy/mean": 0.0}
-    Watch(load_config("quickstart"))(flat)
+    watch(flat)
+    assert r"The first response, to 'p1': '\x1b[31mso it is 42. so it" in caplog.text
     assert "does not find the answer" in caplog.text
-    assert "`quatro rollouts RUN`" in caplog.text
+    assert "\x1b" not in caplog.text
+    assert len(caplog.text) < 1500
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from quatro.loop.draw import draw, has_signal, overlong_penalty, rewards_of
 from quatro.loop.metrics import rollout_metrics, rollout_records, share_without_success
 from quatro.loop.position import Drawn, Group, Iteration
 from quatro.loop.timing import Stopwatch
-from quatro.methods import METHODS
 from quatro.processes.stop import StopCheck
 from quatro.processes.world import World
+from quatro.registry import METHODS
 from quatro.rewards import Grade
 from quatro.types import Needs, Prompt, Rollout
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from quatro import ops
-from quatro.methods import METHODS
+from quatro.registry import METHODS
 from quatro.types import Batch
 
 METHOD_NAMES = sorted(METHODS)

@@ -11,7 +11,7 @@ import torch
 from evals.errors import UsageError
 from quatro import ops
 from quatro.config import load_config
-from quatro.methods import METHODS
+from quatro.registry import METHODS
 from quatro.types import Batch
 
 LOGITS = torch.tensor([0.4, -0.3, 0.1], dtype=torch.float64)

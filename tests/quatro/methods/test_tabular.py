@@ -11,7 +11,7 @@ import torch
 
 from quatro import ops
 from quatro.loop.audit import audit
-from quatro.methods import METHODS
+from quatro.registry import METHODS
 from quatro.types import Batch
 
 OLD = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)

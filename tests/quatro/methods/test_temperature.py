@@ -9,7 +9,7 @@ import torch
 
 from quatro.config import load_config
 from quatro.dual import solve_dual
-from quatro.methods import METHODS
+from quatro.registry import METHODS
 
 REWARDS = torch.tensor([[1, 0, 0, 0], [1, 1, 1, 0], [0.05, 0.02, 0.02, 0.02], [1, 1, 1, 1]], dtype=torch.float64)
 

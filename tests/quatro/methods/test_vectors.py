@@ -16,7 +16,7 @@ import torch
 from quatro import ops
 from quatro.dual import solve_dual
 from quatro.loop.draw import has_signal, overlong_penalty
-from quatro.methods import METHODS
+from quatro.registry import METHODS
 from quatro.types import Batch
 from tests.kit import read_json
 

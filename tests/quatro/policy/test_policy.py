@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from quatro.loop.learn import make_objective
-from quatro.methods import METHODS
 from quatro.policy.facts import has_plain_head
 from quatro.policy.loading import load_model
 from quatro.policy.local import LocalPolicy
+from quatro.registry import METHODS
 
 
 @pytest.fixture
