@@ -20,9 +20,8 @@ from torch import Tensor
 
 from evals.errors import UsageError
 from quatro.policy.facts import has_plain_head
-from quatro.rollout.attention import attending_up_to
 from quatro.rollout.engine import RolloutProgress, Seeds
-from quatro.rollout.kv_cache import Ints, PreallocatedCache, branch
+from quatro.rollout.kv_cache import Ints, PreallocatedCache, attending_up_to, branch
 from quatro.rollout.sampling import draw_rows
 from quatro.rollout.stops import ResponseTexts
 from quatro.rollout.streams import uniforms

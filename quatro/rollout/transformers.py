@@ -3,7 +3,7 @@
 The engine shares the policy's model object, so there are no weights to sync. Against ``model.generate`` it saves:
 a prompt is prefilled once per group, rows with the same tokens so far share one row of the forward pass
 (`kv_cache.py`), rows that wait take the places of finished ones (`decoding.py`), and a step makes no attention mask
-where all prefixes are equally long and repeats no keys where they are not (`attention.py`).
+where all prefixes are equally long and repeats no keys where they are not (`kv_cache.py`).
 """
 
 from __future__ import annotations

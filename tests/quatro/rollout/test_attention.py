@@ -9,8 +9,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from evals.errors import UsageError
-from quatro.rollout.attention import _parts, attending_up_to
-from quatro.rollout.kv_cache import PreallocatedCache
+from quatro.rollout.kv_cache import PreallocatedCache, _parts, attending_up_to
 
 LENGTHS = (3, 9, 5, 1)
 
@@ -49,8 +48,8 @@ def held(model):
 
 @pytest.mark.parametrize("part", [32, 2])
 def test_grouped_queries_have_the_sums_of_the_formula(part, monkeypatch):
-    monkeypatch.setattr("quatro.rollout.attention.SLOTS_OF_PART", part)
-    monkeypatch.setattr("quatro.rollout.attention.MIN_COLUMNS_SAVED", 1)
+    monkeypatch.setattr("quatro.rollout.kv_cache.SLOTS_OF_PART", part)
+    monkeypatch.setattr("quatro.rollout.kv_cache.MIN_COLUMNS_SAVED", 1)
     generator = torch.Generator().manual_seed(0)
     query, key, value = (
         torch.randn(shape, generator=generator) for shape in ((4, 8, 1, 16), (4, 2, 10, 16), (4, 2, 10, 24))
@@ -71,8 +70,8 @@ def test_grouped_queries_have_the_sums_of_the_formula(part, monkeypatch):
 
 
 def test_slots_are_attended_to_in_runs_of_similar_length(monkeypatch):
-    monkeypatch.setattr("quatro.rollout.attention.SLOTS_OF_PART", 2)
-    monkeypatch.setattr("quatro.rollout.attention.MIN_COLUMNS_SAVED", 10)
+    monkeypatch.setattr("quatro.rollout.kv_cache.SLOTS_OF_PART", 2)
+    monkeypatch.setattr("quatro.rollout.kv_cache.MIN_COLUMNS_SAVED", 10)
     assert _parts(np.array([5, 7, 9, 16, 30, 2, 80, 81, 4])) == [(slice(0, 4), 17), (slice(4, 6), 31),
                                                                 (slice(6, 8), 82), (slice(8, 9), 5)]  # fmt: skip
 
