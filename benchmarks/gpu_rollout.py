@@ -25,7 +25,7 @@ from gpu_case import (
 from random_words import NumberTokenizer, timed_run, write_words
 from record import Records
 
-from quatro.rollout.streams import rollout_seed
+from quatro.rollout.engine import rollout_seed
 from quatro.rollout.transformers import TransformersEngine
 from quatro.types import Prompt, Sampling
 

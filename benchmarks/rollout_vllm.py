@@ -22,8 +22,7 @@ from random_words import NumberTokenizer
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from quatro.policy.loading import load_model
-from quatro.rollout.engine import Recipe
-from quatro.rollout.streams import rollout_seed
+from quatro.rollout.engine import Recipe, rollout_seed
 from quatro.rollout.transformers import TransformersEngine
 from quatro.rollout.vllm import Following, VllmEngine
 from quatro.types import Prompt, Sampling

@@ -34,7 +34,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from quatro.policy.facts import stop_ids
 from quatro.policy.loading import load_model, load_tokenizer
-from quatro.rollout.streams import rollout_seed
+from quatro.rollout.engine import rollout_seed
 from quatro.rollout.transformers import TransformersEngine
 from quatro.types import Prompt, Sampling
 

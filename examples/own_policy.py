@@ -31,8 +31,7 @@ from quatro.policy.local import LocalPolicy
 from quatro.policy.rows import Rows
 from quatro.policy.torch_policy import Step
 from quatro.processes.world import World
-from quatro.rollout.engine import Engine, EngineKind, Recipe, RolloutProgress, Seeds
-from quatro.rollout.kinds import Transformers
+from quatro.rollout.engine import Engine, EngineKind, Recipe, RolloutProgress, Seeds, Transformers
 from quatro.types import Metric, Prompt, Rollout, Sampling
 
 

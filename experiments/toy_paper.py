@@ -33,10 +33,9 @@ from quatro.policy.embedded import resolve_model
 from quatro.policy.loading import load_tokenizer
 from quatro.processes.stop import StopRequest
 from quatro.rewards import make_reward
-from quatro.rollout.engine import RolloutProgress, Seeds
+from quatro.rollout.engine import RolloutProgress, Seeds, sample_seed, uniforms
 from quatro.rollout.prompts import to_prompts
 from quatro.rollout.replay import ReplayEngine
-from quatro.rollout.streams import sample_seed, uniforms
 from quatro.runs.identity import run_digest
 from quatro.sample.benchmark import sample_benchmark
 from quatro.sample.settings import SampleSettings, Source

@@ -96,11 +96,11 @@ METHODS = _Methods(
 ENGINES = LazyTable(
     "engine",
     {
-        "transformers": "quatro.rollout.kinds:Transformers",
-        "vllm": "quatro.rollout.kinds:Vllm",
-        "replay": "quatro.rollout.kinds:Replay",
+        "transformers": "quatro.rollout.engine:Transformers",
+        "vllm": "quatro.rollout.engine:Vllm",
+        "replay": "quatro.rollout.engine:Replay",
     },
-    own="quatro.rollout.kinds:own_engine",
+    own="quatro.rollout.engine:own_engine",
 )
 # Each is a `PolicyKind` of quatro/policy/kinds.py.
 POLICIES = LazyTable(

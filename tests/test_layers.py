@@ -78,7 +78,7 @@ WITHOUT_TORCH = (
     "quatro/launch/begin.py",
     "quatro/policy/kinds.py",
     "quatro/rollout/engine.py",
-    "quatro/rollout/kinds.py",
+    "quatro/rollout/engine.py",
     "quatro/rollout/endpoint.py",
     "quatro/rollout/answers.py",
     "quatro/rollout/server.py",

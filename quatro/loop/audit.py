@@ -16,7 +16,7 @@ from quatro.methods.base import Method
 from quatro.ops import pack_groups
 from quatro.policy.rows import Rows
 from quatro.processes.world import World
-from quatro.rollout.streams import rollout_seed
+from quatro.rollout.engine import rollout_seed
 from quatro.types import Batch
 
 

@@ -13,8 +13,7 @@ from quatro.loop.position import Drawn, Group, Parts
 from quatro.policy.rows import Rows, collate
 from quatro.processes.stop import Stopped
 from quatro.rewards import Grade, Reward
-from quatro.rollout.engine import Seeds
-from quatro.rollout.streams import rollout_seed
+from quatro.rollout.engine import Seeds, rollout_seed
 from quatro.types import Needs, Prompt, Rollout, Sampling
 
 

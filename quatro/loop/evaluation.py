@@ -14,7 +14,7 @@ from evals.training_metrics import BASE, EVALUATED
 from quatro.loop.draw import draw_and_grade
 from quatro.loop.position import Parts, Position
 from quatro.rewards import Reward, make_grader
-from quatro.rollout.streams import sample_seed
+from quatro.rollout.engine import sample_seed
 from quatro.types import Prompt, Sampling
 
 logger = logging.getLogger(__name__)

@@ -20,11 +20,10 @@ from torch import Tensor
 
 from evals.errors import UsageError
 from quatro.policy.facts import has_plain_head
-from quatro.rollout.engine import RolloutProgress, Seeds
+from quatro.rollout.engine import RolloutProgress, Seeds, uniforms
 from quatro.rollout.kv_cache import Ints, PreallocatedCache, attending_up_to, branch
 from quatro.rollout.sampling import draw_rows
 from quatro.rollout.stops import ResponseTexts
-from quatro.rollout.streams import uniforms
 from quatro.types import FinishReason, Prompt, Rollout, Sampling
 
 # Prompts go through the model together if the longest has at most so many times the tokens of the shortest, or if they

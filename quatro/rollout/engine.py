@@ -1,22 +1,42 @@
-"""The interface of a rollout engine, which `transformers.py`, `vllm.py` and `replay.py` implement, and of samplers.
+"""The interface of a rollout engine and of samplers, the engines there are, and the random stream of each rollout.
 
-After each iteration the loop calls `Engine.sync`; there an engine with weights of its own takes over the policy's.
+`transformers.py`, `vllm.py` and `replay.py` implement it; what needs torch is imported when an engine is made. After
+each iteration the loop calls `Engine.sync`; there an engine with weights of its own takes over the policy's.
 """
 
 from __future__ import annotations
 
+import hashlib
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from evals.errors import UsageError
+from evals.files.own_code import file_of, import_own
+from evals.samples.reading import read_samples
+from quatro.config import packages
 from quatro.config.blocks import CPU_SIZES
+from quatro.policy.facts import stop_ids
+from quatro.policy.loading import load_model, load_shape
+from quatro.rollout.stops import check_temperature
 from quatro.types import Prompt, Rollout, Sampling
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from quatro.policy.base import Policy
+
 RolloutProgress = Callable[[int, int], None]  # (rollouts finished, tokens drawn so far)
 Seeds = Sequence[Sequence[int]]  # by prompt: 64 bits for each of its rollouts
+_MASK_64 = (1 << 64) - 1
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
 class Sampler(Protocol):
@@ -110,3 +130,135 @@ class EngineKind(Protocol):
     @staticmethod
     def open(recipe: Recipe, tokenizer: Any, policy: Any = None) -> Engine:
         """The engine: one that follows the weights of the `Policy`, or draws from `recipe.weights` alone."""
+
+
+class Transformers(EngineKind):
+    """`rollout.engine: transformers`: a decode loop on the policy's own tensors."""
+
+    shares_weights = True
+
+    @staticmethod
+    def open(recipe: Recipe, tokenizer: Any, policy: Policy | None = None) -> Engine:
+        import torch
+
+        from quatro.rollout.transformers import CopyEngine, TransformersEngine
+
+        limits: dict[str, Any] = {"max_batch_rows": recipe.rows_at_once, "max_batch_tokens": recipe.cache_tokens}
+        if policy is None:
+            model = load_model(recipe.weights, getattr(torch, recipe.dtype), recipe.device)
+            ids = stop_ids(tokenizer, model)
+            return TransformersEngine(model, tokenizer, eos_ids=ids, collect_entropy=False, **limits)
+        from quatro.policy.torch_policy import TorchPolicy
+
+        if not isinstance(policy, TorchPolicy):
+            raise UsageError(
+                "rollout.engine: found transformers, which draws from tensors of this process, and the policy "
+                f"{type(policy).__name__} has none here; expected vllm, which is sent the weights, or an engine of "
+                "your own (module:Class)"
+            )
+        sampled = policy.sampling_model
+        engine = TransformersEngine if sampled is policy.model else CopyEngine
+        ids = stop_ids(tokenizer, policy.model)
+        return engine(sampled, tokenizer, eos_ids=ids, compute=policy.computing, **limits)
+
+
+class Vllm(EngineKind):
+    """`rollout.engine: vllm`: vLLM with weights of its own, which `sync` replaces after each iteration."""
+
+    takes_adapters = False
+    rows_per_call = 2048  # it batches as it sees fit and is idle only at the end of a call
+
+    @staticmethod
+    def check(*, temperatures: Mapping[str, float], replay_file: str | None = None) -> None:
+        """Raises UsageError for a temperature that vLLM does not sample at, MissingError without its package."""
+        for name, temperature in temperatures.items():
+            check_temperature(name, temperature)
+        packages.require("vllm", "the engine vllm")
+
+    @staticmethod
+    def check_model(shape: Any) -> None:
+        """Raises MissingError if vLLM cannot be imported, UsageError if it does not take the model's heads."""
+        from quatro.rollout.vllm import check_usable
+
+        check_usable(shape)
+
+    @staticmethod
+    def open(recipe: Recipe, tokenizer: Any, policy: Policy | None = None) -> Engine:
+        """Loaded from `recipe.weights`: the first `sync` brings the policy's own."""
+        from quatro.rollout.vllm import Following, VllmEngine, that_follows
+
+        model, follows = getattr(policy, "model", None) or load_shape(recipe.weights), Following(logp_every=0)
+        if policy is not None:
+            recipe, follows = that_follows(recipe, tokenizer, policy, model)
+        return VllmEngine(recipe, tokenizer, shape=model.config, eos_ids=stop_ids(tokenizer, model), follows=follows)
+
+
+class Replay(EngineKind):
+    """`rollout.engine: replay`: recorded responses from a samples file."""
+
+    is_recorded = True
+
+    @staticmethod
+    def check(*, temperatures: Mapping[str, float], replay_file: str | None = None) -> None:
+        """Raises DataError if the file of recorded responses cannot be read."""
+        read_samples([Path(replay_file or "")], keep_extra=False)
+
+    @staticmethod
+    def open(recipe: Recipe, tokenizer: Any, policy: Policy | None = None) -> Engine:
+        from quatro.rollout.replay import ReplayEngine
+
+        return ReplayEngine(Path(recipe.replay_file or ""), tokenizer)
+
+
+def own_engine(spec: str) -> type[EngineKind]:
+    """The class that ``spec`` names, `module:Class`.
+
+    Raises:
+        UsageError: it cannot be imported, or is no engine; names the file to look at.
+    """
+    kind: Any = import_own(spec, "engine")
+    if EngineKind not in getattr(kind, "__mro__", ()) or kind.open is EngineKind.open:
+        raise UsageError(
+            f"engine {spec!r} is {kind!r:.80}; expected a class with `open` that is derived from "
+            f"quatro.rollout.engine.EngineKind. Look at {file_of(spec)}"
+        )
+    return kind  # type: ignore[no-any-return]
+
+
+# --- random streams -------------------------------------------------------------------------------------------------
+# The identity of a rollout gives its seed, and (seed, position) gives each uniform. There is no state and no order:
+# batches, ranks and resumes change nothing. The uniforms are splitmix64 at a position (Steele, Lea and Flood, OOPSLA
+# 2014; constants of the reference C code by Vigna), computed in numpy, so they are the same for every device.
+
+
+def rollout_seed(run_seed: int, iteration: int, prompt_key: str, rollout_index: int) -> int:
+    """64-bit seed of rollout ``rollout_index`` of the prompt ``prompt_key`` at ``iteration`` of a training run."""
+    return _hash64(b"quatro.rollout", (run_seed, iteration, rollout_index), (prompt_key,))
+
+
+def sample_seed(seed: int, benchmark: str, problem_id: str, sample_index: int) -> int:
+    """64-bit seed of sample ``sample_index`` of a benchmark problem."""
+    return _hash64(b"quatro.sample", (seed, sample_index), (benchmark, problem_id))
+
+
+def uniforms(seeds: NDArray[np.uint64], step: int | NDArray[np.uint64]) -> NDArray[np.float64]:
+    """The uniforms in [0, 1), multiples of 2^-53, that streams ``seeds`` hold at position ``step`` (broadcast)."""
+    position = np.asarray(step, dtype=np.uint64) + np.uint64(1)
+    with np.errstate(over="ignore"):  # arithmetic modulo 2^64 is the algorithm
+        bits = seeds + position * _GOLDEN
+        bits = (bits ^ (bits >> np.uint64(30))) * _MIX_1
+        bits = (bits ^ (bits >> np.uint64(27))) * _MIX_2
+        bits = bits ^ (bits >> np.uint64(31))
+    uniform: NDArray[np.float64] = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return uniform
+
+
+def _hash64(purpose: bytes, numbers: tuple[int, ...], texts: tuple[str, ...]) -> int:
+    """blake2b of the fields, each with a fixed width or its length in front, so that no two lists of fields agree."""
+    digest = hashlib.blake2b(
+        struct.pack(f"<{len(numbers)}Q", *(n & _MASK_64 for n in numbers)), digest_size=8, person=purpose
+    )
+    for text in texts:
+        encoded = text.encode("utf-8")
+        digest.update(struct.pack("<Q", len(encoded)) + encoded)
+    return int.from_bytes(digest.digest(), "little")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from evals.errors import DivergedError
-from quatro.rollout.streams import uniforms
+from quatro.rollout.engine import uniforms
 from quatro.types import Prompt, Rollout, Sampling
 
 # Longer than one block of vLLM's prefix cache (16 tokens on a GPU, 128 on a CPU), so that stale blocks would be used.

@@ -14,8 +14,8 @@ import random
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,9 +24,19 @@ from torch import Tensor
 from evals.errors import DivergedError, MissingError, UsageError
 from quatro.config import packages
 from quatro.rollout.engine import Engine, Recipe, RolloutProgress, Seeds
-from quatro.rollout.probe import Probe
+from quatro.rollout.probe import (
+    PROMPT_TOKENS,
+    RESPONSE_TOKENS,
+    Probe,
+    make_probe,
+    policy_score,
+    probe_vocabulary,
+)
 from quatro.rollout.stops import ResponseTexts, check_temperature, response_limits
 from quatro.types import FinishReason, Prompt, Rollout, Sampling
+
+if TYPE_CHECKING:
+    from quatro.policy.base import Policy
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +54,7 @@ CPU_CACHE_BYTES = (64 << 20, 4 << 30)
 CPU_BLOCK_TOKENS = 128
 CPU_STEP_TOKENS = 4096
 MAX_SEED = (1 << 63) - 1
+MISMATCH_EVERY = 8
 
 
 @dataclass(frozen=True)
@@ -62,6 +73,28 @@ class Following:
     probe: Probe | None = None
     shares_device: bool = False
     is_distributed: bool = False
+
+
+def that_follows(recipe: Recipe, tokenizer: Any, policy: Policy, model: Any) -> tuple[Recipe, Following]:
+    """What a `VllmEngine` needs to take over the weights of ``policy``, with room for the probe of them."""
+    context, longest = policy.context, max(recipe.max_tokens, PROMPT_TOKENS + RESPONSE_TOKENS)
+    num_embeddings = model.get_input_embeddings().num_embeddings
+    probe = make_probe(
+        policy_score(policy),
+        vocabulary=probe_vocabulary(tokenizer, num_embeddings),
+        context=context,
+        temperature=policy.temperature,
+        dtype=recipe.dtype,
+    )
+    follows = Following(
+        temperature=policy.temperature,
+        # Beyond float32 the trainer computes log pi_old itself, and the sampler's only serve the metrics mismatch/*.
+        logp_every=1 if recipe.dtype == "float32" else MISMATCH_EVERY,
+        probe=probe,
+        shares_device=policy.device.type == "cuda",
+        is_distributed=policy.world.size > 1,
+    )
+    return replace(recipe, max_tokens=longest if context is None else min(context, longest)), follows
 
 
 class VllmEngine(Engine):

@@ -28,8 +28,7 @@ from evals.samples.code import short_values, write_long_values
 from evals.samples.types import Sample
 from evals.samples.writing import SampleWriter
 from evals.text import clock_text
-from quatro.rollout.engine import Arrival, RolloutProgress, Sampler, Seeds
-from quatro.rollout.streams import sample_seed
+from quatro.rollout.engine import Arrival, RolloutProgress, Sampler, Seeds, sample_seed
 from quatro.sample.settings import SampleSettings, claim_folder, note_drawn
 from quatro.types import Prompt, Rollout, Sampling
 

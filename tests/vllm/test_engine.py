@@ -13,8 +13,8 @@ from scipy import stats
 from evals.errors import DataError, DivergedError, UsageError
 from quatro.policy.loading import load_model
 from quatro.rollout import vllm
+from quatro.rollout.engine import rollout_seed
 from quatro.rollout.probe import make_probe, probe_vocabulary
-from quatro.rollout.streams import rollout_seed
 from quatro.types import Prompt, Rollout, Sampling
 
 pytestmark = pytest.mark.vllm

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from quatro.policy.loading import load_model
-from quatro.rollout.streams import rollout_seed
+from quatro.rollout.engine import rollout_seed
 from quatro.rollout.transformers import TransformersEngine
 from quatro.types import Prompt, Rollout, Sampling
 

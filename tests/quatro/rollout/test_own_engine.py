@@ -15,7 +15,7 @@ MODULE = """
     from evals.errors import DataError
     from quatro.processes.stop import Stopped
     from quatro.rollout.engine import Engine, EngineKind
-    from quatro.rollout.kinds import Transformers
+    from quatro.rollout.engine import Transformers
     from quatro.types import Rollout
 
     class Plain(Transformers):

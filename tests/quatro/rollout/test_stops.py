@@ -14,8 +14,8 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from evals.errors import UsageError
 from quatro.policy import embedded
 from quatro.policy.rows import collate
+from quatro.rollout.engine import rollout_seed
 from quatro.rollout.stops import ResponseTexts
-from quatro.rollout.streams import rollout_seed
 from quatro.rollout.transformers import TransformersEngine
 from quatro.types import Prompt, Rollout, Sampling
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quatro.rollout.streams import rollout_seed, sample_seed, uniforms
+from quatro.rollout.engine import rollout_seed, sample_seed, uniforms
 
 WORD = (1 << 64) - 1
 

@@ -25,7 +25,7 @@ from transformers import (
 )
 
 from evals.errors import DataError, DivergedError, UsageError
-from quatro.rollout.streams import rollout_seed
+from quatro.rollout.engine import rollout_seed
 from quatro.rollout.transformers import TransformersEngine
 from quatro.types import Prompt, Sampling
 

@@ -11,7 +11,7 @@ import pytest
 from evals.errors import DataError
 from evals.samples.reading import read_samples
 from quatro.rewards import Grade
-from quatro.rollout.streams import sample_seed
+from quatro.rollout.engine import sample_seed
 from quatro.sample.benchmark import default_rows_per_call, put_in_order, sample_benchmark
 from quatro.sample.settings import SampleSettings, Source
 from quatro.types import Prompt, Rollout, Sampling

@@ -13,7 +13,7 @@ from evals.benchmarks.prompts import messages
 from evals.errors import MissingError, UsageError
 from evals.samples.reading import read_samples
 from quatro.rollout.endpoint import api_key
-from quatro.rollout.streams import sample_seed
+from quatro.rollout.engine import sample_seed
 from quatro.sample.drawing import draw_samples
 from tests.kit import quatro, read_json, says
 
