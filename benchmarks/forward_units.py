@@ -38,8 +38,8 @@ embedded.make_tokenizer(recipe.max_positions).save_pretrained(sys.argv[1])
 TRAIN = """
 import sys, time, types
 from pathlib import Path
-from quatro.loop import timing
-timing.time = types.SimpleNamespace(monotonic=time.process_time)
+from quatro.loop import position
+position.time = types.SimpleNamespace(monotonic=time.process_time)
 from quatro.config import load_config
 from quatro.runs.directory import RunDir
 from quatro.train import train

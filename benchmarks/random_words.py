@@ -55,7 +55,7 @@ def timed_run(
     inputs = [f"model={folder / 'model'}", f"data.prompts={folder / 'prompts.jsonl'}", "data.template=plain"]
     config = load_config(folder / "run.yaml", overrides=[*inputs, "checkpoint.every=0", *overrides])
     with (
-        patch("quatro.loop.timing.time", SimpleNamespace(monotonic=clock)),
+        patch("quatro.loop.position.time", SimpleNamespace(monotonic=clock)),
         patch("quatro.launch.begin.make_reward", lambda _: VerifiedReward(is_correct)),
         tempfile.TemporaryDirectory(dir=folder) as parent,
         RunDir.create(Path(parent) / "run", config) as run,

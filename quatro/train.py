@@ -10,13 +10,11 @@ from quatro.launch.begin import Prepared
 from quatro.launch.recording import recorded
 from quatro.launch.saving import restore, save
 from quatro.loop.audit import audits
-from quatro.loop.draw import draw, own_rows, rewards_of
-from quatro.loop.evaluation import Evaluation
+from quatro.loop.draw import Evaluation, draw, own_rows, rewards_of
 from quatro.loop.learn import learn
 from quatro.loop.metrics import iteration_metrics, rollout_records
-from quatro.loop.old_logp import old_logp
 from quatro.loop.position import Iteration, Parts, Position
-from quatro.loop.progress import InnerProgress
+from quatro.loop.progress import InnerProgress, old_logp
 from quatro.processes.stop import Stopped, StopRequest
 from quatro.processes.world import World
 from quatro.runs.directory import RunDir

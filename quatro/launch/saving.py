@@ -26,8 +26,7 @@ from evals.files.own_code import OWN_CODE, is_own, recorded
 from quatro.config import Config
 from quatro.launch.assemble import assemble
 from quatro.launch.begin import Prepared, prepare
-from quatro.loop.position import Iteration, Learner, Parts, Position
-from quatro.loop.timing import OTHER
+from quatro.loop.position import OTHER, Iteration, Learner, Parts, Position
 from quatro.policy.base import Policy, below
 from quatro.processes.launcher import launched
 from quatro.processes.stop import StopRequest

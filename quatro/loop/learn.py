@@ -1,6 +1,6 @@
 """The K passes of updates over one batch of rollouts (paper, Alg. 1, line 9), and the loss of a minibatch.
 
-The loop over the passes is `InnerProgress.steps_left` in progress.py; what ends it early is in kl_budget.py.
+The loop over the passes is `InnerProgress.steps_left` in progress.py; what ends it early is in trust_region.py.
 """
 
 # Axes: B rows (rollouts), T response tokens.
@@ -17,9 +17,9 @@ from evals.files.own_code import place_of
 from evals.files.whole import write_bytes
 from quatro import ops
 from quatro.config import Config
-from quatro.loop.kl_budget import KlBudget
-from quatro.loop.old_logp import mismatch
 from quatro.loop.position import Iteration, Learner, Parts
+from quatro.loop.progress import mismatch
+from quatro.loop.trust_region import KlBudget
 from quatro.methods.base import Method
 from quatro.policy.base import Objective, Update
 from quatro.policy.rows import Rows

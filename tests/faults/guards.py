@@ -65,7 +65,7 @@ GUARDS = [
     Guard(16, "the first signal ends it", "quatro/processes/stop.py", "        if self.requested:\n            if cause", "        if True:\n            if cause"),
     Guard(17, "all samples are drawn anew", "quatro/sample/benchmark.py", "(prompt.id, index) not in writer.present", "True"),
     Guard(18, "a failed run is never run again", "quatro/sweep/run.py", 'evaluation).status != "done"]', 'evaluation).status not in ("done", "failed")]'),
-    Guard(19, "durations by the wall clock", "quatro/loop/timing.py", "time.monotonic()", "time.time()"),
+    Guard(19, "durations by the wall clock", "quatro/loop/position.py", "time.monotonic()", "time.time()"),
     Guard(20, "the locale's encoding", "quatro_cli/app.py", 'stream.reconfigure(encoding="utf-8", errors="backslashreplace")', "pass"),
     Guard(21, "unknown keys are ignored", "quatro/types.py", 'extra="forbid"', 'extra="ignore"'),
     Guard(22, "types are coerced", "quatro/types.py", "strict=True", "strict=False"),

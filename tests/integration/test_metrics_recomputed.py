@@ -20,7 +20,7 @@ import torch
 from scipy.optimize import brentq
 
 from quatro.config import load_config
-from quatro.loop.timing import PHASES
+from quatro.loop.position import PHASES
 from quatro.policy.base import Update
 from quatro.policy.loading import load_model
 from quatro.policy.local import LocalPolicy

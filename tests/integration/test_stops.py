@@ -244,7 +244,7 @@ def test_a_stop_inside_an_iteration_leaves_the_checkpoint_before_it_alone(tmp_pa
 
 @pytest.mark.slow
 def test_a_stop_in_the_evaluation_keeps_what_was_learnt(tmp_path, settings, run_training, rows_of, essence):
-    from quatro.loop.evaluation import Evaluation
+    from quatro.loop.draw import Evaluation
 
     stop, settings = StopRequest(), [*settings, "steps=2", *EVALUATED]
     metrics = Evaluation.metrics
@@ -269,7 +269,7 @@ def test_the_model_before_training_is_evaluated_once_and_changes_no_other_number
     tmp_path, settings, run_training, rows_of, essence
 ):
     """A stop right behind it does not repeat it; the test above of any moment cuts it too."""
-    from quatro.loop.evaluation import Evaluation
+    from quatro.loop.draw import Evaluation
 
     settings, of_base, stop = [*settings, "steps=2", *EVALUATED], Evaluation.of_base, StopRequest()
     whole = run_training(tmp_path / "whole", settings)

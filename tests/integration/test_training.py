@@ -18,8 +18,8 @@ import torch
 
 from evals.errors import DataError, DivergedError
 from quatro.config import load_config
-from quatro.loop.old_logp import old_logp
 from quatro.loop.position import Parts
+from quatro.loop.progress import old_logp
 from quatro.policy.base import Update
 from quatro.policy.local import LocalPolicy
 from quatro.processes.stop import StopRequest
@@ -148,7 +148,7 @@ def test_the_judge_of_an_evaluation_is_closed_however_a_run_ends(tmp_path, setti
         if fails:
             raise OSError("no space")
 
-    monkeypatch.setattr("quatro.loop.evaluation.make_grader", lambda name: Judge(lambda prompt, rollout: True))
+    monkeypatch.setattr("quatro.loop.draw.make_grader", lambda name: Judge(lambda prompt, rollout: True))
     evaluated = [*settings, "steps=1", "eval.every=100", "eval.benchmark=countdown"]
     with pytest.raises(OSError, match="no space") if fails else contextlib.nullcontext():
         run_training(tmp_path / "run", evaluated, observer=observer)

@@ -15,8 +15,7 @@ from evals.errors import UsageError
 from quatro.config import load_config
 from quatro.loop.draw import draw, has_signal, overlong_penalty, rewards_of
 from quatro.loop.metrics import rollout_metrics, rollout_records, share_without_success
-from quatro.loop.position import Drawn, Group, Iteration
-from quatro.loop.timing import Stopwatch
+from quatro.loop.position import Drawn, Group, Iteration, Stopwatch
 from quatro.processes.stop import StopCheck
 from quatro.processes.world import World
 from quatro.registry import METHODS

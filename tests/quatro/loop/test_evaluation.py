@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from quatro.config import load_config
-from quatro.loop import evaluation
-from quatro.loop.position import Drawn, Group, Position
-from quatro.loop.timing import Stopwatch
+from quatro.loop import draw
+from quatro.loop.position import Drawn, Group, Position, Stopwatch
 from quatro.rewards import Grade
 from quatro.types import Prompt, Rollout
 
@@ -33,13 +32,13 @@ def test_an_evaluation_has_means_over_problems_and_their_standard_errors(
             for right in texts
         ]
     )
-    monkeypatch.setattr(evaluation, "draw_and_grade", lambda *_: drawn)
+    monkeypatch.setattr(draw, "draw_and_grade", lambda *_: drawn)
     prompts = [Prompt("countdown", str(place), "", "", "", (1,)) for place in range(len(texts))]
     config = load_config("quickstart", overrides=["eval.every=2", "eval.benchmark=countdown", "eval.n=3"])
     parts: Any = SimpleNamespace(
         config=config, evaluation_prompts=SimpleNamespace(prompts=prompts, warnings=()), stopwatch=Stopwatch()
     )
-    measuring = evaluation.Evaluation(parts)
+    measuring = draw.Evaluation(parts)
     position = Position(None)
     expected = {
         "distinct_correct": sum(len(set(right)) for right in texts) / len(texts),

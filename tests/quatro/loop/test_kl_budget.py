@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from quatro.loop.kl_budget import AIM, ENOUGH, KlBudget, _crossing
+from quatro.loop.trust_region import AIM, ENOUGH, KlBudget, _crossing
 from quatro.policy.loading import load_model
 from quatro.policy.local import LocalPolicy
 
@@ -109,7 +109,7 @@ def test_only_the_pass_that_overshoots_is_taken_back(policy, rows):
 
 def test_where_the_tries_end_the_furthest_that_fits_is_kept(policy, rows, monkeypatch):
     kls = iter([4.0, 0.5, 2.0])  # after the pass, at sqrt(AIM / 4) of it, and beyond that
-    monkeypatch.setattr("quatro.loop.kl_budget.MAX_TRIES", 2)
+    monkeypatch.setattr("quatro.loop.trust_region.MAX_TRIES", 2)
     monkeypatch.setattr(KlBudget, "_measure", lambda self, rows: next(kls))
     before = weights(policy)
     budget = KlBudget(policy, 1.0)

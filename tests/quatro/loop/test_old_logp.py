@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 
-from quatro.loop.old_logp import mismatch
-from quatro.loop.progress import InnerProgress
+from quatro.loop.progress import InnerProgress, mismatch
 from quatro.policy.base import Forward, Update
 from quatro.policy.rows import collate
 from quatro.processes.world import World

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from quatro.loop.kl_budget import BudgetState
 from quatro.loop.progress import InnerProgress
+from quatro.loop.trust_region import BudgetState
 from quatro.types import Metric
 
 CPU = torch.device("cpu")

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from evals.errors import UsageError
 from quatro.config import config_to_yaml, load_config
-from quatro.loop.evaluation import Evaluation
+from quatro.loop.draw import Evaluation
 from quatro.loop.position import Position
 from quatro.runs.best import bests, ends_early, is_best
 from quatro_cli.app import app
