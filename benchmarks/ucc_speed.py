@@ -30,8 +30,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from evals.clustering import cluster_sizes, partitions
 from evals.similarity.catalogue import default_threshold
-from evals.similarity.measures import distinct
-from evals.similarity.tokens import TOKENISERS
+from evals.similarity.measures import TOKENISERS, distinct
 
 NUM_PROBLEMS = 1547
 MEASURES = ("tfidf", "rouge-l", "jaccard", "edit")

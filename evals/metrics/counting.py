@@ -34,8 +34,7 @@ from evals.results.document import AVERAGE, GraderInfo
 from evals.samples.graded import Asked, Graded, Reading, grade_planned, plan_reading
 from evals.samples.types import GradedProblem, Sampled, Samples
 from evals.similarity.catalogue import DEFAULT, Setting, has_vendi_score
-from evals.similarity.measures import Distinct, similarity_of_distinct
-from evals.similarity.tokens import check_tokens
+from evals.similarity.measures import Distinct, check_tokens, similarity_of_distinct
 from evals.worker_pool import usable_cores
 
 LARGEST_DEFAULT_K = 256

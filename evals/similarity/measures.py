@@ -7,15 +7,24 @@ ties with a threshold, such as 8/10 with 0.8, ties in floating point as well.
 
 Each measure is computed over the distinct strings, sorted: a collapsed group of 256 samples often holds ten. Sorting
 also makes a value independent of the order of the samples, to the last bit.
+
+No token but those of code holds white space, so a text's tokens are its words' tokens. The responses to one problem
+share most of their words: splitting at white space and looking words up runs in C, and the regular expressions then see
+each different word once instead of each occurrence.
 """
 
-# Axes: N texts, U distinct texts (sorted by code point), V vocabulary.
+# Axes: N texts, U distinct texts (sorted by code point), W different words, V different tokens; a ragged flat array
+# holds one row after another.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, count, pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,23 +33,125 @@ from rapidfuzz.process import cdist
 from scipy import sparse
 
 from evals.errors import UsageError
-from evals.files.own_code import is_own
+from evals.files.own_code import file_of, is_own, own_function
+from evals.files.strict_json import shown
 from evals.similarity.catalogue import SIMILARITIES
-from evals.similarity.own import own_matrix, own_similarity
-from evals.similarity.tokens import (
-    Integers,
-    Numbered,
-    as_words,
-    check_tokens,
-    rouge_strings,
-    split_words,
-    token_counts,
-)
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 # Up to here a dense product of token sets is faster than a sparse one; beyond, its memory counts (4 bytes an entry).
 _LARGEST_DENSE = 8_000_000
+# How far from symmetric, from 1 on the diagonal, and out of [0, 1] counts as rounding: cosines in float32 keep to it.
+_ROUNDING = 1e-4
+
+# `math` keeps what sklearn's pattern drops: one-character tokens (x, 2, +, =) and LaTeX commands.
+_MATH_TOKEN = re.compile(r"\\[A-Za-z]+|[^\W\d_]+|\d+(?:\.\d+)?|[^\w\s]|_")
+_SKLEARN_TOKEN = re.compile(r"(?u)\b\w\w+\b")
+_ROUGE_TOKEN = re.compile(r"[a-z0-9]+")
+# Strings, identifiers, numbers, escapes outside strings, operators, and any other character.
+_CODE_TOKEN = re.compile(
+    r"""
+    (?:[BbFfRrUu]{1,2})?(?:'(?:[^'\\\n]|\\.)*' | "(?:[^"\\\n]|\\.)*")
+    | [^\W\d]\w* | \d[\w.]*(?:(?<=\d[Ee])[-+]\d+)? | \\.
+    | \.\.\. | -> | := | (?:\*\*|//|<<|>>)=? | [-+*/%&|^@=!<>]= | [^\w\s]
+    """,
+    re.VERBOSE,
+)
+
+TOKENISERS: Mapping[str, Callable[[str], list[str]]] = {
+    "math": lambda text: _MATH_TOKEN.findall(text.lower()),
+    "sklearn": lambda text: _SKLEARN_TOKEN.findall(text.lower()),
+    "whitespace": lambda text: text.lower().split(),
+    "code": _CODE_TOKEN.findall,
+}
+
+
+def rouge_tokens(text: str) -> list[str]:
+    """The tokens of rouge_score without its stemmer."""
+    return _ROUGE_TOKEN.findall(text.lower())
+
+
+def check_tokens(tokens: str) -> None:
+    """Raises UsageError for an unknown tokeniser."""
+    if tokens not in TOKENISERS:
+        raise UsageError(f"unknown tokens {tokens!r}; choose from {', '.join(TOKENISERS)}")
+
+
+class Numbered(NamedTuple):
+    """Rows of strings as numbers: ``strings`` by first appearance, row r is ``flat[starts[r] : starts[r + 1]]``."""
+
+    strings: list[str]
+    flat: Integers
+    starts: Integers
+
+
+def split_words(texts: Sequence[str]) -> Numbered:
+    """The lower-cased words of every text."""
+    return _numbered([text.lower().split() for text in texts])
+
+
+def as_words(texts: Sequence[str]) -> Numbered:
+    """Every text as a single word, its case kept."""
+    return Numbered([*texts], np.arange(len(texts)), np.arange(len(texts) + 1))
+
+
+def token_counts(words: Numbered, tokens: str) -> sparse.csr_matrix:
+    """How often each token (column, by first appearance) stands in each text (row), shape (U, V) float64."""
+    found = _numbered([TOKENISERS[tokens](word) for word in words.strings])
+    num_words, num_tokens = len(words.strings), max(len(found.strings), 1)
+    # Repeated entries of a row add up in the product.
+    words_UW = sparse.csr_matrix(
+        (np.ones(len(words.flat)), words.flat, words.starts), shape=(len(words.starts) - 1, num_words)
+    )
+    tokens_WV = sparse.csr_matrix((np.ones(len(found.flat)), found.flat, found.starts), shape=(num_words, num_tokens))
+    count_UV = words_UW @ tokens_WV
+    count_UV.sort_indices()
+    return count_UV
+
+
+def rouge_strings(words: Numbered) -> list[str]:
+    """Each text with one character for each of its ROUGE tokens: equal tokens of two texts, equal characters.
+
+    Characters let rapidfuzz compare 64 tokens at a time, and frequent tokens get the characters it looks up fastest.
+    """
+    found = _numbered([rouge_tokens(word) for word in words.strings])
+    length_W = np.diff(found.starts)
+    length_flat = length_W[words.flat]
+    ends = np.cumsum(length_flat)
+    num_tokens = int(ends[-1]) if len(ends) else 0
+    # The i-th token of a word that begins at position p of all texts is the word's token i = position - p.
+    begins = np.repeat(ends - length_flat, length_flat)
+    token = found.flat[np.repeat(found.starts[words.flat], length_flat) + np.arange(num_tokens) - begins]
+    starts_U = np.concatenate([[0], ends])[words.starts]
+    character = _characters(token, np.repeat(np.arange(len(starts_U) - 1), np.diff(starts_U)), len(found.strings))[
+        token
+    ]
+    return [
+        character[start:stop].astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
+        for start, stop in pairwise(starts_U)
+    ]
+
+
+def _characters(token: Integers, text: Integers, num: int) -> Integers:
+    """A character for each of ``num`` tokens; ``token`` lists all occurrences, ``text`` the texts they stand in."""
+    first_V, last_V = np.zeros(num, dtype=np.int64), np.zeros(num, dtype=np.int64)
+    last_V[token] = text
+    first_V[token[::-1]] = text[::-1]
+    is_shared_V = first_V < last_V
+    by_frequency = np.argsort(-np.bincount(token, minlength=num) * is_shared_V, kind="stable")
+    character_V = np.empty(num, dtype=np.int64)
+    character_V[by_frequency] = np.arange(num)
+    # Tokens may outnumber Unicode. Those of one text only equal nothing elsewhere: they share a character of that text.
+    return np.where(is_shared_V, character_V, is_shared_V.sum() + first_V)
+
+
+def _numbered(rows: Sequence[Sequence[str]]) -> Numbered:
+    number: defaultdict[str, int] = defaultdict(count().__next__)
+    starts = np.zeros(len(rows) + 1, dtype=np.int64)
+    np.cumsum([len(row) for row in rows], out=starts[1:])
+    flat = np.fromiter(map(number.__getitem__, chain.from_iterable(rows)), dtype=np.int64, count=int(starts[-1]))
+    return Numbered(list(number), flat, starts)
 
 
 @dataclass(frozen=True)
@@ -101,13 +212,14 @@ def similarity_of_distinct(name: str, unique: Distinct, *, tokens: str = "math")
 
 def check_similarity(name: str) -> None:
     """Raises UsageError for an unknown measure ``name``, or a function of the user's own that cannot be imported."""
-    if is_own(name):
-        own_similarity(name)
-    elif name not in SIMILARITIES:
+    if name in SIMILARITIES:
+        return
+    if not is_own(name):
         raise UsageError(
             f"unknown similarity {name!r}; choose from {', '.join(SIMILARITIES)}, or name your own function as "
             "module:function"
         )
+    own_similarity(name)
 
 
 def exact(unique: Distinct, tokens: str) -> Floats:
@@ -163,3 +275,54 @@ def edit(unique: Distinct, tokens: str) -> Floats:
     length_U = np.array([len(text) for text in unique.texts], dtype=np.float64)
     longer_UU = np.maximum(length_U[:, None], length_U)
     return (longer_UU - distance_UU) / np.maximum(longer_UU, 1.0)
+
+
+def own_similarity(spec: str) -> Callable[..., Any]:
+    """The function that ``spec`` names; raises UsageError as `own_function`."""
+    return own_function(spec, "similarity", "from a list of texts to a matrix")
+
+
+def own_matrix(spec: str, texts: Sequence[str]) -> NDArray[np.float64]:
+    """What the function returns for the N texts, shape (N, N): without rounding symmetric and 1 on the diagonal.
+
+    Raises:
+        UsageError: it cannot be imported, raises, or returns something else; names the file to look at.
+    """
+    function = own_similarity(spec)
+    if len(texts) < 2:
+        return np.eye(len(texts))
+    found = function(f"{len(texts)} texts", [*texts])
+    fault = _fault(found, texts)
+    if fault:
+        raise UsageError(f"similarity {spec!r} {fault}. Look at {file_of(spec)}")
+    matrix = np.asarray(found, dtype=np.float64)
+    matrix = np.clip((matrix + matrix.T) / 2, 0.0, 1.0)
+    np.fill_diagonal(matrix, 1.0)
+    return matrix
+
+
+def _fault(found: Any, texts: Sequence[str]) -> str:
+    """What is wrong with ``found``, and what was expected; empty if nothing is."""
+    try:
+        matrix = np.asarray(found)
+    except Exception as error:  # such as a tensor on a GPU, or one with a gradient
+        return f"gave a {type(found).__name__} that numpy cannot read ({error!s:.300}); expected an array of numbers"
+    expected = f"shape ({len(texts)}, {len(texts)}), a row and a column for each text"
+    if matrix.dtype.kind not in "biuf":
+        return f"gave a {type(found).__name__}, {found!r:.80}; expected an array of numbers of {expected}"
+    if matrix.shape != (len(texts), len(texts)):
+        return f"gave an array of shape {matrix.shape}; expected {expected}"
+    matrix = matrix.astype(np.float64)
+    checks = (
+        (~np.isfinite(matrix), "a finite number"),
+        (np.diag(np.abs(matrix.diagonal() - 1) > _ROUNDING), "1, for similarities are no distances or products"),
+        ((matrix < -_ROUNDING) | (matrix > 1 + _ROUNDING), "a similarity in [0, 1] (clip cosines at 0)"),
+        (np.abs(matrix - matrix.T) > _ROUNDING, "the same both ways: {:g} is what it gave the other way round"),
+    )
+    for is_wrong, expected in checks:
+        if is_wrong.any():
+            i, j = np.argwhere(is_wrong)[0].tolist()
+            one, other = (f"text {place} ({shown(texts[place][:40])})" for place in (i, j))
+            pair = f"{one} and {'itself' if i == j else other}"
+            return f"gave {matrix[i, j]:g} for {pair}; expected {expected.format(matrix[j, i])}"
+    return ""

@@ -16,8 +16,7 @@ from evals.files.strict_json import shown
 from evals.metrics.counting import Clustering, solutions
 from evals.samples.types import GradedProblem, Samples
 from evals.similarity.catalogue import DEFAULT, Setting
-from evals.similarity.measures import similarity_of_distinct
-from evals.similarity.tokens import Integers
+from evals.similarity.measures import Integers, similarity_of_distinct
 
 
 class Heatmap(NamedTuple):

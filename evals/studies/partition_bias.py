@@ -20,8 +20,7 @@ from evals.results.document import AVERAGE, About, Result, Row
 from evals.samples.about import head_of, warnings_of
 from evals.samples.types import GradedProblem, Samples
 from evals.similarity.catalogue import Setting
-from evals.similarity.measures import Distinct, similarity_of_distinct, tfidf_of_counts
-from evals.similarity.tokens import Integers
+from evals.similarity.measures import Distinct, Integers, similarity_of_distinct, tfidf_of_counts
 from evals.studies.similarity import problem_key
 
 RECLUSTERED = "ucc@k reclustered"

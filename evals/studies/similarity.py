@@ -25,8 +25,7 @@ from evals.results.document import About, Result, Row
 from evals.samples.about import head_of, warnings_of
 from evals.samples.types import GradedProblem, Samples
 from evals.similarity.catalogue import SIMILARITIES
-from evals.similarity.measures import Distinct, check_similarity, similarity_of_distinct
-from evals.similarity.tokens import Integers
+from evals.similarity.measures import Distinct, Integers, check_similarity, similarity_of_distinct
 
 METRIC = "similarity"
 NUM_BINS = 50

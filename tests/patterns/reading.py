@@ -26,7 +26,7 @@ from evals.grading.extraction import EXTRACTION_POLICIES, extract
 from evals.grading.thinking import split_thought
 from evals.grading.tokens import clean
 from evals.grading.words import without_sentence
-from evals.similarity.tokens import TOKENISERS
+from evals.similarity.measures import TOKENISERS
 from evals.text import visible
 
 # With what stands before it, the longer text is still one that the grader looks into.

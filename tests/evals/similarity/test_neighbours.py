@@ -7,7 +7,6 @@ import pytest
 
 from evals import clustering
 from evals.clustering import cluster, cluster_distinct, partitions
-from evals.similarity import neighbours
 from evals.similarity.catalogue import SIMILARITIES
 from evals.similarity.measures import distinct, similarity_of_distinct
 
@@ -33,8 +32,8 @@ def texts_in_families(seed):
 
 @pytest.fixture
 def every_length_is_searched(monkeypatch):
-    monkeypatch.setattr(neighbours, "_SHORT", 0)
-    monkeypatch.setattr(neighbours, "_NUM_ROWS", 3)  # forgetting rows must be harmless
+    monkeypatch.setattr(clustering, "_SHORT", 0)
+    monkeypatch.setattr(clustering, "_NUM_ROWS", 3)  # forgetting rows must be harmless
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -47,7 +46,7 @@ def test_near_is_the_matrix_at_the_threshold_whatever_was_asked_before(name, see
     thresholds = [0.5, 0.8, 0.9, 1.0, *random.Random(seed).sample(sorted(set(matrix[matrix > 0])), 12)]
     rng = np.random.default_rng(seed)
     for threshold in thresholds:
-        near = neighbours.neighbours(name, unique)
+        near = clustering.neighbours(name, unique)
         for i in rng.permutation(len(unique.texts)):
             others = np.sort(rng.choice(len(unique.texts), size=20, replace=False))
             others = others[others != i]
@@ -73,7 +72,7 @@ def test_long_texts_are_searched_and_agree(name):
     texts = family(rng, rng.choices("abcdefghij", k=700), 12, 0.01) + family(rng, rng.choices("klmno", k=500), 4, 0.2)
     unique = distinct(texts)
     matrix = similarity_of_distinct(name, unique)
-    assert isinstance(neighbours.neighbours(name, unique), neighbours._Alignment)
+    assert isinstance(clustering.neighbours(name, unique), clustering._Alignment)
     for threshold in (0.8, 0.9, 0.97):
         labels = cluster(texts, similarity=name, threshold=threshold)
         assert labels == cluster_distinct(unique, matrix, threshold=threshold, linkage="components")
@@ -83,13 +82,13 @@ def test_long_texts_are_searched_and_agree(name):
 def test_a_collapsed_group_is_compared_with_one_text_only(monkeypatch):
     texts = family(random.Random(2), list("abcdefghij" * 30), 60, 0.001)
     asked = []
-    compare = neighbours._Alignment._compare
+    compare = clustering._Alignment._compare
 
     def counted(self, i, others, cutoff):
         asked.append(len(others))
         return compare(self, i, others, cutoff)
 
-    monkeypatch.setattr(neighbours._Alignment, "_compare", counted)
+    monkeypatch.setattr(clustering._Alignment, "_compare", counted)
     num_distinct = len(set(texts))
     assert set(cluster(texts, similarity="edit", threshold=0.8)) == {0}
     assert sum(asked) == num_distinct - 1
@@ -100,13 +99,13 @@ def test_distance_to_a_family_is_measured_at_few_of_its_members(monkeypatch):
     texts = family(rng, rng.choices("abcdefghij", k=400), 40, 0.003)
     strangers = [" ".join(rng.choices("abcdefghij", k=400)) for _ in range(20)]
     asked = []
-    compare = neighbours._Alignment._compare
+    compare = clustering._Alignment._compare
 
     def counted(self, i, others, cutoff):
         asked.append(len(others))
         return compare(self, i, others, cutoff)
 
-    monkeypatch.setattr(neighbours._Alignment, "_compare", counted)
+    monkeypatch.setattr(clustering._Alignment, "_compare", counted)
     labels = cluster(texts + texts[:1] + strangers, similarity="edit", threshold=0.8)
     assert len(set(labels)) == 21
     between_strangers = 20 * 19 / 2
@@ -129,4 +128,4 @@ def test_the_measures_searched_are_all_there():
 
 @pytest.mark.parametrize("length", [2**16 - 1, 2**16, 2**16 + 1])
 def test_characters_of_a_long_text_are_counted_to_the_last(length):
-    assert neighbours._bags(["a" * length, "b"]).max() == length
+    assert clustering._bags(["a" * length, "b"]).max() == length

@@ -9,8 +9,7 @@ from rouge_score.rouge_scorer import RougeScorer
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from evals.similarity.catalogue import SIMILARITIES
-from evals.similarity.measures import distinct, similarity_of_distinct
-from evals.similarity.tokens import TOKENISERS
+from evals.similarity.measures import TOKENISERS, distinct, similarity_of_distinct
 
 WORDS = [
     "\\frac",

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from evals.code.programs import normal_program
-from evals.similarity.measures import distinct
-from evals.similarity.tokens import TOKENISERS, rouge_strings, rouge_tokens, split_words, token_counts
+from evals.similarity.measures import TOKENISERS, distinct, rouge_strings, rouge_tokens, split_words, token_counts
 
 SPACES = [chr(code) for code in range(0x110000) if chr(code).isspace()]
 

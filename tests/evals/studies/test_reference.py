@@ -8,8 +8,7 @@ import pytest
 
 from evals.clustering import LINKAGES
 from evals.similarity.catalogue import SIMILARITIES, Setting
-from evals.similarity.measures import distinct
-from evals.similarity.tokens import TOKENISERS
+from evals.similarity.measures import TOKENISERS, distinct
 from evals.studies import reference
 from evals.studies.reference import TOLERANCE, agreement
 
