@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from evals.errors import UsageError
-from evals.grading.thinking import split_thought
+from evals.grading import split_thought
 
 if TYPE_CHECKING:
     from torch import Tensor

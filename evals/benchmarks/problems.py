@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from evals.errors import DataError
 from evals.files.strict_json import parse_row, read_lines, refuse, shown
-from evals.grading.extraction import last_boxed
+from evals.grading import last_boxed
 
 PROBLEM_FIELDS = ("problem", "question", "prompt")
 # How the names of files of problems end.

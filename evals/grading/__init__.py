@@ -1,19 +1,21 @@
-"""Grading of mathematical answers: is the answer in this completion the reference answer?
+r"""Grading of mathematical answers: is the answer in this completion the reference answer?
 
-The way of a text: `extraction` finds the answer, `tokens` and `parse` make a tree of it, `read` gives its readings, and
-`decide` compares them with those of the reference. Nothing is evaluated as code, no process is started, and the time
-grows linearly with the text.
+The way of a text: `split_thought` leaves what follows a thought, `extract` finds the answer in it (the last complete
+``\boxed`` or ``\fbox``), `tokens` and `parse` make a tree of that, `read` gives its readings, and `decide` compares
+them with those of the reference. Nothing is evaluated as code, no process is started, and the time grows linearly with
+the text.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from evals.errors import UsageError
 from evals.grading.decide import Decision, Policy, decide
-from evals.grading.extraction import EXTRACTION_POLICIES, ExtractionPolicy, extract
 from evals.grading.read import read, why_words
 from evals.grading.tree import written
 
@@ -23,6 +25,26 @@ Outcome = Literal["correct", "incorrect", "no_answer", "timeout", "error", "infr
 OUTCOMES: tuple[Outcome, ...] = ("correct", "incorrect", "no_answer", "timeout", "error", "infra_error")
 POLICIES: tuple[Policy, ...] = ("strict", "simko")
 MAX_SHOWN_CHARS = 200
+# The column of a samples file that holds the thought; the completion beside it is the rest.
+THOUGHT = "thought"
+MARKERS_ARE = "expected the end marker, such as `</think>`, or both, such as `<think> </think>`"
+ExtractionPolicy = Literal["boxed", "answer-is", "last-number"]
+EXTRACTION_POLICIES: tuple[ExtractionPolicy, ...] = ("boxed", "answer-is", "last-number")
+
+# No honest answer is this long; what comes after stays cheap because of it.
+MAX_ANSWER_CHARS = 20_000
+
+_BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])[ \t]*")
+_TOKEN = re.compile(rf"(?P<box>{_BOX.pattern})(?P<opening>\{{)?|\\[{{}}]|\\\\(?!boxed|fbox)|[{{}}]")
+_UNBRACED = re.compile(r"[^\s{}$\\,;.]+")
+# What hides or strikes out the box that it stands before.
+_HIDDEN = re.compile(r"\\(?:[hv]?phantom|[bx]?cancel|sout|st)\s*\{\s*$")
+_MAX_HIDING_CHARS = 40
+_ANSWER_IS = re.compile(r"\banswer(?:\s+is(?:\s*:)?|\s*:)\s*(?:\*+\s*)?", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"\n|\.(?=\s|$)|\$\$?(?!\d)(?=[\s.,]|$)")
+# Of the text after "answer is": a number of dollars in a sentence with no dollar sign that could close a formula.
+_DOLLARS = re.compile(r"\$\d(?:[^\n.$]|\.(?!\s|$)|(?<=\s)\$(?=\d))*(?:\n|\.(?=\s|$)|$)")
+_NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?(?:/\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +149,126 @@ def _compared(extracted: str, reference: str, policy: Policy) -> Grade:
     return Grade(decision.is_equal, outcome, extracted, stage, decision.rule)
 
 
-__all__ = [
-    "GRADER_VERSION",
-    "OUTCOMES",
-    "Grade",
-    "Outcome",
-    "Policy",
-    "grade",
-    "grade_many",
-    "readings",
-    "same_answer",
-]
+class Extracted(NamedTuple):
+    """``text`` None: there is no answer. ``is_truncated``: the completion ends inside its last box."""
+
+    text: str | None
+    is_truncated: bool = False
+
+
+class _Box(NamedTuple):
+    """A complete box: where it begins and ends, and what it holds, without the boxes that are all of it."""
+
+    start: int
+    end: int
+    content: tuple[int, int]
+
+
+def extract(completion: str, policy: ExtractionPolicy = "boxed") -> Extracted:
+    """The answer as it stands in ``completion``.
+
+    `answer-is` takes, where there is no box, what follows the last "answer is" up to the end of the sentence;
+    `last-number` takes, where that is missing too, the last number of the text.
+    """
+    first = _BOX.search(completion)
+    if first is not None:
+        box = _last_box(completion, first.start())
+        if box is not None:
+            content = completion[slice(*box.content)].strip()
+            return Extracted(content if len(content) <= MAX_ANSWER_CHARS else None)
+        if policy == "boxed":
+            return Extracted(None, is_truncated=True)
+    if policy != "boxed" and (phrase := _after_answer_is(completion)):
+        return Extracted(phrase)
+    if policy == "last-number" and (numbers := _NUMBER.findall(completion)):
+        return Extracted(numbers[-1] if len(numbers[-1]) <= MAX_ANSWER_CHARS else None)
+    return Extracted(None, is_truncated=first is not None)
+
+
+def last_boxed(text: str) -> str | None:
+    """The content of the last complete box; None if there is none."""
+    return extract(text).text
+
+
+def _last_box(text: str, start: int) -> _Box | None:
+    """The last complete box that stands in no other complete one and is neither hidden nor in a comment."""
+    boxes: list[_Box] = []
+    open_braces: list[tuple[int, int] | None] = []  # of a box: where it begins, and where its content does
+    for token in _TOKEN.finditer(text, start):
+        if token["box"]:
+            if token["opening"]:
+                open_braces.append((token.start(), token.end()))
+            elif (word := _UNBRACED.match(text, token.end())) and text[token.end() - 1] in " \t":  # \boxed 80
+                boxes.append(_Box(token.start(), word.end(), word.span()))
+        elif token[0] == "{":
+            open_braces.append(None)
+        elif token[0] == "}" and open_braces and (opening := open_braces.pop()):
+            box_start, content_start = opening
+            content = (content_start, token.start())
+            num_outside = len(boxes)
+            while num_outside and boxes[num_outside - 1].start > box_start:
+                num_outside -= 1
+            inner = boxes[num_outside:]
+            del boxes[num_outside:]
+            if (
+                len(inner) == 1
+                and not (text[content_start : inner[0].start] + text[inner[0].end : token.start()]).strip()
+            ):
+                content = inner[0].content
+            boxes.append(_Box(box_start, token.end(), content))
+    return _last_visible(text, boxes)
+
+
+def _last_visible(text: str, boxes: list[_Box]) -> _Box | None:
+    line_start, is_comment = len(text), False
+    for box in reversed(boxes):
+        if box.start < line_start:
+            line_start = text.rfind("\n", 0, box.start) + 1
+            is_comment = text[line_start : box.start].lstrip().startswith("%")
+        if not is_comment and not _HIDDEN.search(text, max(0, box.start - _MAX_HIDING_CHARS), box.start):
+            return box
+    return None
+
+
+def _after_answer_is(completion: str) -> str | None:
+    phrases = list(_ANSWER_IS.finditer(completion))
+    if not phrases:
+        return None
+    start = phrases[-1].end()
+    rest = completion[start : start + MAX_ANSWER_CHARS]
+    is_money = _DOLLARS.match(rest) is not None
+    opening = re.match(r"\$\$?|\\\(|\\\[", rest)
+    if opening and not is_money:
+        closing = {"\\(": "\\)", "\\[": "\\]"}.get(opening.group(), opening.group())
+        formula, separator, _ = rest[opening.end() :].partition(closing)
+        return formula.strip() if separator else None
+    stop = _SENTENCE_END.search(rest, 1 if is_money else 0)
+    phrase = (rest[: stop.start()] if stop else rest).strip().rstrip("*")
+    return f"\\{phrase}" if is_money else phrase or None
+
+
+def check_markers(markers: str) -> str:
+    """``markers`` itself, if it is an end marker, or a start and an end marker with white space between them.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    found = markers.split()
+    if len(found) not in (1, 2) or len(set(found)) < len(found):
+        raise UsageError(f"thinking markers {markers!a:.80}: {MARKERS_ARE}")
+    return markers
+
+
+def split_thought(text: str, markers: str, prompt: str | None = None) -> tuple[str, str]:
+    """(thought with its markers, answer), which together are ``text``; an unfinished thought has an empty answer.
+
+    The answer follows the last end marker. Without one the text is an unfinished thought; but where ``markers`` names a
+    start marker too, it is an answer unless a thought began, in the text or at the end of the ``prompt``.
+    """
+    *start, end = markers.split()
+    before, found, after = text.rpartition(end)
+    if found:
+        is_thinking_again = any(marker in after for marker in start)
+        return (text, "") if is_thinking_again else (before + found, after)
+    has_begun = all(marker in text or (prompt or "").rstrip().endswith(marker) for marker in start)
+    return (text, "") if has_begun else ("", text)

@@ -17,8 +17,20 @@ from typing import Any, Literal, NamedTuple
 import mpmath
 
 from evals.grading.read import choice, range_or_time, read, same_kind, squeezed
-from evals.grading.tree import MINUS_OO, OO, REALS, Answer, Node, neg, num
-from evals.grading.values import close, in_all_digits, same_ratio, same_value, value_of
+from evals.grading.tree import (
+    MINUS_OO,
+    OO,
+    REALS,
+    Answer,
+    Node,
+    close,
+    in_all_digits,
+    neg,
+    num,
+    same_ratio,
+    same_value,
+    value_of,
+)
 
 Policy = Literal["strict", "simko"]
 SIMKO_TOLERANCE = Fraction(1, 10_000)

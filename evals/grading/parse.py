@@ -19,10 +19,8 @@ from itertools import takewhile
 from typing import Any
 
 from evals.grading.tokens import END, MAX_DEPTH, NotAFormula, Token
-from evals.grading.tree import OO, Answer, Node, call, neg, num, sym
-from evals.grading.units import UNMISTAKABLE, is_noun, is_unit, unit_name
-from evals.grading.values import value_of
-from evals.grading.words import number_in_words, reckoned
+from evals.grading.tree import OO, Answer, Node, call, neg, num, sym, value_of
+from evals.grading.words import UNMISTAKABLE, is_noun, is_unit, number_in_words, reckoned, unit_name
 from evals.text import words_of
 
 FUNCTIONS = words_of(

@@ -15,8 +15,7 @@ from functools import lru_cache
 from evals.grading.parse import Parser
 from evals.grading.tokens import MAX_CHARS, NotAFormula, Token, Tokens, clean
 from evals.grading.tree import Answer, Node, neg, num
-from evals.grading.units import is_unit, unit_name
-from evals.grading.words import number_in_words, without_sentence
+from evals.grading.words import is_unit, number_in_words, unit_name, without_sentence
 
 _PHRASES = {
     **dict.fromkeys(["all real numbers", "all reals", "real numbers", "the real numbers"], "\\mathbb{R}"),

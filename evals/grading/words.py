@@ -1,18 +1,24 @@
-r"""What English says around and in an answer: the sentence that announces it, and numbers in words.
+r"""What words say around and in an answer: the sentence that announces it, numbers in words, and units.
 
 `The answer is 5`, `Hence 5`, `The value of x is 5`, `5 is the answer`, `5 in total`: what may stand there without
 changing the answer is a small grammar of closed classes: a word of consequence, a subject that names the quantity asked
 for, and a copula. Any other word stays where it is, so that `The wrong answer is 5` and `The answer is about 5` say
 what they say. Numbers are `twenty-one`, `two thirds`, and behind a number `dozen`, `squared`, `minus one`.
+
+A word is a unit only if a list holds it: the symbols and names below, or the English nouns of `nouns.txt`. An answer
+without its unit is right (the question names it), one with another unit is not, and words that no list holds
+(`5\text{ or six}`, `5 grand`) stay a part of the answer. Each unit has one name for all the ways to write it.
 """
 
 from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
-from evals.grading.units import is_unit
+from evals.text import words_of
 
 _WRAPPER = r"\\(?:text|textbf|textit|textrm|textnormal|mbox|mathrm|mathbf)\s*\{"
 _TOKEN = re.compile(rf"(?P<opening>{_WRAPPER})|(?P<closing>\}})|(?P<said>[A-Za-z]+(?:'s)?|[,:]|\.(?=[\s}}]))|\s+")
@@ -174,3 +180,196 @@ def _cardinal(words: list[str]) -> int | None:
         else:
             return None
     return total + group if words else None
+
+
+# -- units
+
+# Symbols that no product of variables would be written as: bare letters behind a number, without a space.
+UNMISTAKABLE = words_of("cm mm km kg ft lb lbs oz yd mi hr hrs mph kph mL am pm kW kN kPa kHz MHz kJ °C °F")
+_LETTERS = frozenset("mgshlNJKWVLCFA")
+_PREFIXES = ("", "k", "M", "G", "m", "c", "d", "n", "p", "µ", "μ")
+_BASES = words_of("m g s N J W V A L l Pa Hz mol eV Wb T F C H K B")
+_SYMBOLS = (
+    UNMISTAKABLE | _LETTERS | {prefix + base for prefix in _PREFIXES for base in _BASES if len(prefix + base) > 1}
+)
+_SYMBOLS |= words_of(
+    "min sec mins secs yr yrs wk wks in gal qt pt pts pcs cc cd sr lx lm Bq Gy Sv dB au AU ly pc hp rpm fps mpg psi atm"
+    " amu ppm ppb kcal cal Btu BTU Wh kWh USD EUR GBP CNY RMB JPY INR PM AM MPH tsp tbsp deg rad rads kgs sq"
+)
+# Of other languages.
+_SYMBOLS |= words_of(
+    "米 厘米 毫米 千米 公里 平方米 平方厘米 平方千米 立方米 立方厘米 克 千克 公斤 吨 升 毫升 秒 分钟 小时"
+    " 天 周 月 年 岁 元 美元 度 个 個 人 只 头"
+    " 本 张 支 块 件 辆 棵 朵 条 种 次 名 位 页 题 分 円 つ メートル キロ グラム リットル 時間 日 枚 匹 台"
+    " 개 명 미터 원 시간 평 м см мм км г кг л с ч"
+    " руб рублей рубля метров метра часов часа минут секунд человек штук euro euros Euro Euros personnes heures mètres"
+    " minutes kilomètres grammes jours élèves ans Meter Zentimeter Kilometer Stunden Minuten Sekunden Tage Äpfel Stück"
+    " Personen Jahre Jahren metros horas minutos segundos días manzanas litros años año persona personas metri ore"
+    " minuti giorni"
+)
+# They may stand before a noun and say nothing of its number.
+_ADJECTIVES = words_of(
+    "small large big long short tall wide high deep different distinct unique"
+    " new old young good possible ordered unordered real rational integral even odd prime positive"
+    " consecutive regular green red blue white black yellow brown orange purple pink grey gray"
+    " nautical solar lunar metric imperial cubic square linear astronomical light fluid troy calendar"
+    " leap full-time"
+)
+
+# Plurals of nouns that are something else behind a number.
+_NEVER = frozenset(["times", "means", "pros", "cons"])
+_QUALIFIERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
+_SUFFIXES = {"squared": 2, "cubed": 3}
+_ARTICLES = frozenset(["the", "a", "an"])
+_NEUTRAL = frozenset(["unit", "units"])
+_PER_HOUR = {"kmh": "km/h", "kph": "km/h", "mph": "mi/h", "MPH": "mi/h"}
+_NAMES = {
+    name: symbol
+    for symbol, names in {
+        "m": "meter metre",
+        "cm": "centimeter centimetre",
+        "mm": "millimeter millimetre",
+        "km": "kilometer kilometre",
+        "s": "second sec",
+        "min": "minute mins",
+        "h": "hour hr hrs",
+        "g": "gram gramme",
+        "kg": "kilogram kgs kilo",
+        "L": "liter litre l",
+        "mL": "milliliter millilitre ml",
+        "ft": "foot feet",
+        "in": "inch inches",
+        "yd": "yard",
+        "mi": "mile",
+        "lb": "pound lbs",
+        "oz": "ounce",
+        "N": "newton",
+        "J": "joule",
+        "W": "watt",
+        "V": "volt",
+        "A": "ampere amp",
+        "K": "kelvin",
+        "Hz": "hertz",
+        "C": "celsius",
+        "F": "fahrenheit",
+        "rad": "radian rads",
+        "dollar": "usd",
+        "am": "a.m. a.m",
+        "pm": "p.m. p.m",
+    }.items()
+    for name in names.split()
+}
+_UNIT_TOKEN = re.compile(r"[ap]\.m\.?(?![^\W\d_])|[^\W\d_]+(?:[-'’][^\W\d_]+)*(?:\(s\))?|-?\d+|[^\w\s]", re.IGNORECASE)
+_MAX_CHARS = 200
+
+
+@lru_cache(maxsize=20_000)
+def is_unit(phrase: str) -> bool:
+    """Whether words behind a value name a unit: nouns, joined by `per`, a slash, `of`, or `square` and `cubed`."""
+    phrase = phrase.strip().removesuffix(",")
+    if len(phrase) > _MAX_CHARS:
+        return False
+    if phrase[:1] == "(" and phrase[-1:] == ")":
+        phrase = phrase[1:-1]
+    tokens = [token for token in _UNIT_TOKEN.findall(phrase) if token not in "{}^*.-"]
+    if tokens[:2] and tokens[0].casefold() == "of" and len(tokens) > 1 and tokens[1].casefold() in _ARTICLES:
+        tokens = tokens[2:]  # 3/4 of a cup
+    before = "start"
+    for token in tokens:
+        before = _next(before, token)
+        if not before:
+            return False
+    return before in ("noun", "measure", "inch", "power")
+
+
+def _next(before: str, token: str) -> str:
+    """What ``token`` is behind a token of the kind ``before``; empty where it must not stand there."""
+    word = token.casefold().removesuffix("(s)")
+    if word in ("per", "/"):
+        kind, allowed = "joint", "start noun measure inch power"
+    elif word == "of":
+        kind, allowed = "joint", "noun measure"
+    elif word in _ARTICLES:
+        kind, allowed = "joint", "joint"
+    elif word == "in":  # inches; in another place it is a preposition
+        kind, allowed = "inch", "start joint qualifier"
+    elif word in _QUALIFIERS:
+        kind, allowed = "qualifier", "start joint noun measure qualifier"
+    elif word in _SUFFIXES or re.fullmatch(r"-?\d", word):
+        kind, allowed = "power", "measure inch"
+    elif is_noun(token):
+        kind, allowed = "measure" if _is_measure(token) else "noun", "start joint qualifier noun measure power inch"
+    elif word in _ADJECTIVES:
+        kind, allowed = "qualifier", "start joint noun measure qualifier"
+    else:
+        return ""
+    return kind if before in allowed.split() else ""
+
+
+def _is_measure(token: str) -> bool:
+    """Whether a word may be raised to a power: `m^2`, `units squared`, but not `apples squared`."""
+    return token in _SYMBOLS or any(form in _NAMES or form in _NEUTRAL for form in _singular(token.casefold()))
+
+
+def is_noun(token: str) -> bool:
+    """Whether one word, maybe with hyphens, is a known unit or an English noun."""
+    word = token.casefold().removesuffix("(s)")
+    if token in _SYMBOLS or word in _NAMES or word in UNMISTAKABLE:
+        return True
+    *first, last = token.split("-")
+    if first:  # man-hours, x-intercepts; but not or-six
+        return is_noun(last) and all(len(part) == 1 or is_noun(part) for part in first)
+    return word not in _NEVER and any(
+        form in _NAMES or (len(form) > 2 and form in _nouns()) for form in _singular(word)
+    )
+
+
+def _singular(word: str) -> list[str]:
+    found = [word]
+    if word.endswith("s") and not word.endswith("ss"):
+        found.append(word[:-1])
+    for plural, singular in (("ies", "y"), ("es", ""), ("ves", "f"), ("ves", "fe"), ("men", "man")):
+        if word.endswith(plural) and len(word) > len(plural) + 1:
+            found.append(word.removesuffix(plural) + singular)
+    return found
+
+
+@lru_cache(maxsize=1)
+def _nouns() -> frozenset[str]:
+    lines = Path(__file__).with_name("nouns.txt").read_text(encoding="utf-8").split("\n")
+    return frozenset(word for line in lines if not line.startswith("#") for word in line.split())
+
+
+@lru_cache(maxsize=20_000)
+def unit_name(phrase: str) -> str:
+    """One name for a unit: `square meters` and `m^2` are `m2`, `kilometers per hour` and `km/h` are `h-1 km`."""
+    bare = phrase.strip(" .,()")
+    if bare.casefold() in ("degree", "degrees", "deg", "度"):
+        return "deg"
+    powers: dict[str, int] = {}
+    sign, power, last = 1, 1, ""
+    for token in _UNIT_TOKEN.findall(_PER_HOUR.get(bare, bare)):
+        lower = token.casefold().removesuffix("(s)")
+        if lower in ("/", "per"):
+            sign = -1
+        elif lower in _QUALIFIERS:
+            power = _QUALIFIERS[lower]
+        elif lower in _SUFFIXES or re.fullmatch(r"-?\d+", lower):
+            if last:
+                powers[last] += sign * ((_SUFFIXES.get(lower) or int(lower)) - 1)
+        elif lower not in _NEUTRAL | _ARTICLES and lower not in _ADJECTIVES and token[0].isalpha() and lower != "of":
+            last = _symbol(token.removesuffix("(s)"))
+            powers[last] = powers.get(last, 0) + sign * power
+            power = 1
+    return " ".join(f"{name}{power if power != 1 else ''}" for name, power in sorted(powers.items()) if power)
+
+
+def _symbol(word: str) -> str:
+    """Symbols keep their case (mW is not MW); words lose it and their plural."""
+    lower = word.casefold()
+    if word in ("AM", "PM"):
+        return lower
+    if len(word) <= 3 and word not in _NAMES and lower not in _NAMES:
+        return word
+    *plural, singular = [lower, *_singular(lower)[1:]][::-1]
+    return next((_NAMES.get(form, form) for form in [*plural, singular] if form in _NAMES or form in _nouns()), lower)

@@ -9,8 +9,8 @@ from itertools import islice
 
 from evals.errors import UsageError
 from evals.files.strict_json import shown
-from evals.grading import Policy, same_answer
-from evals.grading.extraction import ExtractionPolicy, extract
+from evals.grading import ExtractionPolicy, extract, same_answer
+from evals.grading.decide import Policy
 from evals.samples.types import GradedProblem, Problem
 
 # Of one problem's wrong answers, the most frequent ones that others are compared with.

@@ -14,8 +14,7 @@ from evals.benchmarks.catalogue import registry
 from evals.errors import DataError
 from evals.files.strict_json import read_document, refuse, shown
 from evals.files.whole import file_digest, file_stem, write_whole
-from evals.grading import Grade, Outcome
-from evals.grading.thinking import THOUGHT
+from evals.grading import THOUGHT, Grade, Outcome
 from evals.samples.about import problems_beside, problems_file
 from evals.samples.types import FIELDS, Sample
 

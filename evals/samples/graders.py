@@ -16,9 +16,17 @@ from evals.benchmarks.catalogue import GRADERS, JUDGED_AS, Kind, is_grader, kind
 from evals.errors import DataError, MissingError, UsageError, how_to_install
 from evals.files.own_code import file_of, is_own, own_function, source_digest
 from evals.files.strict_json import shown
-from evals.grading import GRADER_VERSION, Grade, Outcome, Policy, grade_many
-from evals.grading.extraction import ExtractionPolicy, extract
-from evals.grading.thinking import THOUGHT, split_thought
+from evals.grading import (
+    GRADER_VERSION,
+    THOUGHT,
+    ExtractionPolicy,
+    Grade,
+    Outcome,
+    extract,
+    grade_many,
+    split_thought,
+)
+from evals.grading.decide import Policy
 from evals.results.document import GraderInfo
 from evals.samples.code import grade_code, sandbox_here
 from evals.samples.types import Sample
@@ -41,7 +49,7 @@ GRADED_HERE = ", graded here"  # follows the name of a file that had no grades
 class GradingSettings:
     """How to grade. ``grader`` None means the registry's choice for each benchmark.
 
-    ``thinking`` holds the markers of thoughts that completions begin with (`evals.grading.thinking`).
+    ``thinking`` holds the markers of thoughts that completions begin with (`evals.grading`).
     """
 
     policy: Policy = "strict"

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 from evals.benchmarks.gym.library import PREFIX
 from evals.benchmarks.prompts import OWN_TEMPLATES, PLACE, TEMPLATES, Template, find_template, template_text
 from evals.errors import UsageError
-from evals.grading.thinking import MARKERS_ARE, check_markers
+from evals.grading import MARKERS_ARE, check_markers
 from quatro.methods.base import Aggregate
 from quatro.registry import ENGINES, POLICIES, LazyTable
 from quatro.tasks.characters import FORMS

@@ -10,7 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from evals.files.own_code import file_of, is_own
-from evals.grading.thinking import THOUGHT
+from evals.grading import THOUGHT
 from evals.training_metrics import EVALUATED
 from quatro.config import Config
 from quatro.config.errors import closest

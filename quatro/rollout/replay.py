@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evals.errors import DataError
-from evals.grading.thinking import THOUGHT
+from evals.grading import THOUGHT
 from evals.samples.reading import read_samples
 from evals.samples.types import Sample
 from quatro.rollout.engine import Engine, RolloutProgress, Seeds

@@ -23,7 +23,7 @@ from evals.benchmarks.catalogue import judged_as
 from evals.errors import DataError
 from evals.files.strict_json import shown
 from evals.files.whole import file_stem, write_bytes
-from evals.grading.thinking import THOUGHT
+from evals.grading import THOUGHT
 from evals.samples.code import short_values, write_long_values
 from evals.samples.types import Sample
 from evals.samples.writing import SampleWriter

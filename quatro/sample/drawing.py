@@ -20,7 +20,7 @@ from evals.benchmarks.loading import load_problems
 from evals.benchmarks.prompts import find_template, template_text
 from evals.errors import UsageError
 from evals.files.whole import file_stem
-from evals.grading.thinking import check_markers
+from evals.grading import check_markers
 from quatro.policy.model_files import check_model
 from quatro.registry import ENGINES
 from quatro.rewards import make_grader

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from evals.benchmarks.prompts import TEMPLATES, find_template, render
 from evals.errors import QuatroError
 from evals.files.frames import csv_text
-from evals.grading import same_answer
-from evals.grading.extraction import extract
+from evals.grading import extract, same_answer
 from evals.tables.formats import markdown_text
 from evals.tables.latex_text import latex_text
 

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple, Self
 from evals.benchmarks.gym.items import form_of
 from evals.benchmarks.gym.library import Reference, dataset, entry, quiet, require
 from evals.code.grading import open_sandbox
-from evals.grading import Outcome
-from evals.grading.extraction import last_boxed
+from evals.grading import Outcome, last_boxed
 from evals.sandbox import Job, Limits, Number, Sandbox, Verdict
 
 # A longer answer is wrong. No task asks for one, and some checkers need time that grows with the square of the length.

@@ -75,9 +75,7 @@ def grade(
       quatro eval grade samples/math500.jsonl -o graded
       quatro eval grade runs/math --explain --id 17
     """
-    from evals.grading import POLICIES
-    from evals.grading.extraction import EXTRACTION_POLICIES
-    from evals.grading.thinking import check_markers
+    from evals.grading import EXTRACTION_POLICIES, POLICIES, check_markers
     from evals.samples.graders import MATH_VERIFY
 
     asked = shared.asked_for(

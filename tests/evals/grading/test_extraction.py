@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evals.grading import grade
-from evals.grading.extraction import EXTRACTION_POLICIES, extract
+from evals.grading import EXTRACTION_POLICIES, extract, grade
 from evals.grading.read import read
 
 

@@ -14,8 +14,7 @@ import pytest
 from evals.grading import grade, grade_many, same_answer
 from evals.grading.read import read
 from evals.grading.tokens import NotAFormula, Tokens
-from evals.grading.tree import written
-from evals.grading.values import same_value
+from evals.grading.tree import same_value, written
 
 SAME = [
     ("2+3x", "3x+2"),
@@ -177,7 +176,7 @@ def test_a_decision_shows_what_was_read_and_names_its_rule() -> None:
 
 def test_the_points_of_a_pair_follow_from_both_texts() -> None:
     """An answer that is right at the points of one pair is no answer to another: its own points are other ones."""
-    from evals.grading.values import _points
+    from evals.grading.tree import _points
 
     [one] = [answer.node for answer in read("x^2+1")]
     [other] = [answer.node for answer in read("x+3")]

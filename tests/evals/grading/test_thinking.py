@@ -3,7 +3,7 @@
 import pytest
 
 from evals.errors import UsageError
-from evals.grading.thinking import check_markers, split_thought
+from evals.grading import check_markers, split_thought
 
 BOTH = "<think> </think>"
 

@@ -2,7 +2,7 @@ import pytest
 
 from evals.grading.read import read
 from evals.grading.tree import written
-from evals.grading.units import unit_name
+from evals.grading.words import unit_name
 
 
 @pytest.mark.parametrize(
