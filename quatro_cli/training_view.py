@@ -1,4 +1,4 @@
-"""What a person watching a training run sees: a panel on a terminal, one line a step elsewhere."""
+"""What a person watching a training run sees: a panel on a terminal, one line a step elsewhere; a bar at a warm start."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from quatro_cli.output import Panel
+from quatro_cli.output import Panel, output
 
 SPARKS = "▁▂▃▄▅▆▇█"
 SPARK_WIDTH = 32
@@ -124,3 +124,17 @@ def number(value: float | None, digits: int = 3) -> str:
 def percent(value: float | None) -> str:
     """A share as percent; a dash where it is unknown."""
     return "-" if value is None or not math.isfinite(value) else f"{100 * value:.1f} %"
+
+
+def ensure_model(name: str) -> str:
+    """The folder of ``name``, made first if it is an embedded model that the cache does not hold.
+
+    That is its warm start, which happens once and takes about a minute: a bar shows it.
+    """
+    from quatro.policy.embedded import is_cached, recipe_of, resolve_model
+
+    if is_cached(name):
+        return resolve_model(name)
+    output.info(f"{name} is not in the cache: teaching it its task (once, about a minute)")
+    with output.progress("warm start", recipe_of(name).steps) as bar:
+        return resolve_model(name, progress=lambda step, steps, loss: bar(step, f"loss {loss:.2f}"))

@@ -11,24 +11,23 @@ from __future__ import annotations
 import logging
 import math
 import os
-import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evals.benchmarks.catalogue import maker_of
 from evals.errors import MissingError, UsageError
 from evals.files.lock import lock_file
-from quatro.tasks import characters, codegrammar, countdown
+from quatro.config.model import EMBEDDED_MODELS, embedded_benchmark
+from quatro.tasks import countdown
 from quatro.tasks.warm_start import EOS, EOS_ID, PAD, PAD_ID, UNKNOWN, Vocabulary, WarmStart
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 logger = logging.getLogger(__name__)
-
-EMBEDDED = {**countdown.RECIPES, **codegrammar.RECIPES, **characters.RECIPES}
 
 WarmStartProgress = Callable[[int, int, float], None]  # (step, steps, loss in nats per answer token)
 
@@ -56,13 +55,15 @@ def recipe_of(name: str) -> WarmStart:
     Raises:
         UsageError: no embedded model has this name.
     """
-    family, at, seed = name.partition("@")
-    if family not in EMBEDDED or (at and not re.fullmatch("0|[1-9][0-9]{0,8}", seed)):
+    benchmark = embedded_benchmark(name)
+    if benchmark is None:
         raise UsageError(
-            f"unknown embedded model {name!r}; there are {', '.join(EMBEDDED)}, and each with another seed of its "
-            "warm start, such as embedded:countdown@1"
+            f"unknown embedded model {name!r}; there are {', '.join(EMBEDDED_MODELS)}, and each with another seed of "
+            "its warm start, such as embedded:countdown@1"
         )
-    return replace(EMBEDDED[family], seed=int(seed or 0))
+    family, _, seed = name.partition("@")
+    recipe: WarmStart = maker_of(benchmark).RECIPES[family]
+    return replace(recipe, seed=int(seed or 0))
 
 
 def is_cached(name: str) -> bool:

@@ -13,7 +13,7 @@ from typer import Option
 
 from quatro_cli.options import AllowUnsafe, DryRun, Seed, Step, benchmark_names, checkpoint_step, run_paths, split
 from quatro_cli.output import output
-from quatro_cli.warm import ensure_model
+from quatro_cli.training_view import ensure_model
 
 if TYPE_CHECKING:
     from quatro.sample.benchmark import SampleFile

@@ -186,7 +186,7 @@ def _run(
     from quatro.processes.stop import StopRequest
     from quatro.sweep.cost import sweep_cost
     from quatro.sweep.run import all_points, run_sweep, status_of
-    from quatro_cli.warm import ensure_model
+    from quatro_cli.training_view import ensure_model
 
     points = all_points(plan, evaluation)
     output.info(*sweep_cost(points, folder, evaluation).lines)

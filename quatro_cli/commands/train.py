@@ -170,8 +170,7 @@ def _train(prepared: Prepared, path: Path, *, resume: bool) -> tuple[int | None,
     from quatro.runs.directory import is_abandoned
     from quatro.runs.metrics import read_metrics
     from quatro.train import train
-    from quatro_cli.training_view import TrainingView
-    from quatro_cli.warm import ensure_model
+    from quatro_cli.training_view import TrainingView, ensure_model
 
     launch = prepared.launch
     with joined(launch, is_cuda=prepared.device.type == "cuda") as world:
@@ -190,7 +189,7 @@ def _train(prepared: Prepared, path: Path, *, resume: bool) -> tuple[int | None,
         with open_run(prepared, path, world, resume=resume) as run:
             output.info(f"run: {path}")
             view = TrainingView(str(path), steps=config.steps, delta=config.method.kl_radius)
-            if launch.is_first:
+            if resume and launch.is_first:
                 view.recall(read_metrics(path))
             with StopRequest(notify=output.warn) as stop, output.live() as screen:
 

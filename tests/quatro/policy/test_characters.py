@@ -23,7 +23,7 @@ TINY = {"hidden_size": 32, "num_heads": 1, "mlp_size": 32, "steps": 2, "rows": 4
 
 @pytest.mark.parametrize("name", list(FORMS))
 def test_a_policy_reads_and_writes_the_characters_of_its_task(name, tmp_path):
-    recipe = dataclasses.replace(embedded.EMBEDDED[f"embedded:{name}"], **TINY)
+    recipe = dataclasses.replace(embedded.recipe_of(f"embedded:{name}"), **TINY)
     embedded.train(recipe, tmp_path / "model")
     tokenizer = load_tokenizer(str(tmp_path / "model"))
     for item in characters.problems(name, "test")[:50]:
@@ -46,7 +46,7 @@ def test_the_recipes_give_a_policy_of_their_task_and_differ_by_seed():
         assert ours.shape != theirs.shape or (ours != theirs).any()
     assert len({embedded.recipe_of(f"embedded:{name}").digest for name in FORMS}) == 3
     with torch.device("meta"):
-        model = embedded.make_model(embedded.EMBEDDED["embedded:palindrome"])
+        model = embedded.make_model(embedded.recipe_of("embedded:palindrome"))
     assert sum(weight.numel() for weight in model.parameters()) == 188_736
 
 

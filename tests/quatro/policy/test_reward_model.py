@@ -87,7 +87,7 @@ def test_its_memory_is_told_where_it_computes(tmp_path: Path) -> None:
 
 def test_a_language_model_is_no_reward_model(tmp_path: Path) -> None:
     tokenizer = embedded.make_tokenizer(64)
-    embedded.make_model(embedded.EMBEDDED["embedded:countdown"]).save_pretrained(tmp_path)
+    embedded.make_model(embedded.recipe_of("embedded:countdown")).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     with pytest.raises(DataError, match=r"lack 1 of the model's tensors \(score.weight\)"):
         make(tmp_path).score([PROMPT], [[Rollout((0,), "8", "stop")]])
