@@ -28,7 +28,7 @@ from evals.errors import DataError, UsageError
 from evals.files.whole import write_whole
 from quatro.runs.metrics import read_metrics
 from quatro.runs.points import is_sweep
-from quatro.sample.measure import PASSK, UCC
+from quatro.sample.folder import PASSK, UCC
 from quatro.sweep.measure import BASE_CELL
 from quatro.sweep.results import read_sweep
 

@@ -26,7 +26,7 @@ from evals.results.document import AVERAGE
 from evals.results.paper import BENCHMARKS, Series, paper
 from evals.tables.titles import title_of
 from evals.text import visible
-from quatro.runs.tag import Tag
+from quatro.sample.folder import Tag
 from quatro.sweep.paper import SweepSources
 from quatro.sweep.results import Counts, SweptRun, counts_in, is_measured, label_of
 

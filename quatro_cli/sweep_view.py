@@ -45,7 +45,7 @@ def _words(folder: Path, point: Point, state: str, evaluation: SweepEvaluation |
     """The state with the step, reward and number of warnings of a run, or the benchmark that is being sampled."""
     from evals.errors import DataError
     from quatro.runs.metrics import last_metrics
-    from quatro.runs.tag import Tag
+    from quatro.sample.folder import Tag
     from quatro.sweep.measure import run_folder, sampled_last
     from quatro.sweep.run import warnings_of
 

@@ -1,4 +1,4 @@
-"""What a person watching a training run sees: a panel on a terminal, one line a step elsewhere; a bar at a warm start."""
+"""What a person watching a run sees: a panel on a terminal, one line a step elsewhere; a bar at a warm start."""
 
 from __future__ import annotations
 

@@ -46,8 +46,8 @@ from experiments.replication.results import (
     unique,
 )
 from experiments.replication.rules import GREATER, Comparison, Finding, Unit, estimate_of, exact
-from quatro.runs.tag import Tag
 from quatro.runs.views.series import positive_advantages
+from quatro.sample.folder import Tag
 
 _REALISED = log_of(mean_of(REALISED_KL))
 NUM_ROLLOUTS = 8

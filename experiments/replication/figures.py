@@ -42,8 +42,8 @@ from experiments.replication.rules import Estimate, estimate_of, known
 from experiments.replication.sample_claims import FLIP_K, HOT, hot_runs
 from experiments.replication.small_n import SIZES, DualError
 from quatro.runs.points import base_name
-from quatro.runs.tag import Tag
 from quatro.runs.views.series import read_settings
+from quatro.sample.folder import Tag
 from quatro.sweep.results import flip_rows, temperature_rows
 
 if TYPE_CHECKING:

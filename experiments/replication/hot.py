@@ -16,8 +16,7 @@ from pathlib import Path
 from experiments.replication.cells import theirs
 from experiments.replication.results import ALL, BENCHMARK, NUCLEUS, Results, Run, read_results
 from experiments.replication.sample_claims import HOT, hot_runs
-from quatro.runs.tag import Tag
-from quatro.sample.measure import measure_samples
+from quatro.sample.folder import Tag, measure_samples
 
 NUM_SAMPLES = 256
 NUM_JOBS = 2

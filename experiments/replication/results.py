@@ -20,7 +20,7 @@ from quatro.config.yaml_reader import load_yaml
 from quatro.runs.metrics import read_metrics
 from quatro.runs.points import base_name
 from quatro.runs.status import read_environment
-from quatro.runs.tag import Tag
+from quatro.sample.folder import Tag
 from quatro.sweep.measure import BASE_CELL
 from quatro.sweep.results import Counts, SweptRun, counts_in, is_measured, read_sweep
 

@@ -29,7 +29,7 @@ from experiments.replication.rules import (
     Unit,
 )
 from quatro.runs.points import base_name
-from quatro.runs.tag import Tag
+from quatro.sample.folder import Tag
 from quatro.sweep.results import NEVER, is_measured
 
 HOT = {tag: replace(tag, temperature=1.5) for tag in (NUCLEUS, ALL)}

@@ -19,7 +19,7 @@ from evals.training_metrics import EVALUATED
 from quatro.launch.health import Watch, startup_warnings
 from quatro.loop.position import Position
 from quatro.processes.stop import StopRequest
-from quatro.runs.best import ends_early
+from quatro.runs.checkpoint import ends_early
 from quatro.runs.directory import FollowedRun, RunDir, log_only
 from quatro.runs.status import read_status
 from quatro.runs.trackers import Trackers, observers

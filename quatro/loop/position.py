@@ -29,7 +29,7 @@ from quatro.processes.stop import StopCheck
 from quatro.rewards import Grade, Reward
 from quatro.rollout.engine import Engine
 from quatro.rollout.prompts import PromptSet, PromptStream
-from quatro.runs.best import bests, ends_early, is_best
+from quatro.runs.checkpoint import bests, ends_early, is_best
 from quatro.types import Prompt, Rollout, Sampling
 
 # Where the time of an iteration goes.

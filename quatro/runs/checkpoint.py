@@ -7,6 +7,8 @@ A checkpoint is written under a temporary name; its manifest (size and SHA-256 o
 directory gets its name, then `latest` is told. A directory without a manifest is no checkpoint; the run replaces it
 when it comes to its iteration again. Nothing is pickled: state is JSON, tensors are safetensors. Both libraries load a
 file with a flipped bit without a word, so every file is hashed first.
+
+At the end: the best value of a metric so far, by which a checkpoint is kept and a run may end early.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +28,7 @@ from evals.errors import DataError, DivergedError, UsageError
 from evals.files.strict_json import read_document
 from evals.files.whole import file_digest, fsync_directory, naming, write_text
 from evals.text import visible
-from quatro.config import load_config
+from quatro.config import Config, load_config
 from quatro.runs.directory import INSIDE, RunDir, step_name, step_number
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 Step = int | Literal["best"]
 STATE, TENSORS, MODEL, MANIFEST = "state.json", "tensors.safetensors", "model", "manifest.json"
+_STOPPING = ("bar/", "no_better/")
 
 
 @dataclass(frozen=True)
@@ -352,3 +356,44 @@ def _files(path: Path) -> Iterator[tuple[str, Path]]:
         name = file.relative_to(path).as_posix()
         if name != MANIFEST and (file.is_symlink() or not file.is_dir()):
             yield name, file
+
+
+def bests(config: Config, before: Mapping[str, float], metrics: Mapping[str, float]) -> dict[str, float]:
+    """What a run remembers of the metrics that its configuration watches, after an iteration with ``metrics``.
+
+    For each such metric M: `best/M` and the iteration `best_step/M` in which it was. For early stopping besides the
+    value `bar/M` that the next improvement must exceed by more than `early_stop.min_delta`, and how many iterations in
+    a row since then had the metric and did not (`no_better/M`). It is a part of `Position.carried`.
+    """
+    found = {name: value for name, value in before.items() if name.startswith(("best/", "best_step/", *_STOPPING))}
+    # A dictionary, not a set: the order of the keys is a part of a checkpoint's bytes.
+    for name in dict.fromkeys(config.watched.values()):
+        value = metrics.get(name, math.nan)
+        if not math.isfinite(value):
+            continue
+        if value > found.get(f"best/{name}", -math.inf):
+            found |= {f"best/{name}": value, f"best_step/{name}": metrics["step"]}
+        if value > found.get(f"bar/{name}", -math.inf) + config.early_stop.min_delta:
+            found |= {f"bar/{name}": value, f"no_better/{name}": 0.0}
+        else:
+            found[f"no_better/{name}"] = found.get(f"no_better/{name}", 0.0) + 1.0
+    return found
+
+
+def is_best(config: Config, carried: Mapping[str, float], step: int) -> bool:
+    """Whether iteration ``step`` was the best by `checkpoint.keep.best`, so that a checkpoint of it is kept."""
+    return config.checkpoint.best is not None and carried.get(f"best_step/{config.checkpoint.best}") == step
+
+
+def ends_early(config: Config, carried: Mapping[str, float]) -> str | None:
+    """Why the run ends before its last iteration; None if it goes on."""
+    metric, patience = config.early_stop.metric, config.early_stop.patience
+    if not patience or carried.get(f"no_better/{metric}", 0.0) < patience:
+        return None
+    best, step, min_delta = carried[f"best/{metric}"], int(carried[f"best_step/{metric}"]), config.early_stop.min_delta
+    since = (
+        f"{patience} times in a row it was not more than {min_delta:g} above {carried[f'bar/{metric}']:.4g}"
+        if min_delta
+        else f"not better {patience} times since"
+    )
+    return f"early stop: {metric} was best in iteration {step} ({best:.4g}), and {since}"

@@ -19,12 +19,10 @@ from evals.files.whole import file_digest
 from quatro.config import Config, load_config
 from quatro.config.lasting import lasting_differences, lasting_digest
 from quatro.methods.base import AbsentMethod
-from quatro.runs.best import ends_early
-from quatro.runs.checkpoint import STATE, Checkpoint, Step, complete_checkpoints, find_checkpoint, load
+from quatro.runs.checkpoint import STATE, Checkpoint, Step, complete_checkpoints, ends_early, find_checkpoint, load
 from quatro.runs.directory import step_name
-from quatro.runs.lock import is_locked
 from quatro.runs.metrics import read_metrics
-from quatro.runs.status import read_status
+from quatro.runs.status import is_locked, read_status
 
 logger = logging.getLogger(__name__)
 

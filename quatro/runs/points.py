@@ -1,11 +1,14 @@
-"""Which folder is a sweep, and its points, as its sweep.yaml lists them."""
+"""Which folder is a sweep, its points, as its sweep.yaml lists them, and in which settings runs differ.
+
+Settings are leaves: dotted key -> value as text. Runs that differ in their seed alone are one row of a table.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import read_document
@@ -16,6 +19,9 @@ from quatro.runs.identity import read_config
 
 SWEEP = "sweep.yaml"
 _MAX_NAME = 240  # bytes: file systems take 255, and `.yaml` is added
+Run = TypeVar("Run")
+Key = TypeVar("Key", bound=Hashable)
+_METHOD = "method."
 
 
 def is_sweep(folder: Path) -> bool:
@@ -125,3 +131,26 @@ def _is_point(entry: tuple[str, Any]) -> bool:
     return (
         is_name and isinstance(settings, dict) and re.fullmatch("[0-9]{1,19}", str(settings.get("seed", 0))) is not None
     )
+
+
+def group_by_seed(runs: Iterable[Run], setting_of: Callable[[Run], Key]) -> dict[Key, list[Run]]:
+    """The runs of each setting, which is everything but the seed, in the order of their first runs."""
+    groups: dict[Key, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(setting_of(run), []).append(run)
+    return groups
+
+
+def settings_that_differ(runs: Sequence[Mapping[str, str]], *, besides: Collection[str]) -> list[dict[str, str]]:
+    """Of the leaves of each run those on which it disagrees with another one; the keys ``besides`` never count.
+
+    Keys of a method's block count where runs of that method disagree: other methods have other keys. Runs without
+    settings have none that differ, and no other run differs from them.
+    """
+
+    def differs(key: str, own: Mapping[str, str]) -> bool:
+        name = f"{_METHOD}name"
+        peers = (one for one in runs if one and (not key.startswith(_METHOD) or one.get(name) == own.get(name)))
+        return len({one.get(key) for one in peers}) > 1
+
+    return [{key: own[key] for key in own if key not in besides and differs(key, own)} for own in runs]

@@ -10,8 +10,8 @@ from pathlib import Path
 from evals.errors import UsageError
 from quatro.runs.checkpoint import complete_checkpoints, remove_checkpoint, verify
 from quatro.runs.directory import folder_bytes, require_run, step_number
-from quatro.runs.lock import held, is_locked, refuse_locked
 from quatro.runs.metrics import is_imported
+from quatro.runs.status import held, is_locked, refuse_locked
 
 
 def refuse_removal(run: Path) -> None:

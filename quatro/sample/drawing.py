@@ -25,9 +25,9 @@ from quatro.policy.model_files import check_model
 from quatro.registry import ENGINES
 from quatro.rewards import make_grader
 from quatro.runs.checkpoint import unfinished_note
-from quatro.runs.tag import Tag
 from quatro.sample import engines
 from quatro.sample.benchmark import DrawProgress, SampleFile, sample_benchmark
+from quatro.sample.folder import Tag
 from quatro.sample.request import BenchmarkPlan, SampledModel, SamplePlan, SampleRequest, find_model
 from quatro.sample.served import check_served, find_endpoint, open_server
 from quatro.sample.settings import SampleSettings

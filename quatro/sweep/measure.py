@@ -15,8 +15,7 @@ from evals.files.whole import file_stem
 from quatro.registry import ENGINES
 from quatro.runs.points import base_name
 from quatro.runs.status import read_environment
-from quatro.runs.tag import Tag
-from quatro.sample.measure import PASSK, UCC
+from quatro.sample.folder import PASSK, UCC, Tag
 from quatro.sweep.plan import Point, SweepPlan
 
 BASE_CELL = "base"

@@ -38,8 +38,8 @@ from evals.tables.latex import latex_title, to_latex
 from evals.tables.layouts import PAPER_TABLES, Layout, build_tables
 from evals.tables.parts import Style, Table
 from evals.text import visible
-from quatro.runs.tag import Tag
 from quatro.runs.views.series import read_settings
+from quatro.sample.folder import Tag
 from quatro.sweep.results import (
     chosen_runs,
     chosen_tag,

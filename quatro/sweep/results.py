@@ -28,11 +28,9 @@ from evals.results.reading import labels_of
 from quatro.config import Config
 from quatro.runs.identity import read_config
 from quatro.runs.metrics import is_imported, read_metrics
-from quatro.runs.points import SWEEP, is_sweep, point_config, read_points, refuse_other_base
-from quatro.runs.seeds import group_by_seed
+from quatro.runs.points import SWEEP, group_by_seed, is_sweep, point_config, read_points, refuse_other_base
 from quatro.runs.status import read_status
-from quatro.runs.tag import Tag
-from quatro.sample.measure import PASSK, UCC
+from quatro.sample.folder import PASSK, UCC, Tag
 from quatro.sweep.measure import BASE_CELL
 from quatro.sweep.plan import METHOD_AXIS, SEED_AXIS
 

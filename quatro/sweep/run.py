@@ -23,10 +23,9 @@ from evals.files.whole import write_text
 from quatro.config import config_to_yaml, load_config
 from quatro.processes.stop import StopRequest
 from quatro.runs.identity import read_config
-from quatro.runs.lock import RunLock, is_locked
 from quatro.runs.points import SWEEP, config_file, is_sweep, read_points, refuse_other_point
-from quatro.runs.status import read_status
-from quatro.sample.measure import measure_samples
+from quatro.runs.status import RunLock, is_locked, read_status
+from quatro.sample.folder import measure_samples
 from quatro.sweep.children import Children, Slot, last_error, launched, make_slots, note_error, num_gpus, warnings_in
 from quatro.sweep.measure import (
     BASE_CELL,

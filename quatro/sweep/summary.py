@@ -17,7 +17,7 @@ from evals.intervals import mean_over_seeds
 from evals.results.entries import FEWEST_SEEDS
 from evals.training_metrics import SUMMARY_METRICS
 from quatro.runs.metrics import read_metrics
-from quatro.runs.seeds import group_by_seed
+from quatro.runs.points import group_by_seed
 from quatro.sweep.measure import BASE_CELL
 from quatro.sweep.plan import SEED_AXIS, Point
 

@@ -15,7 +15,7 @@ from quatro_cli.output import output
 
 if TYPE_CHECKING:
     from evals.results.document import Result, Row
-    from quatro.sample.measure import Measured
+    from quatro.sample.folder import Measured
 
 TOP_PS = (1.0, 0.7)
 LAST = 10  # iterations over which the final entropy is averaged
@@ -60,7 +60,7 @@ def demo(
     if dry_run:
         return
     from quatro.runs.metrics import read_metrics
-    from quatro.sample.measure import measure_samples
+    from quatro.sample.folder import measure_samples
 
     results = {
         (arm.label, top_p): measure_samples(_folder(arm, root, top_p), n=n, label=arm.label)
@@ -108,7 +108,7 @@ def _training(arm: Arm, steps: int) -> list[str]:
 
 
 def _folder(arm: Arm, root: Path, top_p: float) -> Path:
-    from quatro.runs.tag import Tag
+    from quatro.sample.folder import Tag
 
     return Tag(top_p=top_p).folder(arm.run or root / "base")
 

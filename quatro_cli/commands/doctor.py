@@ -238,14 +238,14 @@ def _cache_folder() -> str:
 _IS_LOCKED = """
 import sys
 from pathlib import Path
-from quatro.runs.lock import is_locked
+from quatro.runs.status import is_locked
 print(is_locked(Path(sys.argv[1])))
 """
 
 
 def _lock() -> str:
     """Whether another process sees a lock of this one in the working directory."""
-    from quatro.runs.lock import RunLock
+    from quatro.runs.status import RunLock
 
     with tempfile.TemporaryDirectory(prefix=".quatro-lock-", dir=Path.cwd()) as folder:
         held = RunLock(Path(folder))

@@ -67,8 +67,7 @@ def train(
     from quatro.runs.checkpoint import complete_checkpoints
     from quatro.runs.directory import free_name, is_abandoned, place_aside, refuse_occupied, refuse_read_only
     from quatro.runs.identity import why_finished
-    from quatro.runs.lock import refuse_locked
-    from quatro.runs.status import read_status
+    from quatro.runs.status import read_status, refuse_locked
 
     launch = launched()
     if not launch.is_first:

@@ -18,7 +18,7 @@ from experiments.replication.page import document, page, replicate
 from experiments.replication.results import BENCHMARK, difference, passed, read_results
 from experiments.replication.rules import Verdict
 from quatro.dual import solve_dual
-from quatro.runs.tag import Tag
+from quatro.sample.folder import Tag
 from quatro.sweep.file import find_sweep, load_sweep
 from quatro.sweep.run import write_plan
 from tests.kit import write_rows

@@ -36,7 +36,7 @@ def tests_by_fault(tests: Path) -> dict[int, list[str]]:
 CHECKPOINT, DIRECTORY = "quatro/runs/checkpoint.py", "quatro/runs/directory.py"
 SAVING, READING = "quatro/launch/saving.py", "evals/samples/reading.py"
 IDENTITY = "quatro/runs/identity.py"
-POOL, FUNCTION, LOCK = "evals/worker_pool.py", "quatro/rewards/function.py", "quatro/runs/lock.py"
+POOL, FUNCTION, LOCK = "evals/worker_pool.py", "quatro/rewards/function.py", "quatro/runs/status.py"
 
 GUARDS = [
     Guard(1, "the stream of prompts begins anew", SAVING, '        "stream": parts.stream,\n', ""),

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from quatro.runs.lock import is_locked
+from quatro.runs.status import is_locked
 from tests.kit import quatro, settings
 
 

@@ -63,7 +63,7 @@ def test_diversity_falls_with_delta_and_gspo_falls_further(tmp_path):
     .215-.241, gspo 2.4-2.8 and .140-.166; base 16.3 and .177.
     """
     from quatro.sample.drawing import draw_samples
-    from quatro.sample.measure import measure_samples
+    from quatro.sample.folder import measure_samples
 
     def measure(name: str, model: str) -> tuple[float, float]:
         folder = tmp_path / "samples" / name

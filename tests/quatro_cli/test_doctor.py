@@ -118,7 +118,7 @@ def test_a_similarity_that_is_not_that_of_the_libraries_is_found(monkeypatch):
 
 def test_a_lock_that_does_not_hold_is_found(monkeypatch, alone):
     alone("lock self-test")
-    from quatro.runs import lock
+    from quatro.runs import status
 
     class NoLock:
         def __init__(self, run):
@@ -127,7 +127,7 @@ def test_a_lock_that_does_not_hold_is_found(monkeypatch, alone):
         def close(self):
             pass
 
-    monkeypatch.setattr(lock, "RunLock", NoLock)
+    monkeypatch.setattr(status, "RunLock", NoLock)
     result = quatro("doctor", code=6)
     assert "lock self-test" in result.stderr
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from quatro.runs.lock import RunLock
+from quatro.runs.status import RunLock
 from quatro.runs.views.doctor import examine, last_error
 from tests.kit import quatro, read_json, settings
 

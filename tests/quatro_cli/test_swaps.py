@@ -56,7 +56,7 @@ def read(words: str, *, writes: str | None = None) -> Shown:
 
 def _sweep(model: Path) -> None:
     """Two points with samples at two temperatures, and their base, as `quatro sweep` leaves them."""
-    from quatro.sample.measure import measure_samples
+    from quatro.sample.folder import measure_samples
     from quatro.sample.settings import note_drawn
     from quatro.sweep.measure import SweepEvaluation, run_folder, sample_arguments
     from quatro.sweep.plan import Cell, SweepPlan, plan_cell

@@ -3,7 +3,7 @@
 import json
 import os
 
-from quatro.runs.tag import Tag
+from quatro.sample.folder import Tag
 from quatro.sweep.measure import SweepEvaluation
 from quatro.sweep.plan import Axis, plan_sweep
 from quatro.sweep.run import all_points, write_plan

@@ -23,8 +23,14 @@ from evals.samples.reading import sample_files
 from quatro.config import Config, value_texts
 from quatro.runs.identity import read_config
 from quatro.runs.metrics import is_imported, radius_of, read_metrics, read_source
-from quatro.runs.points import is_sweep, point_config, read_points, refuse_other_base
-from quatro.runs.seeds import group_by_seed, settings_that_differ
+from quatro.runs.points import (
+    group_by_seed,
+    is_sweep,
+    point_config,
+    read_points,
+    refuse_other_base,
+    settings_that_differ,
+)
 from quatro.runs.views.rollouts import failures_text
 from quatro.runs.views.series import run_folders
 from quatro.runs.views.summary import describe_run

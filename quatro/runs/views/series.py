@@ -21,8 +21,7 @@ from quatro.config.blocks import SIZE_KEYS
 from quatro.dual import DualSolution, solve_dual
 from quatro.runs.identity import read_config
 from quatro.runs.metrics import is_imported, radius_of, read_metrics
-from quatro.runs.points import is_sweep, point_config, read_points, require_sweep
-from quatro.runs.seeds import group_by_seed, settings_that_differ
+from quatro.runs.points import group_by_seed, is_sweep, point_config, read_points, require_sweep, settings_that_differ
 
 # Keys that change no step of a run, only which seed it has, how long it is, and what is kept or measured beside it.
 _NEUTRAL = ("seed", "steps", "threads", "processes", "device", "save_rollouts", *SIZE_KEYS)

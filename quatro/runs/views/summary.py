@@ -17,9 +17,8 @@ from quatro.config.errors import closest
 from quatro.runs.checkpoint import MODEL, checkpoint_steps
 from quatro.runs.directory import folder_bytes, require_run, step_number
 from quatro.runs.identity import read_config
-from quatro.runs.lock import is_locked
 from quatro.runs.metrics import is_imported, last_metrics, read_metrics, read_source
-from quatro.runs.status import read_environment, read_status
+from quatro.runs.status import is_locked, read_environment, read_status
 from quatro.runs.views.rollouts import num_drawn, num_failures
 
 ORDERS = ("name", "age", "size", "step", "reward", "best")

@@ -13,7 +13,7 @@ from evals.errors import UsageError
 from quatro.config import config_to_yaml, load_config
 from quatro.loop.draw import Evaluation
 from quatro.loop.position import Position
-from quatro.runs.best import bests, ends_early, is_best
+from quatro.runs.checkpoint import bests, ends_early, is_best
 from quatro_cli.app import app
 
 EVALUATED = ["eval.every=1", "eval.benchmark=countdown"]

@@ -15,10 +15,9 @@ from evals.errors import DataError, LockedError, UsageError
 from quatro.config import Config, load_config
 from quatro.runs.directory import RunDir, default_run_path, free_name
 from quatro.runs.identity import refuse_changed
-from quatro.runs.lock import RunLock, is_locked
 from quatro.runs.metrics import read_metrics
 from quatro.runs.removing import remove_run
-from quatro.runs.status import changes
+from quatro.runs.status import RunLock, changes, is_locked
 from quatro.runs.views.doctor import examine
 from quatro.runs.views.summary import describe_run, list_runs
 from tests.kit import read_json
@@ -174,7 +173,7 @@ def test_fault_10_a_second_process_is_told_who_has_the_run(run: RunDir) -> None:
 
 def test_a_lock_ends_with_its_process_even_if_a_forked_child_lives_on(tmp_path: Path) -> None:
     code = (
-        "import os, sys, time; from pathlib import Path; from quatro.runs.lock import RunLock\n"
+        "import os, sys, time; from pathlib import Path; from quatro.runs.status import RunLock\n"
         "lock = RunLock(Path(sys.argv[1]))\n"
         "child = os.fork()\n"
         "if child == 0:\n    print(os.getpid(), flush=True)\n    time.sleep(60)\n    os._exit(0)\n"

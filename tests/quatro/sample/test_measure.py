@@ -4,7 +4,7 @@ import pytest
 
 from evals.errors import UsageError
 from evals.results.document import read_result
-from quatro.sample.measure import measure_samples
+from quatro.sample.folder import measure_samples
 from tests.kit import write_rows
 
 

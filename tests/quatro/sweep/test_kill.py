@@ -13,7 +13,7 @@ import time
 import pytest
 
 from quatro.config import config_to_yaml, load_config
-from quatro.runs.lock import is_locked
+from quatro.runs.status import is_locked
 
 # Keeps the contract of `quatro train`: one process a run, resumable, status.json last. Slow enough to be killed.
 TRAIN = """

@@ -10,8 +10,8 @@ import textwrap
 import pytest
 
 from evals.errors import DataError, LockedError, UsageError
-from quatro.runs.lock import RunLock
-from quatro.runs.tag import Tag
+from quatro.runs.status import RunLock
+from quatro.sample.folder import Tag
 from quatro.sweep.children import make_slots
 from quatro.sweep.measure import SweepEvaluation, base_points, sample_arguments
 from quatro.sweep.plan import Axis, plan_sweep

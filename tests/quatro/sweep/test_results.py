@@ -10,7 +10,7 @@ from evals.errors import DataError, UsageError
 from evals.results.document import ProblemEntry, Result, Row, SamplingInfo
 from evals.results.entries import own_entries
 from evals.results.reading import read_sources
-from quatro.runs.tag import Tag
+from quatro.sample.folder import Tag
 from quatro.sweep.plan import Axis, Cell, SweepPlan, plan_cell, plan_sweep
 from quatro.sweep.results import (
     counts_in,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from quatro.runs.tag import Tag
+from quatro.sample.folder import Tag
 from quatro.types import Sampling
 
 NAMES = {
