@@ -79,7 +79,7 @@ $(VENV)-base/.installed: pyproject.toml constraints.txt
 
 test-base: $(VENV)-base/.installed
 	! $(VENV)-base/bin/python -c 'import torch' 2>/dev/null
-	$(VENV)-base/bin/python -m pytest -n 2 --dist worksteal tests/evals tests/quatro_cli/eval/test_eval.py tests/quatro_cli/eval/test_given_files.py tests/quatro_cli/test_table.py tests/quatro_cli/eval/test_grade.py tests/quatro/config/test_config.py tests/quatro/config/test_yaml_reader.py tests/quatro/sample/test_server.py tests/quatro/sample/test_server_faults.py
+	$(VENV)-base/bin/python -m pytest -n 2 --dist worksteal tests/evals tests/quatro_cli/eval/test_eval.py tests/quatro_cli/eval/test_given_files.py tests/quatro_cli/test_table.py tests/quatro_cli/eval/test_grade.py tests/quatro/config/test_config.py tests/quatro/config/test_yaml_text.py tests/quatro/sample/test_server.py tests/quatro/sample/test_server_faults.py
 
 # Tests of one file share what took long to make, and so a worker.
 test-slow: $(STAMP)

@@ -30,7 +30,7 @@ from evals.errors import UsageError
 from evals.estimators import Floats
 from evals.results.document import Result, read_result
 from quatro.config import Config, load_config
-from quatro.config.lasting import may_change
+from quatro.config.load import may_change
 from quatro.registry import METHODS
 from quatro.runs.metrics import metrics_frame
 from quatro.runs.views.summary import RunSummary, describe_run

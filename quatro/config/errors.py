@@ -9,8 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from quatro.config.blocks import block_of
 from quatro.config.model import Config, ConfigProblems
-from quatro.config.yaml_reader import KeyPath
-from quatro.config.yaml_writer import scalar_text
+from quatro.config.yaml_text import KeyPath, scalar_text
 
 EXTENDS = "extends"  # the one key of a file that is none of the configuration
 # Where each key was set: "file:line" or the option as typed.

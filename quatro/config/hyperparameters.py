@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from quatro.config.blocks import SIZE_KEYS
-from quatro.config.load import defaults_of, leaves, value_texts
+from quatro.config.load import CHOSEN, OURS, STATED, basis, defaults_of, leaves, method_basis, value_texts
 from quatro.config.model import Config
-from quatro.config.provenance import CHOSEN, OURS, STATED, basis, method_basis
 
 SET = "set by the user"
 METHOD_GROUP, FURTHER = "RL algorithm", "Further settings"
@@ -102,7 +101,7 @@ def hyperparameters(seeds: Sequence[Config]) -> list[Hyperparameter]:
 
 
 def sources_of(config: Config) -> dict[str, str]:
-    """Whose each dotted key's value is: a provenance of `quatro.config.provenance`, a preset, or `SET`."""
+    """Whose each dotted key's value is: a provenance of `quatro.config.load`, a preset, or `SET`."""
     defaults = dict(leaves(defaults_of(Config)))
     method = config.method
     preset = getattr(method, "preset", None)

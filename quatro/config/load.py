@@ -1,11 +1,14 @@
 """Load, write and compare configurations; their keys are in `model.py`, and `sources.py` finds and reads files.
 
 A configuration is built in this order: what the file extends, the file, `-m METHOD` (which replaces the block of
-another method), each `-s KEY=VALUE`, then the method's preset for keys that are not set yet, then defaults.
+another method), each `-s KEY=VALUE`, then the method's preset for keys that are not set yet, then defaults. At the end:
+what of it lasts as long as its run (all but the keys that a resume may change), and whose each value is.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +21,12 @@ from evals.benchmarks.problems import FILE_ENDINGS
 from evals.errors import UsageError
 from evals.files.own_code import is_own
 from evals.text import unescaped
-from quatro.config.blocks import OWN
+from quatro.config.blocks import OWN, SIZE_KEYS
 from quatro.config.errors import EXTENDS, Places, Problem, problem_lines, problems_of
 from quatro.config.model import Config, method_class
-from quatro.config.provenance import OURS, basis, method_basis
 from quatro.config.sources import Settings, find_config, read_settings
-from quatro.config.yaml_reader import KeyPath, parse_value
-from quatro.config.yaml_writer import scalar_text, to_yaml
-from quatro.methods.base import AbsentMethod
+from quatro.config.yaml_text import KeyPath, parse_value, scalar_text, to_yaml
+from quatro.methods.base import AbsentMethod, Method
 from quatro.registry import METHODS, REWARDS
 from quatro.rewards.settings import DEFAULT_REWARD, RewardConfig
 from quatro.types import Needs
@@ -36,8 +37,7 @@ class ResolvedConfig:
     """A configuration, the file it came from, and for each dotted key where its value comes from.
 
     An origin is `file:line`, an option as typed, `preset NAME`, `derived` (from another key) or `default`. A comma and
-    the value's provenance may follow (`quatro.config.provenance`); a default of the paper or of verl is named by its
-    provenance alone.
+    whose the value is may follow (`basis`); a default of the paper or of verl is named by that alone.
     """
 
     config: Config
@@ -268,3 +268,121 @@ def leaves(data: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]
             yield from leaves(value, f"{above}{key}.")
         else:
             yield f"{above}{key}", value
+
+
+# --- what lasts as long as a run -------------------------------------------------------------------------------------
+
+# None of them touches what an iteration computes.
+MAY_CHANGE = ("steps", "checkpoint", "early_stop", "save_rollouts", "tracking")
+
+
+def may_change(key: str) -> bool:
+    """Whether a resume may change the dotted ``key``."""
+    return key.split(".")[0] in MAY_CHANGE
+
+
+def lasting_digest(config: Config) -> str:
+    """A digest of what lasts. Defaults do not count, so that a key which a later version adds changes nothing."""
+    chosen = config.model_dump(mode="json", exclude_defaults=True)
+    kept = {key: value for key, value in leaves(chosen) if not may_change(key)} | {"method.name": config.method.name}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode("utf-8")).hexdigest()[:16]
+
+
+def lasting_differences(then: Mapping[str, Any], config: Config) -> list[str]:
+    """The lasting keys on which ``config`` differs from ``then``, a dumped configuration, with both values."""
+    return _differences(_with_defaults(then), config, lambda key, before, now: bool(before == now))
+
+
+def planned_differences(planned: Config, config: Config) -> list[str]:
+    """As `lasting_differences`, of a run's ``config`` from that which it was begun with.
+
+    A run has numbers for sizes of `auto`, and absolute paths, of the checkpoint in a run that is named as a model.
+    """
+
+    def is_same(key: str, before: Any, now: Any) -> bool:
+        return (key in SIZE_KEYS and before == "auto") or _is_same(before, now)
+
+    return _differences(planned.model_dump(mode="json"), config, is_same)
+
+
+def _differences(then: Mapping[str, Any], config: Config, is_same: Callable[[str, Any, Any], bool]) -> list[str]:
+    before, now = dict(leaves(then)), dict(leaves(config.model_dump(mode="json")))
+    return [
+        f"{key} was {before.get(key)!r}, is {now.get(key)!r}"
+        for key in sorted(before.keys() | now.keys())
+        if not may_change(key) and not is_same(key, before.get(key), now.get(key))
+    ]
+
+
+def _is_same(planned: Any, value: Any) -> bool:
+    if isinstance(planned, dict) and isinstance(value, dict):
+        return planned.keys() == value.keys() and all(_is_same(planned[key], value[key]) for key in planned)
+    if isinstance(planned, list) and isinstance(value, list):
+        return len(planned) == len(value) and all(map(_is_same, planned, value))
+    if isinstance(planned, str) and isinstance(value, str) and value.startswith("/"):
+        return planned == value or planned.rpartition("/")[2].partition("@")[0] in value.split("/")
+    return bool(planned == value)
+
+
+def _with_defaults(stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A configuration, with defaults for keys that it lacks because they are newer."""
+    try:
+        return Config.model_validate_json(json.dumps(stored)).model_dump(mode="json")
+    except ValueError:  # a key that is gone is a difference to be shown
+        return stored
+
+
+# --- whose a value is: the paper's, verl's default (which the paper follows where it states nothing), or ours ---------
+
+STATED = "stated by the paper"
+VERL = "verl's default"
+CHOSEN = "our choice"
+OURS = "our reading"
+
+# The paper's table of hyper-parameters, for both sizes of model.
+_STATED: Mapping[str, tuple[Any, ...]] = {
+    "inner_updates": (1,),
+    "prompts_per_step": (256,),
+    "rollouts_per_prompt": (8,),
+    "minibatch_prompts": (64,),
+    "rollout.temperature": (1.0,),
+    "rollout.top_p": (1.0,),
+    "rollout.max_new_tokens": (1024, 3072),
+    "rollout.gpu_memory_utilization": (0.8,),
+    "optimizer.name": ("adamw",),
+    "optimizer.lr": (1e-6,),
+    "optimizer.weight_decay": (0.0,),
+    "kl.beta": (0.001,),
+    "kl.estimator": ("k3",),
+    "entropy_coefficient": (0.0,),
+}
+# The defaults of verl 0.9.1 that hold where the paper states nothing.
+_VERL: Mapping[str, Any] = {
+    "data.max_prompt_tokens": 512,
+    "rollout.top_k": 0,
+    "optimizer.betas": (0.9, 0.999),
+    "optimizer.max_grad_norm": 1.0,
+    "optimizer.warmup_steps": 0,
+    "optimizer.schedule": "constant",
+    "kl.aggregate": "token-mean",
+}
+# Our values where verl has another default: 30 epochs (about 870 iterations of the paper's batch), and 512 tokens.
+_CHOSEN: Mapping[str, Any] = {"steps": 100, "data.max_prompt_tokens": 1024}
+
+
+def basis(key: str, value: Any) -> str | None:
+    """`STATED`, `VERL` or `CHOSEN` for the ``value`` of a dotted ``key``; None for any other value.
+
+    `method_basis` answers for the keys of a method.
+    """
+    if value in _STATED.get(key, ()):
+        return STATED
+    tables = {VERL: _VERL, CHOSEN: _CHOSEN}
+    return next((whose for whose, table in tables.items() if key in table and value == table[key]), None)
+
+
+def method_basis(method: type[Method], field: str) -> str | None:
+    """The same for the default of a method's own ``field``, which is also the value of its preset `paper`."""
+    if field in method.STATED_BY_PAPER:
+        return STATED
+    return VERL if field in method.VERL_DEFAULTS else None

@@ -1,7 +1,7 @@
 """A training configuration: each key with its type, default and meaning, and the rules between keys.
 
 Defaults: K is `inner_updates` and beta `kl.beta`; lr is in `blocks.py`, delta in `quatro/methods/quatro.py`.
-`provenance.py` says which defaults are the paper's, which are verl's and which are ours.
+`load.py` says which defaults are the paper's, which are verl's and which are ours.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ from pydantic.fields import FieldInfo
 
 from quatro.config.blocks import block_of
 from quatro.config.errors import EXTENDS
+from quatro.config.load import basis, method_basis
 from quatro.config.model import Config, method_class
-from quatro.config.provenance import basis, method_basis
 from quatro.config.sources import EXTENDS_MEANS
-from quatro.config.yaml_writer import scalar_text
+from quatro.config.yaml_text import scalar_text
 from quatro.methods.base import Method
 from quatro.registry import METHODS, REWARDS
 

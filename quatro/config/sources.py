@@ -18,8 +18,7 @@ from typing import Any
 from evals.errors import UsageError
 from quatro.config.blocks import audit_block, keep_block
 from quatro.config.errors import EXTENDS, Places, closest
-from quatro.config.yaml_reader import Document, KeyPath, load_yaml
-from quatro.config.yaml_writer import scalar_text
+from quatro.config.yaml_text import Document, KeyPath, load_yaml, scalar_text
 from quatro.rewards.settings import DEFAULT_REWARD, reward_block
 
 EXTENDS_MEANS = (

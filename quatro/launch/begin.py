@@ -20,7 +20,7 @@ from evals.errors import UsageError
 from evals.files.own_code import also_from
 from evals.training_metrics import EVALUATED
 from quatro.config import Config, differing_keys, load_config, with_absolute_paths
-from quatro.config.lasting import MAY_CHANGE, may_change
+from quatro.config.load import MAY_CHANGE, may_change
 from quatro.config.packages import require
 from quatro.methods.base import AbsentMethod
 from quatro.policy import embedded

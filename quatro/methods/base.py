@@ -27,7 +27,7 @@ class Method(Block, ABC):
     # `preset: NAME` fills keys that nobody set: the method's own fields, or dotted keys of the whole config.
     PRESETS: ClassVar[Presets] = {}
     # Own fields whose default the paper states, and own fields for which the paper follows verl's default; the other
-    # fields are our reading of the paper (docs/methods.md). `quatro.config.provenance` knows about dotted keys.
+    # fields are our reading of the paper (docs/methods.md). `quatro.config.load` knows about dotted keys.
     STATED_BY_PAPER: ClassVar[frozenset[str]] = frozenset()
     VERL_DEFAULTS: ClassVar[frozenset[str]] = frozenset()
 

@@ -32,7 +32,7 @@ from evals.files.whole import (
 )
 from evals.text import visible
 from quatro.config import Config, config_to_yaml, load_config
-from quatro.config.lasting import lasting_digest
+from quatro.config.load import lasting_digest
 from quatro.runs.status import RunLock, changes, collect_environment, is_locked, now, read_environment, read_status
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from evals.errors import DataError
 from evals.files.belonging import read_or_empty
 from evals.files.whole import file_digest
 from quatro.config import Config, load_config
-from quatro.config.lasting import lasting_differences, lasting_digest
+from quatro.config.load import lasting_differences, lasting_digest
 from quatro.methods.base import AbsentMethod
 from quatro.runs.checkpoint import STATE, Checkpoint, Step, complete_checkpoints, ends_early, find_checkpoint, load
 from quatro.runs.directory import step_name

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import read_document
 from quatro.config import Config, differing_keys, load_config
-from quatro.config.lasting import planned_differences
-from quatro.config.yaml_reader import load_yaml
+from quatro.config.load import planned_differences
+from quatro.config.yaml_text import load_yaml
 from quatro.runs.identity import read_config
 
 SWEEP = "sweep.yaml"

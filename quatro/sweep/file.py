@@ -31,8 +31,7 @@ from evals.errors import UsageError
 from quatro.config import find_config, shipped_configs
 from quatro.config.errors import problem_lines, problems_of
 from quatro.config.model import method_class
-from quatro.config.yaml_reader import Document, load_yaml
-from quatro.config.yaml_writer import scalar_text
+from quatro.config.yaml_text import Document, load_yaml, scalar_text
 from quatro.runs.points import SWEEP, is_sweep
 from quatro.sweep.measure import BASE_CELL
 from quatro.sweep.plan import METHOD_AXIS, SEED_AXIS, Axis, Cell, Point, SweepPlan, plan_cell

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from evals.errors import DataError, UsageError
 from quatro.config import Config, load_config, resolve_config
-from quatro.config.yaml_reader import load_yaml
+from quatro.config.yaml_text import load_yaml
 from quatro.registry import METHODS
 from quatro.runs.points import SWEEP, config_file, is_sweep, planned_config, read_points
 

@@ -77,7 +77,7 @@ GUARDS = [
     Guard(28, "any k will do", "evals/metrics/counting.py", "    if short is not None:\n", "    if False:\n"),
     Guard(29, "any benchmark will do", READING, "    if found.isdisjoint(wanted):\n", "    if False:\n"),
     Guard(29, "a part is the whole", "evals/samples/about.py", "if usable > len(present):", "if False:"),
-    Guard(30, "classes may be named", "quatro/config/yaml_reader.py", "if event.tag is not None:", "if False:"),
+    Guard(30, "classes may be named", "quatro/config/yaml_text.py", "if event.tag is not None:", "if False:"),
     Guard(31, "checkpoints are unpickled", CHECKPOINT, "return load_file(self.path / TENSORS)", 'return __import__("torch").load((self.path / TENSORS).open("rb"), weights_only=False)'),
     Guard(32, "names are file names", "evals/files/whole.py", "    if slug and slug == name:\n", "    if True:\n"),
     Guard(33, "a minus is no sign", "evals/files/frames.py", '("=", "+", "-", ', '("=", "+", '),

@@ -22,7 +22,7 @@ from quatro.config import (
     schema_text,
     shipped_configs,
 )
-from quatro.config.yaml_reader import parse_yaml
+from quatro.config.yaml_text import parse_yaml
 from quatro.methods.base import Method
 from quatro.tasks.codegrammar import MAX_ANSWER_TOKENS
 

@@ -4,7 +4,7 @@ import pytest
 
 from quatro.config import load_config, shipped_configs
 from quatro.config.hyperparameters import GROUPS, SET, hyperparameters, sources_of
-from quatro.config.provenance import CHOSEN, OURS, STATED, VERL
+from quatro.config.load import CHOSEN, OURS, STATED, VERL
 from quatro.registry import METHODS
 
 

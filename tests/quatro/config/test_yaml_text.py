@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from evals.errors import UsageError
 from quatro.config import load_config
-from quatro.config.yaml_reader import MAX_BYTES, load_yaml, parse_yaml
-from quatro.config.yaml_writer import to_yaml
+from quatro.config.yaml_text import MAX_BYTES, load_yaml, parse_yaml, to_yaml
 
 # Text that YAML 1.1 or 1.2 could take for something else, beside any text at all.
 _TRICKY = st.sampled_from(
