@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Option
 
-from quatro_cli.commands.eval.options import check_out, progress
+from quatro_cli.commands.eval.shared import check_out, progress
 from quatro_cli.options import run_paths, usage_error
 from quatro_cli.output import output
 

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from quatro_cli.commands.eval import options as shared
+from quatro_cli.commands.eval import shared
 from quatro_cli.options import Benchmarks, Json, refuse_idle, refuse_loss, write_or_print
-from quatro_cli.output import output
+from quatro_cli.output import output, visible
+
+if TYPE_CHECKING:
+    from evals.studies.clusters import Clusters
+
+LARGEST_CLUSTERS = 5
+CLUSTERS_IN_BOX = 3
+LONGEST_SHOWN_LINES = 12
+LONGEST_SHOWN_CHARS = 1500
 
 
 class Format(StrEnum):
@@ -49,7 +58,6 @@ def clusters(
       quatro eval clusters ours.jsonl --id test/algebra/12 --format latex --label Ours -o examples.tex
     """
     from evals.studies.clusters import clusters_of_problem
-    from quatro_cli.commands.eval.tables import LARGEST_CLUSTERS, clusters_as_boxes, show_clusters
 
     if format is Format.text:
         refuse_idle({"--label": label, "-o": out}, "--format text")
@@ -63,6 +71,54 @@ def clusters(
     if json:
         output.json({"schema": 1, "problems": [one.document(largest=LARGEST_CLUSTERS) for one in found]})
     elif format is Format.text:
-        show_clusters(found)
+        _show(found)
     else:
-        write_or_print(clusters_as_boxes(found, label), out)
+        write_or_print(_boxes(found, label), out)
+
+
+def _show(found: Sequence[Clusters]) -> None:
+    """The largest clusters of a problem, each with the text that stands for it; what models wrote is escaped."""
+    for one in found:
+        counted = f"{one.correct} of {one.n} samples correct, {len(one.clusters)} cluster(s) by {one.setting}"
+        lines = [f"{one.id} ({one.benchmark}): {counted}"]
+        lines.append(", ".join(f"UCC@{k} {value:.3f}" for k, value in one.ucc().items()))
+        for rank, cluster in enumerate(one.clusters[:LARGEST_CLUSTERS], start=1):
+            head = f"\n#{rank}  {cluster.size} sample(s), {cluster.num_distinct} different text(s)"
+            lines.append(f"{head}; this one {cluster.times} time(s):")
+            lines += [f"    {line}" for line in _excerpt(cluster.text)]
+        if len(one.clusters) > LARGEST_CLUSTERS:
+            sizes = ", ".join(str(cluster.size) for cluster in one.clusters[LARGEST_CLUSTERS:][:20])
+            lines.append(f"\nand {len(one.clusters) - LARGEST_CLUSTERS} more cluster(s), of size {sizes}")
+        output.data("\n".join(visible(line, keep="\n\t") for line in lines) + "\n")
+
+
+def _excerpt(text: str) -> list[str]:
+    cut = text[:LONGEST_SHOWN_CHARS]
+    lines = cut.split("\n")
+    shown = lines[:LONGEST_SHOWN_LINES]
+    rest = len(text) - len("\n".join(shown))
+    return [*shown, f"... ({rest} more characters)"] if rest else shown
+
+
+def _boxes(found: Sequence[Clusters], label: str) -> str:
+    """LaTeX boxes like the paper's: question and answer of each problem, then texts of its largest clusters."""
+    from evals.tables.boxes import Box, Text, boxes_to_latex
+    from evals.tables.titles import title_of
+
+    boxes: list[Box] = []
+    shown: tuple[object, ...] = ()
+    for one in found:
+        question = Text("Question", one.prompt if one.prompt is not None else f"(not in the samples) {one.id}")
+        truth = [] if one.answer is None else [Text("Ground truth", str(one.answer))]
+        truth += [Text("Clusters", f"by {one.setting.words('≥')}")]
+        head = Box(f"{title_of(one.benchmark)}, problem {one.id}", "gray", [question, *truth])
+        boxes += [head] if shown != (one.benchmark, one.id, one.setting) else []
+        shown = (one.benchmark, one.id, one.setting)
+        texts = [
+            Text(f"Cluster {rank}: {cluster.size} sample{'s' if cluster.size > 1 else ''}", cluster.text)
+            for rank, cluster in enumerate(one.clusters[:CLUSTERS_IN_BOX], start=1)
+        ]
+        whose = f"Responses{f' of {label}' if label else ''}"
+        counted = f"{one.correct} of {one.n} correct, {len(one.clusters)} clusters"
+        boxes.append(Box(f"{whose}: {counted}", "blue", texts))
+    return boxes_to_latex(boxes)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from quatro_cli.commands.eval import options as shared
+from quatro_cli.commands.eval import shared
 from quatro_cli.options import Benchmarks, Json, numbers
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ def flips(
 def _show(result: Result) -> None:
     from evals.metrics.flips import FLIP, bucket_bounds
     from evals.tables.titles import title_of, without_lone_average
-    from quatro_cli.commands.eval.tables import number_cell, show_grid
 
     cells: list[tuple[tuple[object, ...], str, object]] = []
     for name in without_lone_average(row.benchmark for row in result.rows):
@@ -69,7 +68,10 @@ def _show(result: Result) -> None:
             lead = (title_of(name), bucket, bounds)
             for row in [row for row in rows if (row.model_extra or {})["bucket"] == bucket]:
                 if row.metric == FLIP:
-                    cells += [(lead, "base solved none", row.num_problems), (lead, "newly solved", number_cell(row))]
+                    cells += [
+                        (lead, "base solved none", row.num_problems),
+                        (lead, "newly solved", shared.number_cell(row)),
+                    ]
                 else:
-                    cells += [(lead, "problems", row.num_problems), (lead, f"flip@{row.k}", number_cell(row))]
-    show_grid("Flips (%)", ["benchmark", "bucket", "base correct"], cells)
+                    cells += [(lead, "problems", row.num_problems), (lead, f"flip@{row.k}", shared.number_cell(row))]
+    shared.show_grid("Flips (%)", ["benchmark", "bucket", "base correct"], cells)

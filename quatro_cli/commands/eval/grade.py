@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from quatro_cli.commands.eval import options as shared
+from quatro_cli.commands.eval import shared
 from quatro_cli.options import AllowUnsafe, DryRun, Json, usage_error
 from quatro_cli.output import output, visible
 

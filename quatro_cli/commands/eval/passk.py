@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quatro_cli.commands.eval import options as shared
+from quatro_cli.commands.eval import shared
 from quatro_cli.options import Benchmarks, Json, numbers
 
 
@@ -32,7 +32,6 @@ def passk(
       quatro eval passk runs/quickstart-quatro-0 -b countdown --also maj --json
     """
     from evals.metrics.passk_ucc import passk_result
-    from quatro_cli.commands.eval.tables import show_rows
 
     metrics, taus = shared.beside_pass(also, tau)
     ks = numbers(k, "--k", int)
@@ -44,4 +43,4 @@ def passk(
     result = passk_result(counted, ks=ks, also=metrics, taus=taus, ci=ci, seed=seed, per_problem=per_problem, **about)
     shared.say_and_write(result, json=json, out=out)
     if not json:
-        show_rows(result.rows)
+        shared.show_rows(result.rows)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from quatro_cli import completion
-from quatro_cli.commands.eval import options as shared
+from quatro_cli.commands.eval import shared
 from quatro_cli.options import Benchmarks, Json, names, numbers, usage_error
 from quatro_cli.output import output
 
@@ -204,7 +204,6 @@ def _show_sides(result: Result) -> None:
     """A table for each setting: sides and benchmarks down; what all of its rows share stands in its title."""
     from evals.similarity.catalogue import setting_of
     from evals.tables.titles import rows_in_order, title_of, without_lone_average
-    from quatro_cli.commands.eval.tables import number_cell, show_grid
 
     tables: dict[str, list[Row]] = {}
     for row in rows_in_order(result.rows):
@@ -217,22 +216,21 @@ def _show_sides(result: Result) -> None:
         shown.sort(key=lambda row: (list(_SIDES).index(row.metric), row.k or 0))
         drawn = [(_extra(row, "temperature"), _extra(row, "top_p"), row.num_problems, row.n) for row in shown]
         columns = dict(zip(_DRAWN, zip(*drawn, strict=True), strict=True))
-        shared = {head: values[0] for head, values in columns.items() if len(set(values)) == 1}
+        same = {head: values[0] for head, values in columns.items() if len(set(values)) == 1}
         cells = []
         for row, values in zip(shown, drawn, strict=True):
-            own = (value for head, value in zip(_DRAWN, values, strict=True) if head not in shared)
+            own = (value for head, value in zip(_DRAWN, values, strict=True) if head not in same)
             lead = (_extra(row, "label"), title_of(row.benchmark), *own)
-            cells.append((lead, _SIDES[row.metric].format(row.k), number_cell(row)))
-        said = [f"{head} {value:g}" for head, value in shared.items() if value is not None]
-        leads = ["samples", "benchmark", *(head for head in _DRAWN if head not in shared)]
-        show_grid(", ".join(["Side by side", *said, setting]), leads, cells)
+            cells.append((lead, _SIDES[row.metric].format(row.k), shared.number_cell(row)))
+        said = [f"{head} {value:g}" for head, value in same.items() if value is not None]
+        leads = ["samples", "benchmark", *(head for head in _DRAWN if head not in same)]
+        shared.show_grid(", ".join(["Side by side", *said, setting]), leads, cells)
 
 
 def _show_bias(rows: list[Row]) -> None:
     from evals.similarity.catalogue import Setting
     from evals.studies.partition_bias import RECLUSTERED
     from evals.tables.titles import title_of, without_lone_average
-    from quatro_cli.commands.eval.tables import head_of, show_grid
 
     order = {"ucc@k": "clusters of all n", RECLUSTERED: "k clustered afresh"}
     names = without_lone_average(row.benchmark for row in rows)
@@ -240,12 +238,12 @@ def _show_bias(rows: list[Row]) -> None:
     cells = [
         (
             (title_of(row.benchmark), row.num_problems, row.n, order[row.metric]),
-            head_of(row),
+            shared.head_of(row),
             f"{row.value:.2f}" + (f" ± {row.draws_se:.2f}" if row.draws_se else ""),
         )
         for row in sorted(rows, key=lambda row: (names.index(row.benchmark), list(order).index(row.metric)))
     ]
-    show_grid(f"UCC@k, {Setting.of(rows[0])}", ["benchmark", "problems", "n", ""], cells)
+    shared.show_grid(f"UCC@k, {Setting.of(rows[0])}", ["benchmark", "problems", "n", ""], cells)
 
 
 def _extra(row: Row, key: str) -> Any:

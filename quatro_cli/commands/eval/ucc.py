@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from quatro_cli.commands.eval import options as shared
+from quatro_cli.commands.eval import shared
 from quatro_cli.options import Benchmarks, Json, names, numbers, refuse_idle, usage_error
-from quatro_cli.output import output
+from quatro_cli.output import output, visible
+
+if TYPE_CHECKING:
+    from evals.results.document import Row
 
 AlsoClustered = Annotated[str | None, Option(metavar="NAME[,NAME]", help="vendi (Vendi score), distinct (distinct@k).")]
 Preset = Annotated[str | None, Option(metavar="NAME", help="paper: the paper's clustering, as we read it.")]
@@ -43,7 +47,6 @@ def ucc(
     """
     from evals.metrics.passk_ucc import check_beside_ucc, ucc_result
     from evals.studies.sensitivity import sampling_warnings, sensitivity_rows
-    from quatro_cli.commands.eval.tables import show_rows, show_sensitivity
 
     same: dict[str, Any] = {"similarity": similarity, "threshold": threshold, "linkage": linkage, "tokens": tokens}
     if preset is not None:
@@ -68,9 +71,9 @@ def ucc(
         output.warn(*sampling_warnings(result))
     shared.say_and_write(result, json=json, out=out)
     if not json:
-        show_rows(result.rows)
+        shared.show_rows(result.rows)
     if others is not None and not json:
-        show_sensitivity(others)
+        _show_sensitivity(others)
 
 
 def _of_preset(preset: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -83,3 +86,32 @@ def _of_preset(preset: str, given: dict[str, Any]) -> dict[str, Any]:
     refuse_idle({f"--{name}": value for name, value in chosen.items()}, "--preset")
     setting = PRESETS[preset]
     return {**setting._asdict(), "threshold": f"{setting.threshold:g}"}
+
+
+def _show_sensitivity(rows: Sequence[Row]) -> None:
+    """UCC under other clusterings of the same samples: thresholds across, the preset's own cell has a star.
+
+    Of several benchmarks the mean is shown.
+    """
+    from evals.results.document import AVERAGE
+    from evals.similarity.catalogue import Setting
+    from evals.studies.sensitivity import PAPER
+    from evals.tables.titles import title_of
+
+    names = {row.benchmark for row in rows} - {AVERAGE}
+    name = AVERAGE if len(names) > 1 else min(names)
+    cells = [
+        (
+            (row.linkage, row.tokens),
+            f">= {row.threshold:g}",
+            f"{row.value:.2f} {'*' if Setting.of(row) == PAPER else ' '}",
+        )
+        for row in rows
+        if row.benchmark == name
+    ]
+    output.info(
+        "The paper states neither threshold, linkage nor tokens; * is our reading of it. What the "
+        "same samples would give otherwise:"
+    )
+    title = f"UCC@{rows[0].k} of {visible(title_of(name))} by {PAPER.similarity}, by threshold"
+    shared.show_grid(title, ["linkage", "tokens"], cells)

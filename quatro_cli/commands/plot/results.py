@@ -9,7 +9,7 @@ from typing import Annotated
 from typer import Option
 
 from quatro_cli import completion
-from quatro_cli.commands.eval.options import (
+from quatro_cli.commands.eval.shared import (
     NAMED,
     Files,
     Id,
