@@ -13,8 +13,7 @@ from evals.figures.sheet import PAGE, SMALL, Sheet, fitted, inches_of, styled
 from evals.metrics.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_bounds
 from evals.results.document import AVERAGE, Row
 from evals.similarity.catalogue import Setting
-from evals.tables.parts import require_k
-from evals.tables.titles import in_order, title_of, without_lone_average
+from evals.tables.parts import in_order, require_k, title_of, without_lone_average
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ from evals.figures.grid import GREY, Part, new_figure, note_text, wrapped
 from evals.figures.panels import panel_title
 from evals.figures.sheet import PAGE, SMALL, Sheet, styled
 from evals.studies.heatmap import Heatmap
-from evals.tables.titles import title_of
+from evals.tables.parts import title_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

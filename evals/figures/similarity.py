@@ -13,7 +13,7 @@ from evals.figures.sheet import PAGE, SMALL, Sheet, fitted, styled
 from evals.results.document import Row
 from evals.similarity.catalogue import SIMILARITIES, default_threshold
 from evals.studies.similarity import METRIC
-from evals.tables.titles import in_order, title_of
+from evals.tables.parts import in_order, title_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,8 +13,7 @@ from evals.figures.panels import draw_behind, draw_curve, finish_y_axis, head_fa
 from evals.figures.sheet import PAGE, SMALL, Sheet, styled
 from evals.results.document import Row
 from evals.similarity.catalogue import default_threshold
-from evals.tables.parts import require_k
-from evals.tables.titles import title_of, without_lone_average
+from evals.tables.parts import require_k, title_of, without_lone_average
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,7 +17,7 @@ from evals.report.problems import Json, problem_sets
 from evals.report.samples import LONGEST_NAME, capped, setting_text
 from evals.results.document import AVERAGE, Row
 from evals.similarity.catalogue import Setting
-from evals.tables.titles import rows_in_order, title_of
+from evals.tables.parts import rows_in_order, title_of
 from evals.text import visible
 from evals.training_metrics import COLUMNS, EVALUATED, EVALUATION_COUNTS, PANELS, Metric, evaluation_metrics
 

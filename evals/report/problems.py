@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from evals.report.model import Report
 from evals.report.samples import LONGEST_NAME, MOST_SIZES, ProblemView, Shown, Text, capped, setting_text
-from evals.tables.titles import in_order, title_of
+from evals.tables.parts import in_order, title_of
 from evals.text import visible
 
 DEFAULT_PROBLEMS = 100

@@ -1,18 +1,24 @@
-"""Tables as LaTeX floats. They need booktabs, and use graphicx, rotating and colortbl where these are loaded.
+"""Tables as LaTeX floats, and texts of models in framed boxes.
 
-How a table is set follows from its width: in a column, across the page, as blocks below one another, or turned.
+Floats need booktabs, and use graphicx, rotating and colortbl where these are loaded. How a table is set follows from
+its width: in a column, across the page, as blocks below one another, or turned. Boxes break across pages: with
+tcolorbox where it is loaded, else plain.
+
+Every text is untrusted: it can neither run a command nor break what it stands in, with every engine and font encoding.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import Literal, NamedTuple
 
-from evals.tables.latex_text import latex_text
 from evals.tables.parts import Cell, Column, Line, Section, Table, beside_text, cell_text
+from evals.text import visible
 
 SHADE = "[gray]{0.92}"
 # Each is left as it is where a package or another table has defined it.
@@ -211,3 +217,169 @@ def latex_title(text: str) -> str:
     escaped = " ".join(latex_text(word) for word in text.split())
     escaped = re.sub(r"(@|\bagainst |\bamong )k\b", r"\1$k$", escaped)
     return re.sub(r"\b([kn]) = (\d+)", r"$\1=\2$", escaped)
+
+
+# -- boxes
+
+LONGEST_SHOWN = 4000
+BOX_PREAMBLE = r"""% In the preamble, for coloured boxes: \usepackage[most]{tcolorbox}
+\makeatletter\@ifundefined{samplesbox}{\@ifundefined{tcolorbox}{%
+  \newenvironment{samplesbox}[2]{\par\medskip\hrule\smallskip{\raggedright\noindent\textbf{#2}\par}\smallskip}%
+    {\par\smallskip\hrule\medskip}}{%
+  \newenvironment{samplesbox}[2]{\begin{tcolorbox}[colback=#1!4,colframe=#1!65,colbacktitle=#1!15,coltitle=black,%
+    title={#2},fonttitle=\bfseries,boxrule=0.8pt,arc=3pt,enhanced/.try,breakable/.try]}{\end{tcolorbox}}}}{}\makeatother
+"""
+
+
+class Text(NamedTuple):
+    """A text of a model, or about one, under its ``heading``."""
+
+    heading: str
+    text: str
+
+
+class Box(NamedTuple):
+    """A box with a title and its texts."""
+
+    title: str
+    color: Literal["gray", "blue"]
+    texts: Sequence[Text]
+
+
+def boxes_to_latex(boxes: Sequence[Box]) -> str:
+    """The boxes, to paste or \\input into a paper; of a text above 4000 characters the rest is only counted."""
+    return BOX_PREAMBLE + "\n".join(map(_box, boxes))
+
+
+def _box(box: Box) -> str:
+    parts = []
+    for heading, text in box.texts:
+        rest = len(text) - LONGEST_SHOWN
+        shown = text if rest <= 0 else f"{text[:LONGEST_SHOWN]}\n... ({rest} more characters)"
+        lines = f"{{\\footnotesize\\ttfamily\\raggedright\\parindent0pt\n{latex_lines(shown)}\n}}"
+        parts.append(
+            f"{{\\raggedright\\noindent\\textbf{{{latex_heading(heading)}}}\\par}}\\nobreak\\smallskip\n{lines}"
+        )
+    body = "\\par\\medskip\n".join(parts)
+    return f"\\begin{{samplesbox}}{{{box.color}}}{{{latex_heading(box.title)}}}\n{body}\n\\end{{samplesbox}}\n"
+
+
+# -- texts
+
+# TeX cannot set a line wider than 5.7 m, and nobody wants to read one.
+LONGEST_TEXT = 80
+LONGEST_PIECE = 20  # of a word without a place to break it
+
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"$<$",
+    ">": r"$>$",
+    "|": r"$|$",
+    '"': r"{''}",
+    "`": r"{`}",
+    "'": r"{'}",
+    # After \\ or a rule these would start an optional argument or the starred form.
+    "[": r"{[}",
+    "]": r"{]}",
+    "*": r"{*}",
+}
+_GREEK = re.compile(r"GREEK (SMALL|CAPITAL) LETTER ([A-Z]+)")
+# Greek letters that TeX has a macro for: no omicron, and no capitals that look like Latin ones.
+_SMALL = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi"
+_CAPITALS = "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
+_GREEK_MACROS = {*_SMALL.split(" "), "omega", *_CAPITALS.split(" ")}
+_MATHS = {
+    "±": r"\pm",
+    "×": r"\times",
+    "÷": r"\div",
+    "·": r"\cdot",
+    "≤": r"\leq",
+    "≥": r"\geq",
+    "≠": r"\neq",
+    "≈": r"\approx",
+    "−": "-",
+    "∞": r"\infty",
+    "→": r"\to",
+    "°": r"{}^\circ",
+    "µ": r"\mu",
+    "†": r"{}^\dagger",
+}
+# Further characters that LaTeX's UTF-8 has in every font encoding: letters with one of these accents, and these.
+_ACCENTS = "\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u030a\u030b\u030c\u0327"
+_TEXT = "ßæÆøØłŁœŒ–—‘’“”…"
+_DELTA = re.compile(r"(?:\bdelta|δ) ?= ?([0-9][0-9.]*(?:e[-+]?[0-9]+)?)\b")
+
+
+def latex_text(text: str) -> str:
+    """``text`` on one line, in UTF-8 that any engine prints with the default fonts; `delta=0.01` becomes mathematics.
+
+    What has no such form is spelled `[U+4E2D]`. A long text loses its middle.
+    """
+    parts = _DELTA.split(_cut(text).replace(">=", "≥").replace("<=", "≤"))  # text, number, text, number, ..., text
+    shown = (rf"$\delta={part}$" if i % 2 else "".join(map(_character, part)) for i, part in enumerate(parts))
+    return re.sub("-(?=-)", "-{}", "".join(shown))  # two hyphens are two hyphens, not a dash
+
+
+def latex_heading(text: str) -> str:
+    """`latex_text` that may be broken inside a long word."""
+    words = _cut(text).split()
+    pieces = ([word[i : i + LONGEST_PIECE] for i in range(0, len(word), LONGEST_PIECE)] for word in words)
+    return " ".join("\\allowbreak{}".join(map(latex_text, some)) for some in pieces)
+
+
+def latex_lines(text: str) -> str:
+    """``text`` line by line as it was written, each a paragraph; escaped as `latex_text` does, and never cut.
+
+    Indentation is kept, and a line may be broken inside a long word.
+    """
+    lines = []
+    for line in unicodedata.normalize("NFC", visible(text, keep="\n")).split("\n"):
+        bare = line.lstrip(" ")
+        indent = f"\\hspace*{{{(len(line) - len(bare)) / 2:g}em}}" if bare != line and bare else ""
+        words = (_breakable(word) for word in bare.split(" "))
+        lines.append(f"\\noindent{indent}{{}}{' '.join(words)}\\par" if bare.strip() else "\\smallskip")
+    return "\n".join(lines)
+
+
+def _cut(text: str) -> str:
+    text = unicodedata.normalize("NFC", " ".join(text.split()))
+    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 23]}...{text[-20:]}"
+
+
+def _breakable(word: str) -> str:
+    pieces = (word[i : i + LONGEST_PIECE] for i in range(0, len(word), LONGEST_PIECE))
+    escaped = ("".join(map(_character, piece)) for piece in pieces)
+    return "\\allowbreak{}".join(re.sub("-(?=-)", "-{}", piece) for piece in escaped)
+
+
+def _character(character: str) -> str:
+    if character in _SPECIAL:
+        return _SPECIAL[character]
+    if " " <= character <= "~":
+        return character
+    if character in _MATHS:
+        return f"${_MATHS[character]}$"
+    if character in _TEXT or _is_accented(character):
+        return character
+    greek = _GREEK.fullmatch(unicodedata.name(character, ""))
+    if greek is not None:
+        name = greek[2].replace("LAMDA", "LAMBDA").lower()
+        name = name if greek[1] == "SMALL" else name.capitalize()
+        if name in _GREEK_MACROS:
+            return f"$\\{name}$"
+    return f"{{[}}U+{ord(character):04X}{{]}}"
+
+
+def _is_accented(character: str) -> bool:
+    """Whether it is a letter of Latin-1 or Latin Extended-A that is made of an ASCII letter and an accent."""
+    letter, *accents = list(unicodedata.normalize("NFD", character))
+    return character < "\u0180" and letter.isascii() and len(accents) == 1 and accents[0] in _ACCENTS

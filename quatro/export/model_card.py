@@ -16,7 +16,7 @@ from evals.benchmarks.problems import FILE_ENDINGS
 from evals.benchmarks.prompts import PLACE, messages
 from evals.results.document import Result, Row
 from evals.tables.formats import markdown_text
-from evals.tables.titles import rows_in_order, title_of
+from evals.tables.parts import rows_in_order, title_of
 from evals.text import visible
 from quatro.config import Config, leaves
 

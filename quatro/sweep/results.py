@@ -277,8 +277,7 @@ def run_tables(layout: Literal["settings", "cost"], runs: Mapping[str, Sequence[
         UsageError: a configuration cannot be read.
         DataError: a metrics.jsonl is broken, or has no iteration.
     """
-    from evals.tables.cost import cost_table
-    from evals.tables.settings import HyperParameter, settings_tables
+    from evals.tables.runs import HyperParameter, cost_table, settings_tables
     from quatro.config.hyperparameters import hyperparameters
 
     if layout == "cost":

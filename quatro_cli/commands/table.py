@@ -105,8 +105,7 @@ def table(
     """
     from evals.results.entries import own_entries, published_entries, renamed
     from evals.results.reading import read_sources
-    from evals.tables.layouts import PAPER_TABLES, build_tables
-    from evals.tables.metric_tables import comparison_table
+    from evals.tables.layouts import PAPER_TABLES, build_tables, comparison_table
     from evals.tables.parts import Style
 
     ks, rows = numbers(k, "--k", int), names(labels, "--labels")

@@ -15,7 +15,7 @@ from evals.errors import QuatroError
 from evals.files.frames import csv_text
 from evals.grading import extract, same_answer
 from evals.tables.formats import markdown_text
-from evals.tables.latex_text import latex_text
+from evals.tables.latex import latex_text
 
 # Pieces that answers, names and templates are made of, so that they often nearly mean something.
 MATHS = r"\boxed{ \fbox{ } { $ $$ \frac{1}{2} \sqrt ^ _ \text{ \begin{pmatrix} & \end{pmatrix} \\ % # ~ \pi \cup \infty"

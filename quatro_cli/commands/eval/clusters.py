@@ -102,8 +102,8 @@ def _excerpt(text: str) -> list[str]:
 
 def _boxes(found: Sequence[Clusters], label: str) -> str:
     """LaTeX boxes like the paper's: question and answer of each problem, then texts of its largest clusters."""
-    from evals.tables.boxes import Box, Text, boxes_to_latex
-    from evals.tables.titles import title_of
+    from evals.tables.latex import Box, Text, boxes_to_latex
+    from evals.tables.parts import title_of
 
     boxes: list[Box] = []
     shown: tuple[object, ...] = ()

@@ -74,7 +74,7 @@ def compare(
 
 def _show(comparison: Comparison) -> None:
     """A line for each difference, with its interval and p-value."""
-    from evals.tables.titles import title_of
+    from evals.tables.parts import title_of
 
     output.info(f"A: {comparison.a}\nB: {comparison.b}\nchange: B minus A")
     columns = ["benchmark", "problems", "n", "metric", "A", "B", "change", "95 % interval", "p"]

@@ -59,7 +59,7 @@ def flips(
 
 def _show(result: Result) -> None:
     from evals.metrics.flips import FLIP, bucket_bounds
-    from evals.tables.titles import title_of, without_lone_average
+    from evals.tables.parts import title_of, without_lone_average
 
     cells: list[tuple[tuple[object, ...], str, object]] = []
     for name in without_lone_average(row.benchmark for row in result.rows):

@@ -240,7 +240,7 @@ def say_and_write(result: Result | Comparison, *, json: bool, out: Path | None) 
 
 def show_rows(rows: Iterable[Row]) -> None:
     """A table for each group of rows that belong side by side: benchmarks down, k across."""
-    from evals.tables.titles import title_of, without_lone_average
+    from evals.tables.parts import title_of, without_lone_average
 
     for title, group in tables_of(rows).items():
         lead_of = {row.benchmark: (title_of(row.benchmark), row.num_problems, row.n) for row in reversed(group)}
@@ -257,8 +257,7 @@ def show_rows(rows: Iterable[Row]) -> None:
 def tables_of(rows: Iterable[AnyRow]) -> dict[str, list[AnyRow]]:
     """The rows that stand in one table, by its title."""
     from evals.similarity.catalogue import Setting, setting_of
-    from evals.tables.metric_tables import metric_title
-    from evals.tables.titles import rows_in_order
+    from evals.tables.parts import metric_title, rows_in_order
 
     tables: dict[str, list[AnyRow]] = {}
     for row in rows_in_order(rows):

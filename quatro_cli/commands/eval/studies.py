@@ -65,7 +65,7 @@ def similarity(
     shared.say_and_write(result, json=json, out=out)
     if json:
         return
-    from evals.tables.titles import rows_in_order, title_of
+    from evals.tables.parts import rows_in_order, title_of
 
     leads = ["benchmark", "similarity", "problems", "n", "pairs"]
     heads = {"0.05": "5 %", "0.25": "25 %", "0.5": "median", "0.75": "75 %", "0.95": "95 %"}
@@ -203,7 +203,7 @@ _SIDES = {
 def _show_sides(result: Result) -> None:
     """A table for each setting: sides and benchmarks down; what all of its rows share stands in its title."""
     from evals.similarity.catalogue import setting_of
-    from evals.tables.titles import rows_in_order, title_of, without_lone_average
+    from evals.tables.parts import rows_in_order, title_of, without_lone_average
 
     tables: dict[str, list[Row]] = {}
     for row in rows_in_order(result.rows):
@@ -230,7 +230,7 @@ def _show_sides(result: Result) -> None:
 def _show_bias(rows: list[Row]) -> None:
     from evals.similarity.catalogue import Setting
     from evals.studies.partition_bias import RECLUSTERED
-    from evals.tables.titles import title_of, without_lone_average
+    from evals.tables.parts import title_of, without_lone_average
 
     order = {"ucc@k": "clusters of all n", RECLUSTERED: "k clustered afresh"}
     names = without_lone_average(row.benchmark for row in rows)

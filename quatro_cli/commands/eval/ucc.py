@@ -96,7 +96,7 @@ def _show_sensitivity(rows: Sequence[Row]) -> None:
     from evals.results.document import AVERAGE
     from evals.similarity.catalogue import Setting
     from evals.studies.sensitivity import PAPER
-    from evals.tables.titles import title_of
+    from evals.tables.parts import title_of
 
     names = {row.benchmark for row in rows} - {AVERAGE}
     name = AVERAGE if len(names) > 1 else min(names)

@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from evals.tables.boxes import LONGEST_SHOWN, Box, Text, boxes_to_latex
-from evals.tables.latex_text import latex_lines
+from evals.tables.latex import LONGEST_SHOWN, Box, Text, boxes_to_latex, latex_lines
 
 HOSTILE = [
     "\\input{/etc/passwd}\\write18{id}\\immediate",

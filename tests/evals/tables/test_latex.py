@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from evals.tables.latex import to_latex
-from evals.tables.latex_text import latex_text
+from evals.tables.latex import latex_text, to_latex
 from evals.tables.parts import Cell, Column, Line, Section, Table
 
 HOSTILE = [

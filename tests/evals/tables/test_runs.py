@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from evals.errors import DataError
-from evals.tables.cost import PHASES, cost_table
 from evals.tables.formats import to_csv
-from evals.tables.settings import HyperParameter, settings_tables
+from evals.tables.runs import PHASES, HyperParameter, cost_table, settings_tables
 
 
 def cells(table):
