@@ -27,9 +27,8 @@ from quatro.policy.embedded import resolve_model
 from quatro.policy.facts import context_limit
 from quatro.policy.kinds import PolicyKind
 from quatro.policy.loading import load_model, load_shape, load_tokenizer
-from quatro.policy.local import LocalPolicy
 from quatro.policy.rows import Rows
-from quatro.policy.torch_policy import Step
+from quatro.policy.torch_policy import LocalPolicy, Step
 from quatro.processes.world import World
 from quatro.rollout.engine import Engine, EngineKind, Recipe, RolloutProgress, Seeds, Transformers
 from quatro.types import Metric, Prompt, Rollout, Sampling

@@ -66,7 +66,7 @@ ESTIMATORS, BOOTSTRAP = "evals/estimators.py", "evals/intervals.py"
 SIMILARITY = "evals/similarity/catalogue.py"
 CLUSTERING, FLIPS, COMPARING = "evals/clustering.py", "evals/metrics/flips.py", "evals/metrics/comparing.py"
 PAIRING = "evals/metrics/comparing.py"
-INNER, LOCAL = "quatro/loop/learn.py", "quatro/policy/local.py"
+INNER, LOCAL = "quatro/loop/learn.py", "quatro/policy/torch_policy.py"
 
 MUTANTS = [
     Mutant("population standard deviation (ddof 0)", OPS, "(size_Q - 1).clamp(min=1)", "size_Q"),

@@ -92,7 +92,7 @@ class TorchKind(PolicyKind):
 class Local(TorchKind):
     """`policy.kind: local`: the whole model on each device."""
 
-    location = "quatro.policy.local:LocalPolicy"
+    location = "quatro.policy.torch_policy:LocalPolicy"
 
     @staticmethod
     def memory(config: Config, size: ModelSize) -> dict[str, int]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from quatro.policy.chat_template import render_chat
+from quatro.policy.facts import render_chat
 from quatro.rewards.base import Grade, Grades, Groups, Reward, pairs, regrouped, require_usable
 from quatro.rewards.settings import RewardConfig
 from quatro.types import Block, Prompt, Rollout

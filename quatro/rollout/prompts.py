@@ -16,8 +16,7 @@ from evals.benchmarks.prompts import CHAT, Template, find_template, render
 from evals.errors import DataError
 from evals.files.strict_json import shown
 from quatro.config.blocks import DataConfig
-from quatro.policy.chat_template import chat_renderer
-from quatro.policy.facts import refuse_unknown_ids
+from quatro.policy.facts import chat_renderer, refuse_unknown_ids
 from quatro.types import Prompt
 
 if TYPE_CHECKING:

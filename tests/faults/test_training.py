@@ -276,7 +276,7 @@ def test_fault_36_a_run_that_has_no_memory_to_draw_says_what_helps_and_loses_not
 def test_fault_36_a_run_that_has_no_memory_to_learn_goes_on_with_smaller_micro_batches(lab, fork, wide, tmp_path):
     train, whole = wide
     run = tmp_path / "run"
-    where = {"module": "quatro.policy.local", "kind": "LocalPolicy", "name": "update"}
+    where = {"module": "quatro.policy.torch_policy", "kind": "LocalPolicy", "name": "update"}
     code, said = starve(lab, fork, train, run, call=11, **where)  # of four in an iteration
     assert code == 0
     assert "out of memory with microbatch_tokens=16384" in said

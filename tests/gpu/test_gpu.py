@@ -31,8 +31,8 @@ def test_training_runs_and_keeps_near_its_radius(tiny_config, tmp_path, dtype):
 def test_sampler_and_trainer_agree_in_float32(tiny_config, ragged_rows):
     from quatro.policy.facts import stop_ids
     from quatro.policy.loading import load_model, load_tokenizer
-    from quatro.policy.local import LocalPolicy
     from quatro.policy.rows import collate
+    from quatro.policy.torch_policy import LocalPolicy
     from quatro.rollout.transformers import TransformersEngine
     from quatro.types import Prompt, Sampling
 

@@ -113,7 +113,7 @@ def test_a_pass_without_a_step_is_the_last(tmp_path, settings, run_training):
 def test_skipping_a_step_that_is_not_finite_ends_its_iteration_and_the_run_goes_on(
     tmp_path, settings, monkeypatch, run_training
 ):
-    from quatro.policy.local import LocalPolicy
+    from quatro.policy.torch_policy import LocalPolicy
 
     original, calls = LocalPolicy.update, iter(range(10_000))
 

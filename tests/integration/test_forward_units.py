@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from quatro.policy.local import LocalPolicy
+from quatro.policy.torch_policy import LocalPolicy
 from quatro.rollout.transformers import TransformersEngine
 
 ROWS = 32  # of 8 prompts in 4 minibatches

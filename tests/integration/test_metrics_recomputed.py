@@ -23,7 +23,7 @@ from quatro.config import load_config
 from quatro.loop.position import PHASES
 from quatro.policy.base import Update
 from quatro.policy.loading import load_model
-from quatro.policy.local import LocalPolicy
+from quatro.policy.torch_policy import LocalPolicy
 from quatro.rollout.prompts import PromptStream
 from quatro.rollout.transformers import TransformersEngine
 from quatro.runs.directory import RunDir

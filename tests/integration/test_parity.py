@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from quatro.policy.local import LocalPolicy
+from quatro.policy.torch_policy import LocalPolicy
 from quatro.rollout.transformers import TransformersEngine
 
 SHIFT = 0.25  # nats

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from quatro.config import load_config
 from quatro.loop.position import Position
 from quatro.policy.base import Forward, Update
-from quatro.policy.local import LocalPolicy
+from quatro.policy.torch_policy import LocalPolicy
 from quatro.processes.stop import StopRequest
 from quatro.rollout.transformers import TransformersEngine
 from quatro.runs.checkpoint import complete_checkpoints

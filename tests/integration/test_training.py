@@ -21,7 +21,7 @@ from quatro.config import load_config
 from quatro.loop.position import Parts
 from quatro.loop.progress import old_logp
 from quatro.policy.base import Update
-from quatro.policy.local import LocalPolicy
+from quatro.policy.torch_policy import LocalPolicy
 from quatro.processes.stop import StopRequest
 from quatro.rewards.base import VerifiedReward
 from quatro.rollout.transformers import TransformersEngine

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from quatro.config import Config
 from quatro.policy.deepspeed import DeepSpeedPolicy
 from quatro.policy.loading import load_model
-from quatro.policy.local import LocalPolicy
+from quatro.policy.torch_policy import LocalPolicy
 from quatro.processes.world import World
 
 pytestmark = pytest.mark.deepspeed

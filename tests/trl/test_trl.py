@@ -26,8 +26,8 @@ from quatro.integrations.imported import NAMES, import_metrics
 from quatro.loop.learn import make_objective
 from quatro.methods.quatro import Quatro
 from quatro.policy.loading import load_model
-from quatro.policy.local import LocalPolicy
 from quatro.policy.rows import Rows, collate
+from quatro.policy.torch_policy import LocalPolicy
 from quatro.runs.metrics import radius_of, read_metrics
 from quatro.types import Prompt, Rollout
 

@@ -14,8 +14,8 @@ from engine import VerlEngine  # noqa: E402
 
 from quatro.config import Config, load_config  # noqa: E402
 from quatro.loop.learn import make_objective  # noqa: E402
-from quatro.policy.local import LocalPolicy  # noqa: E402
 from quatro.policy.rows import Rows, collate  # noqa: E402
+from quatro.policy.torch_policy import LocalPolicy  # noqa: E402
 from quatro.types import Prompt, Rollout  # noqa: E402
 
 NUM_PROMPTS, NUM_ROLLOUTS = 4, 4

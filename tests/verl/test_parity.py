@@ -19,7 +19,7 @@ from ray_run import config_of, train, write_problems  # noqa: E402
 from transformers import AutoTokenizer  # noqa: E402
 
 import quatro  # noqa: E402
-from quatro.policy.local import LocalPolicy  # noqa: E402
+from quatro.policy.torch_policy import LocalPolicy  # noqa: E402
 from quatro.rollout.prompts import to_prompts, training_problems  # noqa: E402
 from quatro.rollout.replay import ReplayEngine  # noqa: E402
 from quatro.types import Sampling  # noqa: E402

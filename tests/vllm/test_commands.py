@@ -151,7 +151,7 @@ torch.distributed.init_process_group("gloo")
 rank = torch.distributed.get_rank()
 from quatro.config import load_config
 from quatro.policy.loading import load_model, load_tokenizer
-from quatro.policy.local import LocalPolicy
+from quatro.policy.torch_policy import LocalPolicy
 from quatro.launch.assemble import make_training_engine
 from quatro.types import Prompt, Sampling
 from quatro.processes.world import World

@@ -7,7 +7,7 @@ import torch
 
 from quatro.loop.trust_region import AIM, ENOUGH, KlBudget, _crossing
 from quatro.policy.loading import load_model
-from quatro.policy.local import LocalPolicy
+from quatro.policy.torch_policy import LocalPolicy
 
 
 @pytest.fixture

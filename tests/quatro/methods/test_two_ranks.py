@@ -12,7 +12,7 @@ import torch
 from quatro.config import load_config
 from quatro.loop.learn import make_objective
 from quatro.policy.loading import load_model
-from quatro.policy.local import LocalPolicy
+from quatro.policy.torch_policy import LocalPolicy
 from quatro.processes.world import World
 from quatro.registry import METHODS
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from evals.errors import DataError
-from quatro.policy import chat_template
-from quatro.policy.chat_template import chat_renderer, render_chat
+from quatro.policy import facts
+from quatro.policy.facts import chat_renderer, render_chat
 
 pytest.importorskip("transformers")
 from transformers.utils.chat_template_utils import render_jinja_template
@@ -58,7 +58,7 @@ LARGE = {
 
 @pytest.mark.parametrize("kind", ENDLESS)
 def test_a_template_without_end_is_refused_by_name(kind, monkeypatch):
-    monkeypatch.setattr(chat_template, "LIMIT_CPU_S", 0.05)
+    monkeypatch.setattr(facts, "LIMIT_CPU_S", 0.05)
     render, before = chat_renderer(tokenizer(ENDLESS[kind])), limits()
     if kind == "another prompt than the first":
         assert render(MESSAGES) == "user: 1 + 1\n>"
@@ -70,7 +70,7 @@ def test_a_template_without_end_is_refused_by_name(kind, monkeypatch):
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not bound the memory of a process")
 @pytest.mark.parametrize("kind", LARGE)
 def test_a_template_that_fills_memory_is_refused_by_name(kind, monkeypatch):
-    monkeypatch.setattr(chat_template, "LIMIT_BYTES", 1 << 27)
+    monkeypatch.setattr(facts, "LIMIT_BYTES", 1 << 27)
     peak, before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, limits()
     with pytest.raises(DataError, match=r"the chat template of mine makes no prompt.*--template plain"):
         render_chat(tokenizer(LARGE[kind]), MESSAGES, add_generation_prompt=True)

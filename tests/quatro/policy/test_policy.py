@@ -10,7 +10,7 @@ import torch
 from quatro.loop.learn import make_objective
 from quatro.policy.facts import has_plain_head
 from quatro.policy.loading import load_model
-from quatro.policy.local import LocalPolicy
+from quatro.policy.torch_policy import LocalPolicy
 from quatro.registry import METHODS
 
 

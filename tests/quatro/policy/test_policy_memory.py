@@ -16,7 +16,7 @@ from quatro.loop.learn import make_objective
 from quatro.policy import base, head, torch_policy
 from quatro.policy.device import footprint, free_bytes
 from quatro.policy.loading import load_model
-from quatro.policy.local import LocalPolicy
+from quatro.policy.torch_policy import LocalPolicy
 from quatro.types import Prompt
 
 

@@ -8,7 +8,7 @@ import torch
 
 from evals.errors import DivergedError
 from quatro.policy.loading import load_model, load_tokenizer
-from quatro.policy.local import LocalPolicy
+from quatro.policy.torch_policy import LocalPolicy
 from quatro.rollout.probe import Probe, make_probe, policy_score, probe_vocabulary
 from quatro.types import Prompt, Rollout, Sampling
 
