@@ -108,7 +108,7 @@ class Metric:
     For ``mean`` the value is a SUM that is divided by ``count`` in the end; the other kinds ignore ``count``.
     """
 
-    kind: Literal["mean", "sum", "max", "min"]
+    kind: Literal["mean", "sum", "max"]
     value: float | Tensor
     count: float | Tensor = 1.0
 

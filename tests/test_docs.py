@@ -154,11 +154,15 @@ SMALL = (
 
 def write_samples(path: Path, share: float) -> None:
     """256 answers to each of three problems, ``share`` of them correct."""
+    solutions = (
+        ("2 *9 =18 +8 =26 *3 =78", "5 +8 =13 *2 =26 *3 =78", "8 *8 =64 +5 =69 +9 =78"),
+        ("7 +9 =16 *6 =96", "9 +7 =16 *6 =96", "3 +7 =10 *9 =90 +6 =96"),
+        ("2 +8 =10 +9 =19", "2 *8 =16 +3 =19", "3 *9 =27 -8 =19"),
+    )
     rng = random.Random(path.name)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as stream:
-        for problem in countdown.problems("test")[:3]:
-            right = list(countdown.solutions(problem.digits, problem.target))
+        for problem, right in zip(countdown.problems("test"), solutions, strict=False):
             for index in range(256):
                 completion = rng.choice(right) if rng.random() < share else "1+1"
                 row = {"benchmark": "countdown", "id": problem.id, "sample_index": index, "answer": problem.prompt}

@@ -80,24 +80,23 @@ class World:
                 count = totals[f"{name}/count"].item()
                 result[name] = totals[f"{name}/value"].item() / count if count else float("nan")
             else:
-                result[name] = self._extreme(_scalar(metric.value).item(), metric.kind)
+                result[name] = self._largest(_scalar(metric.value).item())
         return result
 
     def largest(self, value: int) -> int:
         """The largest value of any rank."""
-        return int(self._extreme(value, "max"))
+        return int(self._largest(value))
 
     def any(self, flag: bool) -> bool:
         """Whether ``flag`` is True on any rank."""
         return self.largest(int(flag)) > 0
 
-    def _extreme(self, value: float, kind: str) -> float:
+    def _largest(self, value: float) -> float:
         if self.size == 1:
             return value
         shared = torch.tensor(value, dtype=torch.float64)
-        operation = torch.distributed.ReduceOp.MAX if kind == "max" else torch.distributed.ReduceOp.MIN
-        with self.waiting("the largest or smallest of a number"):
-            torch.distributed.all_reduce(shared, op=operation)
+        with self.waiting("the largest of a number"):
+            torch.distributed.all_reduce(shared, op=torch.distributed.ReduceOp.MAX)
         return shared.item()
 
     def gather(self, value_B: torch.Tensor) -> torch.Tensor:
@@ -197,8 +196,7 @@ def merge(metrics: Mapping[str, Metric], more: Mapping[str, Metric]) -> dict[str
 def _join(a: Metric, b: Metric) -> Metric:
     if a.kind in ("mean", "sum"):
         return Metric(a.kind, _scalar(a.value) + _scalar(b.value), _scalar(a.count) + _scalar(b.count))
-    pick = torch.maximum if a.kind == "max" else torch.minimum
-    return Metric(a.kind, pick(_scalar(a.value), _scalar(b.value)))
+    return Metric(a.kind, torch.maximum(_scalar(a.value), _scalar(b.value)))
 
 
 def _scalar(value: float | torch.Tensor) -> torch.Tensor:

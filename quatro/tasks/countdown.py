@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import operator
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import ClassVar, Literal, NamedTuple
@@ -164,29 +164,6 @@ def count_solutions(digits: Sequence[int], target: int) -> int:
     if not 0 <= target <= MAX_TOTAL:
         return 0
     return _ways(_checked(digits))[target]
-
-
-def solutions(digits: Sequence[int], target: int) -> Iterator[str]:
-    """Every distinct solution, in a fixed order; there can be thousands."""
-    left = list(_checked(digits))
-
-    def extend(chain: tuple[str, ...], total: int, num_used: int) -> Iterator[str]:
-        if num_used >= MIN_USED and total == target:
-            yield " ".join(chain)
-        if num_used == MAX_USED:
-            return
-        for digit in sorted(set(left)):
-            left.remove(digit)
-            for operation, apply in _OPERATIONS.items():
-                new_total = apply(total, digit)
-                if 0 <= new_total <= MAX_TOTAL:
-                    yield from extend((*chain, f"{operation}{digit}", f"={new_total}"), new_total, num_used + 1)
-            left.append(digit)
-
-    for first in sorted(set(left)):
-        left.remove(first)
-        yield from extend((str(first),), first, 1)
-        left.append(first)
 
 
 Split = Literal["test", "train", "more"]

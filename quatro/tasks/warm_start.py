@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import chain, takewhile
+from itertools import chain
 from typing import ClassVar
 
 import numpy as np
@@ -51,11 +51,6 @@ class Vocabulary:
         if not all(piece in self.ids for piece in pieces) or (self.pattern and "".join(pieces) != text):
             raise ValueError(f"not all of {text[:120]!r} is in the vocabulary")
         return [self.ids[piece] for piece in pieces]
-
-    def decode(self, ids: Sequence[int] | NDArray[np.int64]) -> str:
-        """The text of ``ids`` up to, and without, the first ``<eos>`` or ``<pad>``."""
-        found = (self.tokens[i] for i in takewhile(lambda i: i not in (PAD_ID, EOS_ID), ids))
-        return ("" if self.pattern else " ").join(found)
 
     def rows(self, pairs: Sequence[tuple[str, str]]) -> WarmstartRows:
         """A row for each (prompt, answer)."""

@@ -179,8 +179,7 @@ def test_defaults_cluster_countdown_exactly_and_mathematics_by_tfidf():
 def test_countdown_says_which_share_of_all_solutions_was_found():
     countdown = pytest.importorskip("quatro.tasks.countdown")
     problem = countdown.problems("test")[0]
-    solutions = list(countdown.solutions(problem.digits, problem.target))
-    drawn = [solutions[0], solutions[0] + " ", solutions[1], "nonsense"]
+    drawn = ["2 *9 =18 +8 =26 *3 =78", "2 *9 =18 +8 =26 *3 =78 ", "5 +8 =13 *2 =26 *3 =78", "nonsense"]
     rows = [
         Sample("countdown", problem.id, i, text, problem.prompt, correct=text != "nonsense")
         for i, text in enumerate(drawn)
@@ -188,7 +187,7 @@ def test_countdown_says_which_share_of_all_solutions_was_found():
     result = ucc_result(Samples(rows, []), per_problem=True).document()
     assert result["problems"][0]["clusters"] == [2, 1]
     shares = {row.get("share_of_all_solutions") for row in result["rows"] if row["benchmark"] == "countdown"}
-    assert shares == {2 / len(solutions)}
+    assert shares == {2 / 87}  # it has 87 solutions
 
 
 def test_unknown_options_are_refused_before_anything_is_clustered(monkeypatch):
@@ -248,7 +247,7 @@ def is_right(sample, **how):
 def test_the_benchmark_chooses_its_grader():
     countdown = pytest.importorskip("quatro.tasks.countdown")
     problem = countdown.problems("test")[0]
-    solution = next(countdown.solutions(problem.digits, problem.target))
+    solution = "2 *9 =18 +8 =26 *3 =78"
     assert is_right(Sample("countdown", "c", 0, solution, problem.prompt))
     assert not is_right(Sample("countdown", "c", 0, solution + " =1", problem.prompt))
     assert is_right(Sample("mine", "c", 0, solution, problem.prompt), grader="countdown")

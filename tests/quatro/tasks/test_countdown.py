@@ -21,7 +21,7 @@ from quatro.tasks.countdown import (
     count_solutions,
     fault,
     problems,
-    solutions,
+    solves,
     verify,
 )
 from quatro.tasks.warm_start import EOS_ID, PAD_ID
@@ -54,7 +54,7 @@ def test_vocabulary_has_232_distinct_whole_tokens() -> None:
     assert all(" " not in token for token in VOCABULARY.tokens)
     assert len(VOCABULARY.encode(PROMPT)) == PROMPT_TOKENS == 8
     assert len(VOCABULARY.encode(ANSWER)) == MAX_ANSWER_TOKENS == 9
-    assert VOCABULARY.decode([*VOCABULARY.encode(ANSWER), EOS_ID, PAD_ID, 7]) == ANSWER
+    assert " ".join(VOCABULARY.tokens[i] for i in VOCABULARY.encode(ANSWER)) == ANSWER
 
 
 @pytest.mark.parametrize("answer", [ANSWER, f" {ANSWER}\n", "8 *8 =64 +7 =71"])
@@ -171,17 +171,14 @@ def test_a_malformed_prompt_is_an_error(prompt: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_solutions_and_their_count_equal_brute_force(seed: int) -> None:
+def test_the_number_of_solutions_equals_brute_force(seed: int) -> None:
     rng = random.Random(seed)
     digits = tuple(rng.choices(range(1, 10 if seed % 2 else 5), k=6))
     target = rng.randint(0, 99)
     expected = brute_force(digits, target)
-    found = list(solutions(digits, target))
-    assert len(found) == len(set(found))
-    assert set(found) == expected
     assert count_solutions(digits, target) == len(expected)
     prompt = f"{' '.join(map(str, digits))} -> {target}"
-    assert all(verify(prompt, solution) for solution in found)
+    assert all(verify(prompt, solution) for solution in expected)
 
 
 def test_the_order_of_the_digits_does_not_matter() -> None:
@@ -228,7 +225,8 @@ def test_problems_do_not_depend_on_the_hash_seed(hash_seed: str) -> None:
 
 
 def split_row(row: np.ndarray) -> tuple[str, str]:
-    return VOCABULARY.decode(row[:PROMPT_TOKENS]), VOCABULARY.decode(row[PROMPT_TOKENS:])
+    words = [VOCABULARY.tokens[i] for i in row if i not in (EOS_ID, PAD_ID)]
+    return " ".join(words[:PROMPT_TOKENS]), " ".join(words[PROMPT_TOKENS:])
 
 
 def test_warmstart_rows_are_correct_chains_outside_the_held_out_split() -> None:
@@ -286,10 +284,6 @@ def test_warmstart_rows_follow_the_generator() -> None:
 
 
 def test_a_solution_that_was_cut_off_is_neither_rewarded_nor_counted():
-    from quatro.tasks.countdown import problems, solutions, solves
-
-    problem = problems("test")[0]
-    answer = next(solutions(problem.digits, problem.target))
-    assert solves(problem.prompt, answer, "stop")
-    assert solves(problem.prompt, answer, None)
-    assert not solves(problem.prompt, answer, "length")
+    assert solves(PROMPT, ANSWER, "stop")
+    assert solves(PROMPT, ANSWER, None)
+    assert not solves(PROMPT, ANSWER, "length")

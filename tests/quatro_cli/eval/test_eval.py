@@ -298,10 +298,10 @@ def test_the_table_says_which_share_of_all_solutions_was_found(tmp_path):
     """Two of a problem's solutions among its samples: two over the exact count."""
     import json
 
-    from quatro.tasks.countdown import count_solutions, problems, solutions
+    from quatro.tasks.countdown import problems
 
     problem = problems("test")[0]
-    found = [text for text, _ in zip(solutions(problem.digits, problem.target), range(2), strict=False)]
+    found = ["2 *9 =18 +8 =26 *3 =78", "5 +8 =13 *2 =26 *3 =78"]
     rows = [
         {"benchmark": "countdown", "id": problem.id, "sample_index": i, "completion": text, "answer": problem.prompt}
         for i, text in enumerate([*found, found[0], "no answer"])
@@ -309,7 +309,7 @@ def test_the_table_says_which_share_of_all_solutions_was_found(tmp_path):
     file = tmp_path / "countdown.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     result = runner.invoke(app, ["eval", "ucc", str(file), "--k", "4"])
-    share = 100 * len(found) / count_solutions(problem.digits, problem.target)
+    share = 100 * 2 / 87  # it has 87 solutions
     assert f"countdown: {share:.1f} % of a problem's distinct solutions found" in result.stdout
 
 

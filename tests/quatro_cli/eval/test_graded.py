@@ -172,10 +172,10 @@ def test_other_commands_read_the_grades_that_eval_grade_stored(tmp_path):
 
 
 def test_grader_overrules_the_benchmarks_name(tmp_path):
-    from quatro.tasks.countdown import problems, solutions
+    from quatro.tasks.countdown import problems
 
     problem = problems("test")[0]
-    chain = next(iter(solutions(problem.digits, problem.target)))
+    chain = "2 *9 =18 +8 =26 *3 =78"
     file = write_rows(tmp_path / "mine.jsonl", [chain, "no"], answer=problem.prompt)
     assert pass_at_1(file) == 0.0
     assert pass_at_1(file, "--grader", "countdown") == 0.5

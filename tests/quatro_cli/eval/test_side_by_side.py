@@ -61,10 +61,10 @@ def test_the_bar_of_each_side_ends_at_its_own_number_of_problems(sides):
 
 
 def test_rows_of_pass_say_nothing_that_only_clusters_have(tmp_path):
-    from quatro.tasks.countdown import problems, solutions
+    from quatro.tasks.countdown import problems
 
     problem = problems("test")[0]
-    chain = next(iter(solutions(problem.digits, problem.target)))
+    chain = "2 *9 =18 +8 =26 *3 =78"
     rows = [
         {"benchmark": "countdown", "id": problem.id, "sample_index": i, "completion": text, "answer": problem.prompt}
         for i, text in enumerate([chain, "no"])
