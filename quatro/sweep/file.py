@@ -1,4 +1,4 @@
-"""Sweep files: named cells, each a grid on a base configuration, with single points added and taken away.
+"""Sweep files: named cells, each a grid on a base configuration, with single points added to it.
 
     base: quickstart                     # a configuration: file (beside this one), or shipped name
     overrides: {optimizer.lr: 3.0e-4}    # dotted keys, for every cell
@@ -8,8 +8,6 @@
         axes: {method.name: [quatro, gspo], method.delta: [0.1, 0.01]}
         seeds: [0, 1, 2]
         include: [{method.name: gspo, method.preset: official}]
-        exclude: [{method.name: quatro, method.delta: 0.1}]
-        per_method: {gspo: {optimizer.lr: 1.0e-4}}
 
 A cell may also have its own `base`, and `method` for a sweep without an axis over it. With `models: [A, B]`, in a
 cell or for every cell, the runs of seed 0 begin with model A, those of seed 1 with B, those of seed 2 with A again.
@@ -21,7 +19,7 @@ The file may also hold what `--eval` and `--eval-...` say, each as a list; an op
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -30,7 +28,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from evals.errors import UsageError
 from quatro.config import find_config, shipped_configs
 from quatro.config.errors import problem_lines, problems_of
-from quatro.config.model import method_class
 from quatro.config.yaml_text import Document, load_yaml, scalar_text
 from quatro.runs.points import SWEEP, is_sweep
 from quatro.sweep.measure import BASE_CELL
@@ -64,11 +61,9 @@ class _CellBlock(_Block):
     method: str | None = None
     models: Values[str] = []
     overrides: Settings = {}
-    per_method: dict[str, Settings] = {}
     axes: dict[str, Values[Value]] = {}
     seeds: Values[Annotated[int, Field(ge=0)]] = []
     include: list[Settings] = []
-    exclude: list[Settings] = []
 
 
 class _Evaluation(_Block):
@@ -164,8 +159,6 @@ def _cell(name: str, block: _CellBlock, file: _SweepFile, folder: Path, override
         raise UsageError("base: missing, expected a configuration such as quickstart")
     if METHOD_AXIS in file.overrides | block.overrides:
         raise UsageError(f"overrides: {METHOD_AXIS}: write `method: NAME` in the cell")
-    for method in block.per_method:
-        method_class(method)
     axes = [Axis(key, tuple(map(scalar_text, values))) for key, values in block.axes.items()]
     axes += [Axis(SEED_AXIS, tuple(map(str, block.seeds)))] if block.seeds else []
     return Cell(
@@ -173,9 +166,7 @@ def _cell(name: str, block: _CellBlock, file: _SweepFile, folder: Path, override
         axes=tuple(axes),
         overrides=(*_assigned(file.overrides), *_assigned(block.overrides), *overrides),
         method=block.method,
-        include=_texts(block.include),
-        exclude=_texts(block.exclude),
-        per_method={method: _assigned(settings) for method, settings in block.per_method.items()},
+        include=tuple({key: scalar_text(value) for key, value in entry.items()} for entry in block.include),
         models=tuple(map(scalar_text, block.models or file.models)),
         name=name,
     )
@@ -183,10 +174,6 @@ def _cell(name: str, block: _CellBlock, file: _SweepFile, folder: Path, override
 
 def _assigned(settings: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(f"{key}={scalar_text(value)}" for key, value in settings.items())
-
-
-def _texts(entries: Iterable[Mapping[str, Any]]) -> tuple[dict[str, str], ...]:
-    return tuple({key: scalar_text(value) for key, value in entry.items()} for entry in entries)
 
 
 def _in_file_terms(document: Document, cell: str, problem: str) -> UsageError:

@@ -52,12 +52,11 @@ class SweepPlan:
 
 @dataclass(frozen=True)
 class Cell:
-    """A grid on one base configuration, with single points added to it and taken from it.
+    """A grid on one base configuration, with single points added to it.
 
-    ``include`` and ``exclude`` map keys to values as text. An included point is crossed with an axis over the seed;
-    an excluded entry takes away every point that has all of its settings. ``per_method`` are overrides
-    (`KEY=VALUE`) for the points of one method. Seed i begins with the model number i modulo their number of
-    ``models``, so that what is measured over seeds is measured over these models too.
+    ``include`` maps keys to values as text. An included point is crossed with an axis over the seed. Seed i begins
+    with the model number i modulo their number of ``models``, so that what is measured over seeds is measured over
+    these models too.
     """
 
     source: str | Path
@@ -65,8 +64,6 @@ class Cell:
     overrides: tuple[str, ...] = ()
     method: str | None = None
     include: tuple[Mapping[str, str], ...] = ()
-    exclude: tuple[Mapping[str, str], ...] = ()
-    per_method: Mapping[str, tuple[str, ...]] | None = None
     models: tuple[str, ...] = ()
     name: str = ""
 
@@ -137,7 +134,7 @@ def plan_cell(cell: Cell) -> tuple[tuple[Point, ...], int]:
     """The points of one cell in the order of its axes, included ones last, and how many combinations collapsed.
 
     Raises:
-        UsageError: as `plan_sweep`, or an excluded entry matches no point.
+        UsageError: as `plan_sweep`.
     """
     keys = [axis.key for axis in cell.axes]
     if len(set(keys)) < len(keys):
@@ -156,14 +153,11 @@ def plan_cell(cell: Cell) -> tuple[tuple[Point, ...], int]:
             if not any(key in setting for setting in settings):
                 raise UsageError(f"-g {key}=...: no method of this sweep has the key {key.removeprefix('method.')!r}")
     num_collapsed = num_combinations - len(settings)
-    settings = _without_excluded(settings, cell.exclude)
     seeds = next((axis.values for axis in cell.axes if axis.key == SEED_AXIS), ())
     for extra in cell.include:
         for added in [dict(extra)] if SEED_AXIS in extra or not seeds else [{**extra, SEED_AXIS: s} for s in seeds]:
             if added not in settings:
                 settings.append(added)
-    if not settings:
-        raise UsageError("every point is excluded; nothing is left to run")
     short = _short_keys(list(dict.fromkeys([*keys, *(key for extra in cell.include for key in extra)])))
     prefix = f"{cell.name}-" if cell.name else ""
     points = tuple(
@@ -171,17 +165,6 @@ def plan_cell(cell: Cell) -> tuple[tuple[Point, ...], int]:
         for setting in settings
     )
     return points, num_collapsed
-
-
-def _without_excluded(settings: Sequence[dict[str, str]], exclude: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    kept = list(settings)
-    for entry in exclude:
-        matching = [setting for setting in kept if entry.items() <= setting.items()]
-        if not matching:
-            words = ", ".join(f"{key}={value}" for key, value in entry.items())
-            raise UsageError(f"exclude {{{words}}}: no point has these settings; delete the entry or correct it")
-        kept = [setting for setting in kept if setting not in matching]
-    return kept
 
 
 def _applicable(setting: dict[str, str], base: Config) -> dict[str, str]:
@@ -202,11 +185,10 @@ def _point_config(cell: Cell, setting: Mapping[str, str], base: Config) -> Confi
     if name is not None:
         # An override method.X goes to the points whose method has X, like an axis over it.
         overrides = [text for text in overrides if _applies(text.partition("=")[0].strip(), METHODS[name])]
-    own = (cell.per_method or {}).get(name or base.method.name, ())
     if cell.models:
         seed = int(setting.get(SEED_AXIS, base.seed))
         overrides = [*overrides, f"model={cell.models[seed % len(cell.models)]}"]
-    return load_config(cell.source, overrides=[*overrides, *own, *others], method=name or cell.method)
+    return load_config(cell.source, overrides=[*overrides, *others], method=name or cell.method)
 
 
 def _short_keys(keys: Sequence[str]) -> dict[str, str]:
