@@ -58,21 +58,14 @@ def _training(run: RunSummary) -> Rows:
     batch = f"{config.prompts_per_step} prompts x {config.rollouts_per_prompt} rollouts"
     learnt = f"{config.inner_updates} passes, learning rate {config.optimizer.lr:g}"
     return [
-        ("model", _model_text(config.model)),
-        *([("KL reference", _model_text(config.kl.reference))] if config.kl.reference else []),
+        ("model", config.model),
+        *([("KL reference", config.kl.reference)] if config.kl.reference else []),
         ("method", method_text(config.method)),
         ("reward", ", ".join(config.reward.names)),
         ("prompts", f"{number}{config.data.prompts}"),
         ("an iteration", f"{batch}, {learnt}"),
         ("seed", config.seed),
     ]
-
-
-def _model_text(model: str) -> str:
-    from quatro.runs.views.summary import origin_of
-
-    origin = origin_of(model)
-    return model if origin is None else f"step {origin.step} of {origin.run}"
 
 
 def method_text(method: Any) -> str:

@@ -104,13 +104,11 @@ def show(
       quatro runs show runs/quickstart-quatro-0
       quatro runs show runs/quickstart-quatro-0 --json
     """
-    from quatro.runs.views.summary import describe_run, origin_of
+    from quatro.runs.views.summary import describe_run
 
     found = describe_run(run)
     if json:
-        origin = None if found.config is None else origin_of(found.config.model)
-        began = None if origin is None else {"run": str(origin.run), "step": origin.step}
-        extra = {"reward_failures": found.failures_document, "evaluations": found.evaluations, "began_with": began}
+        extra = {"reward_failures": found.failures_document, "evaluations": found.evaluations}
         output.json(_document(found) | extra)
         return
     output.sections(run_sections(found, is_whole=whole))

@@ -314,17 +314,6 @@ def test_evaluations_have_a_line_each_with_their_error(tmp_path: Path) -> None:
     assert cells(shown(many), "1") == cells(shown(many), "30") == cells(shown(many, "--all"), "9")
 
 
-def test_a_run_that_began_with_the_weights_of_another_says_from_which_step(tmp_path: Path) -> None:
-    first = make_run(tmp_path / "first")
-    second = make_run(tmp_path / "second", settings=(f"model={first}/checkpoints/step-000020/model",))
-    models = [f"{run}/checkpoints/step-{step:06d}/model" for run, step in ((second, 7), (first, 20))]
-    third = make_run(tmp_path / "third", settings=(f"model={models[0]}", f"kl.reference={models[1]}"))
-    assert " ".join(cells(shown(third), "model")) == f"step 7 of {second}"
-    assert cells(shown(third), "KL reference")[:2] == ["step", "20"]
-    assert json.loads(shown(third, "--json"))["began_with"] == {"run": str(second), "step": 7}
-    assert json.loads(shown(first, "--json"))["began_with"] is None
-
-
 def test_the_metrics_of_a_run_are_read_once_to_show_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from quatro.runs.views import summary
 
@@ -358,7 +347,7 @@ def test_the_best_value_of_a_run_is_that_of_the_metric_by_which_a_checkpoint_is_
     assert cells(shown(run), "best reward/mean") == ["-0.25", "in", "step", "3"]
     document = json.loads(shown(run, "--json"))
     assert document["best"] == {"metric": "reward/mean", "value": -0.25, "step": 3}
-    for key in ("reward_failures", "evaluations", "began_with"):  # for which all metrics are read
+    for key in ("reward_failures", "evaluations"):  # for which all metrics are read
         del document[key]
     assert json.loads(quatro("runs", "list", run, "--json").stdout)["runs"] == [document]
 

@@ -7,15 +7,15 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from evals.errors import QuatroError, UsageError
 from evals.files.metric_rows import with_base
 from evals.training_metrics import EVALUATED, FIGURE_PANELS, SUMMARY_METRICS, TRAINING_METRICS
 from quatro.config import Config
 from quatro.config.errors import closest
-from quatro.runs.checkpoint import MODEL, checkpoint_steps
-from quatro.runs.directory import folder_bytes, require_run, step_number
+from quatro.runs.checkpoint import checkpoint_steps
+from quatro.runs.directory import folder_bytes, require_run
 from quatro.runs.identity import read_config
 from quatro.runs.metrics import is_imported, last_metrics, read_metrics, read_source
 from quatro.runs.status import is_locked, read_environment, read_status
@@ -260,22 +260,3 @@ def sort_runs(runs: Sequence[RunSummary], order: str) -> list[RunSummary]:
         return run.metrics.get(REWARD if order == "reward" else order)
 
     return sorted(runs, key=lambda run: (value(run) is None, -(value(run) or 0)))
-
-
-# ---- where the weights came from that a run began with
-
-
-class Origin(NamedTuple):
-    """A checkpoint of a run, which may be gone."""
-
-    run: Path
-    step: int
-
-
-def origin_of(model: str) -> Origin | None:
-    """The checkpoint in which ``model``, as a configuration names it, lies; None for any other model."""
-    folder = Path(model)
-    if folder.name != MODEL or len(folder.parts) < 4 or folder.parents[1].name != "checkpoints":
-        return None
-    step = step_number(folder.parent.name)
-    return None if step is None else Origin(folder.parents[2], step)
