@@ -1,7 +1,7 @@
 """Methods, engines, policies and rewards by name: what a configuration may say, and the class behind each name.
 
 To add one, write its file and a line here; the class is imported when its name is looked up. A reward is made from a
-`RewardConfig` and says which options, limits and prompts it takes (`quatro/rewards/base.py`; `countdown.py` is a short
+`RewardConfig` and says which options, limits and prompts it takes (`quatro/rewards/base.py`; `answers.py` is a short
 example). A user's own method, engine or policy is named `module:Class`, and a function that rewards `module:function`.
 """
 
@@ -78,7 +78,7 @@ def own_method(spec: str) -> Any:
 METHODS = _Methods(
     "method",
     {
-        "quatro": "quatro.methods.delta_schedule:ScheduledQuatro",  # methods/quatro.py, and experiments with its radius
+        "quatro": "quatro.methods.beyond_paper:ScheduledQuatro",  # methods/quatro.py, and experiments with its radius
         "grpo": "quatro.methods.grpo:Grpo",
         "gspo": "quatro.methods.gspo:Gspo",
         "gmpo": "quatro.methods.gmpo:Gmpo",
@@ -112,9 +112,9 @@ POLICIES = LazyTable(
 REWARDS = LazyTable(
     "reward",
     {
-        "math": "quatro.rewards.math:MathReward",
-        "countdown": "quatro.rewards.countdown:CountdownReward",
-        "countdown-distance": "quatro.rewards.countdown:DistanceReward",
+        "math": "quatro.rewards.answers:MathReward",
+        "countdown": "quatro.rewards.answers:CountdownReward",
+        "countdown-distance": "quatro.rewards.answers:DistanceReward",
         "code": "quatro.rewards.code:CodeReward",
         "reasoning-gym": "quatro.rewards.gym:GymReward",
         "length": "quatro.rewards.shape:LengthReward",

@@ -60,7 +60,7 @@ class Mutant(NamedTuple):
 OPS, DUAL, DRAW = "quatro/ops.py", "quatro/dual.py", "quatro/loop/draw.py"
 QUATRO, GSPO, GMPO = "quatro/methods/quatro.py", "quatro/methods/gspo.py", "quatro/methods/gmpo.py"
 CISPO, GPG, DPPO = "quatro/methods/cispo.py", "quatro/methods/gpg.py", "quatro/methods/dppo.py"
-TEMPERATURE = "quatro/methods/temperature.py"
+TEMPERATURE = "quatro/methods/beyond_paper.py"
 PMD, MAXRL, PKPO = "quatro/methods/pmd.py", "quatro/methods/maxrl.py", "quatro/methods/pkpo.py"
 ESTIMATORS, BOOTSTRAP = "evals/estimators.py", "evals/intervals.py"
 SIMILARITY = "evals/similarity/catalogue.py"

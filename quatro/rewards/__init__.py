@@ -1,6 +1,6 @@
 """Rewards by name: what grades responses during training. Imports no torch, because worker processes import it too.
 
-To add a reward, write a file here as countdown.py is, and a line in `quatro/registry.py`. A function of your own
+To add a reward, write a file here as answers.py is, and a line in `quatro/registry.py`. A function of your own
 needs no change here (`reward: module:function`).
 """
 

@@ -37,7 +37,7 @@ Grades = list[list[Grade]]  # those of rollout j of prompt i at [i][j]
 
 
 class Reward(ABC):
-    """Grades rollouts; `quatro/rewards/countdown.py` is a short example. Its module imports no torch.
+    """Grades rollouts; `quatro/rewards/answers.py` is a short example. Its module imports no torch.
 
     A reward in `REWARDS` (`quatro/registry.py`) is made from a `RewardConfig`, and has `check` unless it takes any
     prompt. ``Options`` are the keys that `reward.options` may have, and ``LIMITS`` names which of `timeout_s`,

@@ -11,7 +11,7 @@ import torch
 
 from evals.errors import UsageError
 from quatro.config import load_config
-from quatro.methods.delta_schedule import steered_to_entropy, steered_to_kl
+from quatro.methods.beyond_paper import steered_to_entropy, steered_to_kl
 from quatro.processes.stop import StopRequest
 from quatro.runs.directory import RunDir
 from quatro.train import train

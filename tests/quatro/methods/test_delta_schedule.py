@@ -9,7 +9,7 @@ import torch
 from pydantic import ValidationError
 
 from quatro.config import config_to_yaml, load_config
-from quatro.methods.delta_schedule import ScheduledQuatro, steered_to_entropy, steered_to_kl
+from quatro.methods.beyond_paper import ScheduledQuatro, steered_to_entropy, steered_to_kl
 from quatro.registry import METHODS
 
 BOUNDS = (1e-4, 1.0)

@@ -221,7 +221,7 @@ def test_what_cannot_be_imported_fails_before_the_first_rollout(functions: Calla
 
 def test_neither_rewards_nor_their_workers_import_torch(functions: Callable[..., Reward]) -> None:
     assert score_texts(functions("modules"), "a") == [0.0]
-    code = "import sys, quatro.rewards, quatro.rewards.math, quatro.rewards.countdown, quatro.rewards.function;"
+    code = "import sys, quatro.rewards, quatro.rewards.answers, quatro.rewards.answers, quatro.rewards.function;"
     code += "sys.exit('torch' in sys.modules)"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     assert subprocess.run([sys.executable, "-c", code], env=env).returncode == 0

@@ -1,4 +1,7 @@
-"""The rewards of the embedded benchmark: its verdict, and how near an answer comes."""
+"""Rewards of answers to mathematics and countdown: the verdict of the benchmark, and how near an answer comes.
+
+The verdict is the benchmark's own: a reward of 1 and its "correct" mean the same.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,31 @@ from collections.abc import Sequence
 from typing import Any
 
 from evals.errors import DataError
-from quatro.rewards.base import Grade, Grades, Groups, VerifiedReward, pairs, regrouped
+from evals.grading import grade_many
+from quatro.rewards.base import Grade, Grades, Groups, Reward, VerifiedReward, pairs, regrouped, verdict
 from quatro.rewards.settings import RewardConfig
 from quatro.tasks.countdown import distance, parse_prompt, solves
 from quatro.types import Prompt, Rollout
+
+
+class MathReward(Reward):
+    """1 for a correct rollout, 0 for any other. All rollouts of an iteration are graded in one batch."""
+
+    @staticmethod
+    def check(prompts: Sequence[Prompt], options: Any = None) -> None:
+        """Raises DataError for the first prompt without a reference answer."""
+        for prompt in prompts:
+            if not (prompt.answer or "").strip():
+                raise DataError(
+                    f"prompt {prompt.id!r} of {prompt.benchmark} has no reference answer, and the reward is math; "
+                    "give it an `answer`, leave it out, or choose another reward"
+                )
+
+    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Grades:
+        self.check(prompts)
+        # The completion alone: a prompt may hold the box of an earlier part.
+        grades = grade_many((rollout.text, prompt.answer) for prompt, rollout in pairs(prompts, completions))
+        return regrouped((verdict(grade.correct) for grade in grades), completions)
 
 
 class CountdownReward(VerifiedReward):
