@@ -1,20 +1,28 @@
-"""The command `quatro`: parse, call one function, print. Commands import what is heavy inside their bodies."""
+"""The command `quatro`: parse, call one function, print. Commands import what is heavy inside their bodies.
+
+From an exception follow a message for a person and an exit code. Nothing of `evals` or `quatro` is imported at the top:
+the first thing checked is that `evals` is ours.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import faulthandler
 import gc
+import io
 import logging
 import os
 import signal
 import sys
+import traceback
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
 from typing import Annotated, Any
 
 import typer
 from typer import Option
 
-from quatro_cli import errors
 from quatro_cli.help import App, Group
 from quatro_cli.output import output
 
@@ -27,6 +35,109 @@ COMMANDS = {
     "Reference": ("config", "benchmarks", "doctor", "demo"),
 }
 GROUPS = ("runs", "eval", "plot", "config", "benchmarks")
+EXIT_BUG = 1
+EXIT_MISSING = 3
+EXIT_SIGINT = 130
+
+# Package that is imported somewhere -> the extra that brings it.
+EXTRAS = {
+    "torch": "train",
+    "transformers": "train",
+    "safetensors": "train",
+    "tokenizers": "train",
+    "vllm": "vllm",
+    "deepspeed": "deepspeed",
+    "peft": "lora",
+    "datasets": "hub",
+    "huggingface_hub": "hub",
+    "matplotlib": "plot",
+    "math_verify": "math-verify",
+    "reasoning_gym": "gym",
+}
+OURS = ("evals", "quatro", "quatro_cli")
+
+
+def report(error: BaseException) -> int:
+    """Say what happened on stderr; returns the exit code."""
+    from evals.errors import QuatroError, is_out_of_memory
+    from evals.files.own_code import line_of_any_own, own_in_use
+
+    if isinstance(error, KeyboardInterrupt):
+        output.error("interrupted")
+        return EXIT_SIGINT
+    if isinstance(error, QuatroError):
+        if not getattr(error, "is_said", False):  # of several ranks one speaks
+            output.error(str(error))
+        return error.exit_code
+    if isinstance(error, ModuleNotFoundError) and error.name and error.name.split(".")[0] not in OURS:
+        output.error(missing_package(error.name))
+        return EXIT_MISSING
+    if is_out_of_memory(error):
+        output.error(
+            f"out of memory: {error}\nWhat was saved is whole. A run draws fewer responses at once with "
+            "`rollout.rows_at_once`, learns from fewer with `microbatch_tokens`, and needs less of everything with "
+            "`rollout.max_new_tokens`: quatro train RUN/config.yaml -s rollout.rows_at_once=64 -o NEW"
+        )
+        return EXIT_BUG
+    if isinstance(error, OSError):
+        output.error(_system_message(error))
+        return EXIT_BUG
+    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # `Path.resolve`, before 3.13
+        output.error(f"{error}: a symbolic link leads back to itself; remove it")
+        return EXIT_BUG
+    output.info("".join(traceback.format_exception(error)))
+    said = f"{type(error).__name__}: {error}"
+    if own := line_of_any_own(error):
+        output.error(f"your own code raised {said}\n  {own}")
+    elif in_use := own_in_use():
+        output.error(
+            f"{said}\nYour own code, {in_use}, gave something else than docs/extending.md says, or this is a bug."
+        )
+    else:
+        output.error(f"this is a bug: {said}\nPlease report it with the command you typed, and what stands above.")
+    return EXIT_BUG
+
+
+def missing_package(module: str) -> str:
+    """What to say where ``module`` cannot be imported."""
+    from evals.errors import how_to_install
+
+    package = module.split(".")[0]
+    return f"the package {package!r} is not installed; install it with `{how_to_install(EXTRAS.get(package, ''))}`"
+
+
+def foreign_evals() -> str | None:
+    """What is wrong if the top-level package `evals` is not ours (OpenAI's has the same name), else None."""
+    spec = find_spec("evals")
+    if spec is not None and spec.origin is not None:
+        init = Path(spec.origin)
+        # Ours has an empty __init__.py. A foreign one installed over it leaves our other files in place.
+        if (init.parent / "errors.py").is_file() and init.stat().st_size == 0:
+            return None
+    where = "is missing" if spec is None else f"at {spec.origin or list(spec.submodule_search_locations or [])!r}"
+    return (
+        f"the package `evals` {where} and not the one that came with quatro; another project uses the same name. "
+        "Type: pip uninstall evals, and then in quatro's checkout: pip install --force-reinstall --no-deps -e . "
+        "(or name its wheel in place of `-e .`)"
+    )
+
+
+def _system_message(error: OSError) -> str:
+    path = error.filename if error.filename is not None else _file_in_use(error.__traceback__)
+    reason = error.strerror or str(error) or type(error).__name__
+    return f"{reason}: {path}" if path is not None else reason
+
+
+def _file_in_use(trace: TracebackType | None) -> str | None:
+    """The file that the failing code held: a failed write, unlike a failed open, does not name it."""
+    found = None
+    while trace is not None:  # from the outermost frame inwards, so that the innermost wins
+        values = trace.tb_frame.f_locals.values()
+        for value in values:
+            if isinstance(value, io.IOBase) and isinstance(getattr(value, "name", None), str):
+                found = value.name  # type: ignore[attr-defined]
+        trace = trace.tb_next
+    return found
 
 
 class _LogHandler(logging.Handler):
@@ -45,11 +156,11 @@ class _Root(Group):
     """Turns every exception of every command into a message and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
-        problem = errors.foreign_evals()
+        problem = foreign_evals()
         if problem is not None:
             if sys.stderr is not None:
                 sys.stderr.write(f"error: {problem}\n")  # `output` would need our `evals`
-            raise typer.Exit(errors.EXIT_MISSING)
+            raise typer.Exit(EXIT_MISSING)
         _listen_to_logs()
         try:
             result = super().invoke(ctx)
@@ -60,7 +171,7 @@ class _Root(Group):
         except (Exception, KeyboardInterrupt) as error:
             if hasattr(error, "show"):  # Typer's own usage errors know how to present themselves
                 raise
-            raise typer.Exit(errors.report(error)) from error
+            raise typer.Exit(report(error)) from error
 
 
 app = App(

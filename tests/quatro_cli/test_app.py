@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from quatro import __version__
 from quatro_cli.app import app
-from quatro_cli.removed import REMOVED
+from quatro_cli.help import REMOVED
 from tests.kit import quatro, says
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 
 from evals import errors as kinds
 from evals.errors import how_to_install
-from quatro_cli import errors
+from quatro_cli.app import foreign_evals, report
 from tests.kit import says
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +41,7 @@ TORCH_MEMORY = type("OutOfMemoryError", (RuntimeError,), {})
     ids=str,
 )
 def test_fault_36_an_error_has_its_code_and_a_message_without_a_traceback(error, code, said, capsys):
-    assert errors.report(error) == code
+    assert report(error) == code
     captured = capsys.readouterr()
     assert said in captured.err
     assert captured.out == ""
@@ -59,7 +59,7 @@ def test_fault_36_an_error_has_its_code_and_a_message_without_a_traceback(error,
 )
 def test_a_missing_package_names_the_command_to_type(module, command, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
-    assert errors.report(ModuleNotFoundError(f"No module named {module!r}", name=module)) == 3
+    assert report(ModuleNotFoundError(f"No module named {module!r}", name=module)) == 3
     assert command in capsys.readouterr().err
 
 
@@ -89,14 +89,14 @@ def test_nothing_tells_a_user_to_install_our_name_from_an_index():
 
 
 def test_a_missing_module_of_ours_is_a_bug(capsys):
-    assert errors.report(ModuleNotFoundError("No module named 'quatro.x'", name="quatro.x")) == 1
+    assert report(ModuleNotFoundError("No module named 'quatro.x'", name="quatro.x")) == 1
     assert "this is a bug" in capsys.readouterr().err
 
 
 def test_a_bug_comes_with_its_traceback_and_no_control_characters(capsys):
     with pytest.raises(KeyError) as raised:
         {}["key \x1b[2J"]
-    assert errors.report(raised.value) == 1
+    assert report(raised.value) == 1
     shown = capsys.readouterr().err
     assert "this is a bug: KeyError" in shown
     assert "Traceback" in shown
@@ -109,12 +109,12 @@ def test_a_full_disk_names_the_file_although_write_does_not(capsys):
         with pytest.raises(OSError, match="No space") as raised:
             file.write(b"x")
         assert raised.value.filename is None
-        assert errors.report(raised.value) == 1
+        assert report(raised.value) == 1
     assert capsys.readouterr().err == "error: No space left on device: /dev/full\n"
 
 
 def test_our_own_evals_is_recognised():
-    assert errors.foreign_evals() is None
+    assert foreign_evals() is None
 
 
 @pytest.mark.parametrize("files", [["__init__.py"], ["__init__.py", "errors.py"]], ids=["foreign", "laid over ours"])
@@ -124,6 +124,6 @@ def test_a_foreign_evals_is_not_ours(tmp_path, monkeypatch, files):
         (tmp_path / "evals" / name).write_text("x = 1\n", encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "evals")
-    problem = errors.foreign_evals()
+    problem = foreign_evals()
     assert problem is not None
     says(problem, tmp_path / "evals/__init__.py", "pip")

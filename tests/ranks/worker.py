@@ -30,7 +30,7 @@ from quatro.processes.world import World
 from quatro.rollout.decoding import Decoding
 from quatro.runs.directory import FollowedRun, RunDir
 from quatro.train import train
-from quatro_cli import errors
+from quatro_cli.app import report
 
 deepspeed.WHOLE_ELEMENTS = 0
 
@@ -178,7 +178,7 @@ def main() -> int:
             for job in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")):
                 work(job, world)
     except Exception as error:
-        return errors.report(error)
+        return report(error)
     return 0
 
 
