@@ -92,7 +92,7 @@ def fine_tune(
         DivergedError: a loss, gradient or reward is not finite.
     """
     from quatro.launch import begin
-    from quatro.launch.memory import with_sizes
+    from quatro.launch.describe import with_sizes
     from quatro.processes.launcher import launched
     from quatro.processes.stop import StopRequest
     from quatro.processes.world import World

@@ -1,1 +1,1 @@
-"""How a run begins, is saved and goes on: `begin` checks it, `assemble` builds its parts, `saving` keeps them."""
+"""How a run begins, is saved and goes on: `begin` checks it, `saving` builds its parts and keeps them."""

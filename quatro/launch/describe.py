@@ -1,27 +1,54 @@
 """Describes a run without starting it: the batch in words, the first prompt, the memory that it should need.
 
 A dry run also tries a reward of the user's own on what is made up.
+
+The memory is estimated from first principles, and what fits takes the place of `auto`: once, when a run is made, from
+the memory that the device has in all, used or free. The run's config.yaml keeps the numbers, and a resumed run reads
+them there, whatever the device then has.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
 
 from evals.files.own_code import is_own
 from evals.text import size_text, visible
-from quatro.config import config_to_yaml
+from quatro.config import Config, config_to_yaml, leaves
+from quatro.config.blocks import CPU_SIZES, SIZE_KEYS, Sizes
 from quatro.launch.begin import Prepared
 from quatro.launch.health import prompt_warnings, startup_warnings
-from quatro.launch.memory import Estimate, Fit, Memory
-from quatro.policy.device import free_bytes, total_bytes
+from quatro.policy.device import (
+    FLOAT32_BYTES,
+    cache_token_bytes,
+    footprint,
+    free_bytes,
+    total_bytes,
+    with_checkpointing,
+)
+from quatro.policy.kinds import ModelSize
 from quatro.policy.model_files import base_of
+from quatro.processes.world import World
 from quatro.registry import ENGINES, POLICIES
 from quatro.rewards import Grade
 from quatro.types import Prompt, Rollout
 
+if TYPE_CHECKING:
+    import torch
+
 SHOWN_TOKENS = 64
 SHOWN_CHARACTERS = 600
+# Of a GPU's memory the estimate may use this share; the rest is for CUDA, fragmentation and what the estimate leaves
+# out. Sampling divides what the model leaves of it: half for the KV cache, half for prompts on their way through the
+# model and for copies of slots.
+USED_SHARE = Fraction(9, 10)
+CACHE_SHARE = Fraction(1, 2)
+# Logits of the rows that are drawn at once may take this share.
+LOGITS_SHARE = Fraction(1, 16)
+# Powers of two between these bounds: a little more or less memory changes nothing.
+FEWEST = Sizes(microbatch_tokens=1 << 10, rows_at_once=1 << 6, cache_tokens=1 << 12)
+MOST = Sizes(microbatch_tokens=1 << 15, rows_at_once=1 << 13, cache_tokens=1 << 22)
 
 
 @dataclass(frozen=True)
@@ -175,3 +202,185 @@ def _earned(grade: Grade) -> str:
     more = [grade.error] if grade.error else [*verdict, *logged]
     said = f" ({', '.join(more)})" if more else ""
     return f"{'is dropped' if grade.is_dropped else f'earns {grade.reward:g}'}{visible(said)}"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes by purpose, estimated from the architecture and the batch settings; ``total`` is the peak."""
+
+    weights: int
+    gradients: int
+    optimizer: int
+    reference: int
+    casts: int
+    snapshots: int
+    activations: int
+    logits: int
+    kv_cache: int
+    reward: int = 0
+
+    @property
+    def always(self) -> int:
+        """What stays while the run samples and while it learns."""
+        return self.weights + self.optimizer + self.reference + self.casts + self.snapshots + self.reward
+
+    @property
+    def sampling(self) -> int:
+        return self.always + self.kv_cache
+
+    @property
+    def learning(self) -> int:
+        return self.always + self.gradients + self.activations + self.logits
+
+    @property
+    def total(self) -> int:
+        """The larger of sampling and learning, which take turns."""
+        return max(self.sampling, self.learning)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How the estimate compares with ``free_bytes``, the memory that a rank can take on its device.
+
+    ``tokens`` is the largest `microbatch_tokens` with which learning fits, ``checkpointed_tokens`` that with gradient
+    checkpointing; 0 where none does. The others are the estimate as configured.
+    """
+
+    free_bytes: int
+    sampling_bytes: int
+    learning_bytes: int
+    tokens: int
+    checkpointed_tokens: int
+
+    @property
+    def line(self) -> str:
+        """For a person."""
+        free = f"{size_text(self.free_bytes)} are free here:"
+        if self.sampling_bytes > self.free_bytes:
+            return (
+                f"{free} it does not fit, as drawing responses takes {size_text(self.sampling_bytes)}; lower "
+                "rollout.gpu_memory_utilization (vllm) or rollout.max_new_tokens"
+            )
+        if not self.checkpointed_tokens:
+            return (
+                f"{free} it does not fit, and no microbatch_tokens would; try -s policy.lora.rank=16, or "
+                "policy.kind=deepspeed on several devices"
+            )
+        return (
+            f"{free} it {'fits' if self.learning_bytes <= self.free_bytes else 'does not fit'}; microbatch_tokens up "
+            f"to {self.tokens:,} would, and up to {self.checkpointed_tokens:,} with policy.gradient_checkpointing=true"
+        )
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What the memory of each rank depends on; ``shape`` is the configuration of the model.
+
+    ``longest_prompt`` is in tokens. Fragmentation and the framework come on top of every number.
+    """
+
+    config: Config
+    shape: Any
+    num_parameters: int
+    num_trained: int
+    longest_prompt: int
+    device: torch.device
+    num_ranks: int = 1
+
+    @classmethod
+    def of(cls, prepared: Prepared) -> Estimate:
+        longest = max(len(prompt.token_ids) for prompt in prepared.prompts.prompts)
+        numbers = (prepared.num_parameters, prepared.num_trained, longest)
+        return cls(prepared.config, prepared.shape, *numbers, prepared.device, prepared.launch.size)
+
+    @property
+    def longest_row(self) -> int:
+        """Tokens of a row with the longest prompt and a response that ends at the limit."""
+        return self.longest_prompt + self.config.rollout.max_new_tokens
+
+    @property
+    def response_share(self) -> Fraction:
+        return Fraction(self.config.rollout.max_new_tokens, self.longest_row)
+
+    def memory(self, device_bytes: int | None = None, reward_bytes: int = 0) -> Memory:
+        """P parameters, D hidden, K key width, V vocabulary, L layers; `Footprint` adds what a micro-batch takes.
+
+            weights, gradients, reference   4 P each, AdamW 8 P; bfloat16: 2 P more of weights cast for the
+                                            computation, and a reference of 2 P + 2 V D (its embedding stays in float32)
+            snapshots                       4 P for `inner_updates: auto`
+            reward                          ``reward_bytes``, a reward model's weights
+            kv_cache                        2 K b for each row, layer and token while sampling, b bytes a number; of an
+                                            engine with its own weights its share of ``device_bytes``, where known
+
+        Each of several ranks holds its share of the rows, and under DeepSpeed its share of the optimiser (ZeRO-1), the
+        gradients (2) and the weights (3). DeepSpeed keeps float32 masters beside weights in the format of the
+        computation. With an adapter, only its parameters have gradients and moments, the others have the format of
+        the computation, and the reference takes nothing.
+        """
+        config, sizes, longest = self.config, self.config.sizes, self.longest_row
+        rows = -(-config.minibatch_prompts // self.num_ranks) * config.rollouts_per_prompt
+        tokens = min(sizes.microbatch_tokens, rows * longest)
+        learning = footprint(config, self.shape, self.device)
+        batch_rows = min(sizes.rows_at_once, max(1, sizes.cache_tokens // longest))
+        live_rows = min(batch_rows, -(-config.prompts_per_step // self.num_ranks) * config.rollouts_per_prompt)
+        kv_cache = live_rows * longest * cache_token_bytes(config, self.shape)
+        engine = ENGINES[config.rollout.engine]
+        if device_bytes is not None and not (engine.shares_weights or engine.is_recorded):
+            kv_cache = int(config.rollout.gpu_memory_utilization * device_bytes)
+        num_embedded = self.shape.vocab_size * self.shape.hidden_size
+        numbers = (self.num_parameters, self.num_trained, self.num_ranks)
+        return Memory(
+            **POLICIES[config.policy.kind].memory(config, ModelSize(*numbers, engine.shares_weights, num_embedded)),
+            activations=learning.activations(tokens),
+            logits=learning.logits(tokens * config.rollout.max_new_tokens // longest),
+            kv_cache=kv_cache,
+            reward=reward_bytes,
+        )
+
+    def fit(self, memory: Memory, free_bytes: int) -> Fit:
+        """What would fit into ``free_bytes``, which all ranks of a CPU share."""
+        free = free_bytes if self.device.type == "cuda" else free_bytes // self.num_ranks
+        room = free - memory.always - memory.gradients
+        tokens = [
+            footprint(with_checkpointing(self.config, is_on), self.shape, self.device).fitting_tokens(
+                room, self.response_share
+            )
+            for is_on in (self.config.policy.gradient_checkpointing, True)
+        ]
+        return Fit(free, memory.sampling, memory.learning, *tokens)
+
+    def sizes(self, device_bytes: int) -> Sizes:
+        """What fits into ``device_bytes`` of a GPU, in powers of two."""
+        config, memory = self.config, self.memory()
+        room = int(USED_SHARE * device_bytes) - memory.always
+        fitting = Sizes(
+            footprint(config, self.shape, self.device).fitting_tokens(room - memory.gradients, self.response_share),
+            int(LOGITS_SHARE * device_bytes) // (FLOAT32_BYTES * self.shape.vocab_size),
+            int(CACHE_SHARE * room) // cache_token_bytes(config, self.shape),
+        )
+        if not ENGINES[config.rollout.engine].shares_weights:  # it has memory and limits of its own
+            fitting = fitting._replace(rows_at_once=CPU_SIZES.rows_at_once, cache_tokens=CPU_SIZES.cache_tokens)
+        return Sizes(*(_power_of_two(*bounds) for bounds in zip(fitting, FEWEST, MOST, strict=True)))
+
+
+def _power_of_two(number: int, fewest: int, most: int) -> int:
+    """The largest power of two up to ``number``, within the bounds."""
+    return max(fewest, min(most, 1 << (max(1, number).bit_length() - 1)))
+
+
+def with_sizes(prepared: Prepared, world: World | None = None) -> Prepared:
+    """``prepared`` with numbers in place of `auto`: rank 0's, for the smallest memory of any rank."""
+    world, config = world or World(), prepared.config
+    if config.with_sizes(CPU_SIZES) == config:
+        return prepared
+    smallest = -world.largest(-(total_bytes(prepared.device) or 0))
+
+    def fitting() -> Sizes:
+        beside = prepared.reward.device_bytes(prepared.device.type)
+        return Estimate.of(prepared).sizes(smallest - beside) if smallest else CPU_SIZES
+
+    sizes = world.from_first(fitting, "the sizes of the run")
+    given = dict(leaves(config.model_dump()))
+    chosen = ", ".join(f"{key}={size}" for key, size in zip(SIZE_KEYS, sizes, strict=True) if given[key] == "auto")
+    origin = f"for {size_text(smallest)} of GPU memory" if smallest else "as on every CPU"
+    return replace(prepared, config=config.with_sizes(sizes), sizes_note=f"in place of auto, {origin}: {chosen}")

@@ -98,7 +98,7 @@ class Stopwatch:
 
 @dataclass
 class Parts:
-    """Everything the loop works with; `quatro/launch/assemble.py` makes it."""
+    """Everything the loop works with; `quatro/launch/saving.py` makes it."""
 
     config: Config
     policy: Policy

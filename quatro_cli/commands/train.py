@@ -149,8 +149,7 @@ def _say(run: Path, metrics: Mapping[str, float], *, json: bool, is_interrupted:
 
 
 def _describe(prepared: Prepared, *, resume: bool, json: bool) -> None:
-    from quatro.launch.describe import describe
-    from quatro.launch.memory import with_sizes
+    from quatro.launch.describe import describe, with_sizes
 
     described = describe(prepared if resume else with_sizes(prepared))
     if json:
@@ -162,8 +161,7 @@ def _describe(prepared: Prepared, *, resume: bool, json: bool) -> None:
 def _train(prepared: Prepared, path: Path, *, resume: bool) -> tuple[int | None, Mapping[str, float]]:
     """The run, whichever rank this is; returns the exit code if it was stopped before its end, and its last metrics."""
     from quatro.launch.begin import open_run
-    from quatro.launch.describe import batch_arithmetic, notes
-    from quatro.launch.memory import with_sizes
+    from quatro.launch.describe import batch_arithmetic, notes, with_sizes
     from quatro.processes.launcher import joined
     from quatro.processes.stop import StopRequest
     from quatro.runs.directory import is_abandoned

@@ -152,7 +152,7 @@ rank = torch.distributed.get_rank()
 from quatro.config import load_config
 from quatro.policy.loading import load_model, load_tokenizer
 from quatro.policy.torch_policy import LocalPolicy
-from quatro.launch.assemble import make_training_engine
+from quatro.launch.saving import make_training_engine
 from quatro.types import Prompt, Sampling
 from quatro.processes.world import World
 folder = sys.argv[1]

@@ -18,10 +18,9 @@ import quatro
 from evals.errors import UsageError
 from quatro.config import config_to_yaml, load_config
 from quatro.config.blocks import CPU_SIZES, Sizes
-from quatro.launch.assemble import assemble
 from quatro.launch.begin import prepare
-from quatro.launch.describe import describe
-from quatro.launch.memory import FEWEST, MOST, Estimate, Memory, with_sizes
+from quatro.launch.describe import FEWEST, MOST, Estimate, Memory, describe, with_sizes
+from quatro.launch.saving import assemble
 from quatro.policy.kinds import ModelSize
 from quatro.processes.launcher import Launch
 from quatro.processes.world import World
@@ -142,8 +141,8 @@ def test_on_a_cpu_they_are_constants_and_no_memory_is_asked_for(tiny_config, mon
     assert prepared.config.sizes == Sizes(16384, 7, 1 << 17) == given.sizes
     note = "in place of auto, as on every CPU: microbatch_tokens=16384, rollout.cache_tokens=131072"
     assert note in describe(prepared).notes
-    # What says numbers asks nothing, and no rank speaks to the others.
-    monkeypatch.setattr("quatro.launch.memory.total_bytes", None)
+    # What says numbers takes none from the memory of a device, and no rank speaks to the others.
+    monkeypatch.setattr("quatro.launch.describe.total_bytes", lambda device: 80 * GB)
     fixed = prepare(prepared.config)
     assert with_sizes(fixed, World(rank=0, size=2)) is fixed
     assert not any("in place of auto" in note for note in describe(fixed).notes)
@@ -167,10 +166,10 @@ class Ranks(World):
 
 
 def test_all_ranks_have_what_the_first_makes_of_the_smallest_memory(tiny_config, monkeypatch):
-    monkeypatch.setattr("quatro.launch.memory.FEWEST", Sizes(1, 1, 1))
+    monkeypatch.setattr("quatro.launch.describe.FEWEST", Sizes(1, 1, 1))
     found = []
     for rank in (0, 1):
-        monkeypatch.setattr("quatro.launch.memory.total_bytes", lambda device, rank=rank: Ranks.memory[rank])
+        monkeypatch.setattr("quatro.launch.describe.total_bytes", lambda device, rank=rank: Ranks.memory[rank])
         prepared = prepare(tiny_config("minibatch_prompts=4"), Launch(rank=rank, size=2))
         with monkeypatch.context() as patch:
             if rank:
@@ -181,12 +180,12 @@ def test_all_ranks_have_what_the_first_makes_of_the_smallest_memory(tiny_config,
 
 
 def sizes_for(memory: int, prepared, monkeypatch) -> Sizes:
-    monkeypatch.setattr("quatro.launch.memory.total_bytes", lambda device: memory)
+    monkeypatch.setattr("quatro.launch.describe.total_bytes", lambda device: memory)
     return with_sizes(prepared).config.sizes
 
 
 def test_a_reward_model_on_the_same_device_takes_its_part_first(tiny_config, monkeypatch):
-    monkeypatch.setattr("quatro.launch.memory.FEWEST", Sizes(1, 1, 1))
+    monkeypatch.setattr("quatro.launch.describe.FEWEST", Sizes(1, 1, 1))
     alone = prepare(tiny_config())
     beside = dataclasses.replace(alone, reward=SimpleNamespace(device_bytes={"cpu": 5 * 10**6}.__getitem__))
     assert sizes_for(8 * 10**6, beside, monkeypatch) == sizes_for(3 * 10**6, alone, monkeypatch)
@@ -194,8 +193,8 @@ def test_a_reward_model_on_the_same_device_takes_its_part_first(tiny_config, mon
 
 def test_a_resumed_run_reads_its_sizes_and_never_looks_at_the_memory(tiny_config, tmp_path, monkeypatch):
     """A device whose memory has shrunk to a sixteenth since: the same sizes, the same bytes."""
-    monkeypatch.setattr("quatro.launch.memory.FEWEST", Sizes(1, 1, 1))
-    monkeypatch.setattr("quatro.launch.memory.total_bytes", lambda device: 1_500_000)
+    monkeypatch.setattr("quatro.launch.describe.FEWEST", Sizes(1, 1, 1))
+    monkeypatch.setattr("quatro.launch.describe.total_bytes", lambda device: 1_500_000)
     config = tiny_config("steps=2")
     whole = quatro.fine_tune(config, tmp_path / "whole")
     sizes = whole.config.sizes
@@ -210,7 +209,7 @@ def test_a_resumed_run_reads_its_sizes_and_never_looks_at_the_memory(tiny_config
 
     with pytest.raises(KeyboardInterrupt):
         quatro.fine_tune(config, tmp_path / "stopped", observer=stop)
-    monkeypatch.setattr("quatro.launch.memory.total_bytes", lambda device: 1_500_000 // 16)
+    monkeypatch.setattr("quatro.launch.describe.total_bytes", lambda device: 1_500_000 // 16)
     with pytest.raises(UsageError, match="seed is 0 there, not 1"):
         quatro.fine_tune(tiny_config("steps=2", "seed=1"), tmp_path / "stopped", resume=True)
     resumed = quatro.fine_tune(config, tmp_path / "stopped", resume=True)
@@ -227,7 +226,7 @@ def test_the_dry_run_shows_them_and_a_new_run_says_them(tiny_config, tmp_path, m
     path = tmp_path / "config.yaml"
     path.write_text(config_to_yaml(config), encoding="utf-8")
     assert "microbatch_tokens: auto" in path.read_text(encoding="utf-8")
-    monkeypatch.setattr("quatro.launch.memory.total_bytes", lambda device: 80 * GB)
+    monkeypatch.setattr("quatro.launch.describe.total_bytes", lambda device: 80 * GB)
     shown = quatro_command("train", path, "--dry-run")
     note = (
         f"in place of auto, for 74.5 GiB of GPU memory: microbatch_tokens={MOST.microbatch_tokens}, "
@@ -245,7 +244,7 @@ def test_a_run_of_an_earlier_version_says_no_numbers_and_goes_on_with_the_consta
     run = tmp_path / "run"
     with RunDir.create(run, tiny_config("steps=1")) as made:
         train(made.config, made)
-    monkeypatch.setattr("quatro.launch.memory.total_bytes", None)  # nobody may ask
+    monkeypatch.setattr("quatro.launch.describe.total_bytes", lambda device: 80 * GB)  # nobody asks for sizes
     longer = [config_to_yaml(tiny_config(f"steps={steps}")) for steps in (2, 3)]
     (run / "config.yaml").write_text(longer[0], encoding="utf-8")
     for options in (["--dry-run"], []):
@@ -327,7 +326,7 @@ torch.set_num_threads(1)
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from quatro.policy.rows import collate
 from quatro.config import load_config
-from quatro.launch.memory import Estimate
+from quatro.launch.describe import Estimate
 from quatro.loop.learn import make_objective
 from quatro.policy.kinds import make_policy
 from quatro.types import Prompt, Rollout
