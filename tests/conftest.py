@@ -90,6 +90,14 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     terminalreporter.line(f"{cpu_seconds() / 60:.1f} CPU minutes (user + sys) for {len(_cpu_s_of)} tests")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_worker_a_reward() -> Iterator[None]:
+    """A reward of the user's own scores in one process unless a test says otherwise: tests give it a few responses."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("quatro.rewards.function.MAX_WORKERS", 1)
+        yield
+
+
 @pytest.fixture
 def compile_latex(tmp_path: Path) -> Callable[[str], str]:
     """What LaTeX says of a whole document, which must compile; under the mark `latex`, where it has to be installed."""
@@ -268,6 +276,15 @@ def fork(tmp_path_factory: pytest.TempPathFactory, failing_io: str) -> Iterator[
     yield start
     server.stdin.close()
     server.wait(timeout=60)
+
+
+@pytest.fixture
+def digits(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of `tests.kit.DigitReward` in a configuration."""
+    from quatro.registry import REWARDS
+
+    monkeypatch.setitem(REWARDS.locations, "digits", "tests.kit:DigitReward")
+    return "digits"
 
 
 @pytest.fixture(scope="session")

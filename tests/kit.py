@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from click.testing import Result
 from typer.testing import CliRunner
 
+from quatro.rewards.base import Grade, Grades, Groups, Reward
+from quatro.types import Prompt
 from quatro_cli.app import app
 
 
@@ -81,3 +83,11 @@ def num_failed(grades: Any) -> tuple[int, int]:
     failed = [grade for group in grades for grade in group if grade.error]
     num_timeouts = sum(grade.is_timeout for grade in failed)
     return len(failed) - num_timeouts, num_timeouts
+
+
+class DigitReward(Reward):
+    """The share of words that are digits: an untrained policy earns mixed rewards with it. No process is started."""
+
+    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Grades:
+        words = [[rollout.text.split() for rollout in group] for group in completions]
+        return [[Grade(sum(map(str.isdigit, one)) / max(1, len(one))) for one in group] for group in words]

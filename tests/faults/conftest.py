@@ -38,7 +38,7 @@ class Laboratory:
         self._fork = fork
         self.folder = folder
         settings = [
-            *(f"model={model}", "reward=digit_reward:share", f"steps={STEPS}", "threads=1"),
+            *(f"model={model}", "reward={name: 'digit_reward:share', workers: 1}", f"steps={STEPS}", "threads=1"),
             *("prompts_per_step=4", "minibatch_prompts=2", "rollouts_per_prompt=4", "inner_updates=2"),
             *("optimizer.lr=1e-3", "optimizer.warmup_steps=0", "checkpoint.every=2", "checkpoint.keep=2"),
         ]

@@ -16,13 +16,12 @@ Rows = list[dict[str, Any]]
 
 
 @pytest.fixture
-def settings(tiny_folder: Path, digit_reward: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A run of a second. The reward is the share of tokens that are digits, so groups are mixed from the start."""
-    (tmp_path / "digit_reward.py").write_text(digit_reward, encoding="utf-8")
+def settings(tiny_folder: Path, digits: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A run of a second in `tmp_path`. Groups of rewards are mixed from the start."""
     monkeypatch.chdir(tmp_path)
     return [
         f"model={tiny_folder}",
-        "reward=digit_reward:share",
+        f"reward={digits}",
         *("steps=6", "prompts_per_step=4", "minibatch_prompts=2", "rollouts_per_prompt=4", "inner_updates=2"),
         *("optimizer.lr=1e-3", "optimizer.warmup_steps=0", "checkpoint.every=1", "threads=1"),
     ]

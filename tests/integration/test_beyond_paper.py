@@ -105,8 +105,8 @@ def test_the_budget_is_that_of_the_radius_in_force(tmp_path, settings, run_train
 
 
 def test_a_pass_without_a_step_is_the_last(tmp_path, settings, run_training):
-    (tmp_path / "flat.py").write_text("def one(prompt, completion, answer):\n    return 1.0\n", encoding="utf-8")
-    (row,) = run_training(tmp_path / "run", [*settings, *AUTO, "reward=flat:one", "kl.beta=0", "steps=1"])
+    flat = "reward={name: length, options: {short: 98, long: 99}}"
+    (row,) = run_training(tmp_path / "run", [*settings, *AUTO, flat, "kl.beta=0", "steps=1"])
     assert (row["inner/passes"], row["optimizer_steps"], row["inner/kl_checks"]) == (1, 0, 0)
 
 

@@ -310,9 +310,12 @@ def test_the_status_follows_the_run_and_says_done_only_of_all_its_steps(tmp_path
 
 
 @pytest.mark.slow  # tests/faults kills a forked run in every test run
-def test_a_killed_run_resumes_bit_by_bit(tmp_path, settings, run_training, rows_of, essence, weights_of, fork):
+def test_a_killed_run_resumes_bit_by_bit(
+    tmp_path, settings, digit_reward, run_training, rows_of, essence, weights_of, fork
+):
     """A real SIGKILL, wherever it hits after the third row; checkpoints are rarer than iterations."""
-    settings = [*settings, "checkpoint.every=2", "steps=8"]
+    (tmp_path / "digit_reward.py").write_text(digit_reward, encoding="utf-8")
+    settings = [*settings, "reward=digit_reward:share", "checkpoint.every=2", "steps=8"]
     whole = run_training(tmp_path / "whole", settings)
     options = [word for setting in settings for word in ("-s", setting)]
     cut = tmp_path / "cut"

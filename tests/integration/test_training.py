@@ -31,6 +31,8 @@ from quatro.train import train
 from quatro.types import Sampling
 from tests.kit import write_rows
 
+FLAT = "reward={name: length, options: {short: 98, long: 99}}"  # 1 for every response
+
 
 def same_weights(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
@@ -68,10 +70,19 @@ def test_the_same_config_gives_the_same_bytes_and_another_seed_does_not(
 
 
 @pytest.mark.slow
-def test_live_rollouts_with_a_python_reward_learn(tmp_path, settings, run_training):
+def test_live_rollouts_with_a_python_reward_learn(tmp_path, settings, digit_reward, run_training):
+    (tmp_path / "digit_reward.py").write_text(digit_reward, encoding="utf-8")
     rows = run_training(
         tmp_path / "run",
-        [*settings, "steps=30", "prompts_per_step=16", "minibatch_prompts=16", "optimizer.lr=3e-3", "kl.beta=0"],
+        [
+            *settings,
+            "reward=digit_reward:share",
+            "steps=30",
+            "prompts_per_step=16",
+            "minibatch_prompts=16",
+            "optimizer.lr=3e-3",
+            "kl.beta=0",
+        ],
     )
     first, last = (sum(row["reward/mean"] for row in part) / 5 for part in (rows[:5], rows[-5:]))
     assert last > first + 0.1
@@ -202,8 +213,7 @@ def test_fault_09_a_run_that_was_tampered_with_is_not_continued(tmp_path, settin
 
 
 def test_fault_12_all_equal_rewards_change_no_weight(tmp_path, settings, run_training, weights_of):
-    (tmp_path / "flat.py").write_text("def one(prompt, completion, answer):\n    return 1.0\n", encoding="utf-8")
-    rows = run_training(tmp_path / "run", [*settings, "reward=flat:one", "kl.beta=0", "steps=2"])
+    rows = run_training(tmp_path / "run", [*settings, FLAT, "kl.beta=0", "steps=2"])
     assert rows[-1]["dual/degenerate_share"] == 1
     assert rows[-1]["groups/mixed_share"] == 0
     assert rows[-1]["kl/new_old"] < 1e-9

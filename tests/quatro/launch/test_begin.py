@@ -42,8 +42,7 @@ def arguments(tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("more", [["--dry-run"], []])
-def test_a_reward_is_imported_once(arguments, tmp_path, monkeypatch, more):
-    monkeypatch.setattr("os.cpu_count", lambda: 1)  # one process judges, and another would import it too
+def test_a_reward_is_imported_once(arguments, tmp_path, more):
     quatro(*arguments, *more)
     assert (tmp_path / "imported.txt").read_text(encoding="utf-8") == "once\n"
 
@@ -59,13 +58,12 @@ def test_a_function_gets_its_options(arguments, tmp_path):
     assert "reward:\n  name: own:scaled\n  options:\n    names: [a, b]\n    scale: 0.25\n  timeout_s: 60.0\n" in written
 
 
-@pytest.mark.parametrize("more", [["--dry-run"], []])
 @pytest.mark.parametrize(
-    ("options", "named"),
+    ("options", "named", "more"),
     [
-        ([], ["scale", "(prompt, completion, answer, scale, *, names=())"]),
-        (["scale=1", "bonus=1"], ["bonus", "(prompt, completion, answer, scale, *, names=())"]),
-        (["scale=1", "answer=1"], ["reward.options", "answer"]),
+        ([], ["scale", "(prompt, completion, answer, scale, *, names=())"], []),
+        (["scale=1", "bonus=1"], ["bonus", "(prompt, completion, answer, scale, *, names=())"], ["--dry-run"]),
+        (["scale=1", "answer=1"], ["reward.options", "answer"], []),
     ],
 )
 def test_options_that_a_function_does_not_take_are_refused_at_the_start(arguments, tmp_path, options, named, more):
@@ -90,7 +88,7 @@ def test_prompts_are_tokenised_once_and_benchmarks_read_once(arguments, monkeypa
     for module in (prompts, begin):
         monkeypatch.setattr(module, "load_problems", counted_load)
     monkeypatch.setattr(PreTrainedTokenizerBase, "__call__", counted_tokenise)
-    quatro(*arguments, *more)
+    quatro(*arguments, *settings("reward=math"), *more)
     assert read == {"prompts.jsonl": 1, "benchmark.jsonl": 1}
     assert len(tokenised) == 8
     assert set(tokenised.values()) == {1}

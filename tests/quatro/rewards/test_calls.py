@@ -127,7 +127,7 @@ def test_drop_marks_what_failed_and_a_group_fails_as_a_whole(functions: Callable
     assert [grade.error.partition(":")[0] for grade in scored[0]] == ["", "ValueError", ""]
     scored = score(functions("group", on_error="drop"), "a", "raise")
     assert [grade.is_dropped for grade in scored[0]] == [True, True]
-    scored = score(functions("sometimes", on_error="zero"), "raise", "bc")
+    scored = score(functions("group", on_error="zero"), "raise", "bc")
     assert [grade.is_dropped for grade in scored[0]] == [False, False]
 
 

@@ -45,7 +45,6 @@ def test_options_reach_a_function_as_they_are(functions: Callable[..., Reward]) 
 @pytest.mark.parametrize(
     ("name", "options", "says"),
     [
-        ("few", {"bonsu": 2}, "unexpected keyword argument 'bonsu'"),
         ("few", {"bonsu": 2}, "its parameters are (prompt, completion, answer, bonus=1.0)"),
         ("few", {"answer": 2}, "reward.options has answer, which every rollout has of its own"),
         ("judge", {}, "missing a required argument: 'bonus'"),
@@ -59,6 +58,7 @@ def test_a_function_that_cannot_be_called_so_is_refused_at_the_start(
     with pytest.raises(UsageError, match="cannot load the reward function") as caught:
         functions(name, options=options)
     assert says in str(caught.value)
+    assert all(option in str(caught.value) for option in options)
 
 
 @pytest.mark.parametrize(

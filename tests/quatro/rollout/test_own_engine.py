@@ -96,9 +96,6 @@ MODULE = """
 
     def function(recipe):
         return None
-
-    def digits(completion):
-        return sum(map(str.isdigit, completion)) / 10
 """
 NAME = "my_engines"
 
@@ -113,7 +110,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-LEARNING = settings("steps=2", f"reward={NAME}:digits", "optimizer.lr=1e-3")
+LEARNING = settings("steps=2", "reward=digits", "optimizer.lr=1e-3")
 
 
 def training(model: Path, engine: str) -> list[str]:
@@ -157,6 +154,7 @@ def test_an_engine_of_ones_own_draws_samples(folder, tiny_folder):
     says(quatro(*words, "--engine", f"{NAME}:Plan", "-o", "other", code=2), f"{NAME}.py", "Plan")
 
 
+@pytest.mark.usefixtures("digits")
 @pytest.mark.parametrize(
     ("engine", "code", "said"),
     [
@@ -174,6 +172,7 @@ def test_a_run_says_what_is_wrong_with_the_engine_and_where_it_lies(folder, tiny
     says(done.stderr, said, f"{NAME}.py")
 
 
+@pytest.mark.usefixtures("digits")
 @pytest.mark.parametrize("engine", ["Silent", "Copied", "Near"])
 def test_an_engine_that_keeps_its_promises_is_not_warned_of(folder, tiny_folder, engine):
     done = quatro(*training(tiny_folder, engine), *LEARNING, "-o", "run")
