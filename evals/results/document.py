@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 AVERAGE = "average"  # what stands in place of a benchmark's name in rows of the unweighted mean over benchmarks
 # Metrics that count solutions, up to k or up to n; the others are shares.
-_COUNTS_OF_K = ("ucc@k", "ucc@k reclustered", "distinct@k")
+_COUNTS_OF_K = ("ucc@k", "distinct@k")
 _COUNTS_OF_N = ("num_clusters", "effective_number", "vendi")
 
 
@@ -43,7 +43,7 @@ ROW_COLUMNS = {
     "threshold": "float64",
     "linkage": TEXT,
     "tokens": TEXT,
-    **dict.fromkeys(("tau", "ci_low", "ci_high", "draws_se", "share_of_all_solutions"), "float64"),
+    **dict.fromkeys(("tau", "ci_low", "ci_high", "share_of_all_solutions"), "float64"),
 }
 
 # Of the keys that only some rows have, those that tables, figures and data frames read.
@@ -144,7 +144,6 @@ class Row(Document):
     tau: float | None = None
     ci_low: float | None = None
     ci_high: float | None = None
-    draws_se: float | None = None
     share_of_all_solutions: float | None = None
 
     @model_validator(mode="after")

@@ -229,11 +229,7 @@ def exact(unique: Distinct, tokens: str) -> Floats:
 
 def tfidf(unique: Distinct, tokens: str) -> Floats:
     """Cosine of TF-IDF vectors fitted on the texts: smooth idf, l2 norm, no sublinear tf (sklearn's defaults)."""
-    return tfidf_of_counts(unique.token_counts(tokens), unique.count_U)
-
-
-def tfidf_of_counts(tf_UV: sparse.csr_matrix, count_U: Integers) -> Floats:
-    """Cosines of TF-IDF vectors fitted on texts with token counts ``tf_UV`` that occur ``count_U`` times each."""
+    tf_UV, count_U = unique.token_counts(tokens), unique.count_U
     # Documents are all texts, repeated ones included: a phrase that every sample repeats should weigh little.
     df_V = (tf_UV > 0).T @ count_U
     idf_V = np.log((1 + count_U.sum()) / (1 + df_V)) + 1

@@ -1,1 +1,1 @@
-"""Studies of samples beside their metrics: clusters, heatmaps, similarities, partition bias."""
+"""Studies of samples beside their metrics: clusters, heatmaps, similarities."""

@@ -23,7 +23,6 @@ _Row = TypeVar("_Row", Row, DifferenceRow)
 TITLES = {
     "pass@k": "Pass@k",
     "ucc@k": "UCC@k, the number of distinct correct solutions among k samples",
-    "ucc@k reclustered": "UCC@k, k samples clustered afresh",
     "distinct@k": "Clusters among k correct answers",
     "maj@k": "maj@k",
     "g-pass@k": "G-Pass@k",

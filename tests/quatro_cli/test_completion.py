@@ -53,7 +53,7 @@ def test_benchmarks(offered, tmp_path):
 
 def test_similarities(offered):
     assert offered("quatro eval ucc f.jsonl --similarity tf") == ["tfidf"]
-    assert offered("quatro eval bias f.jsonl --similarity exact,ro") == ["exact,rouge-l"]
+    assert offered("quatro eval ucc f.jsonl --similarity exact,ro") == ["exact,rouge-l"]
 
 
 def test_methods(offered):

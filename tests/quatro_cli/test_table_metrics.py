@@ -37,7 +37,6 @@ def documents(tmp_path_factory):
         "similarity": make("similarity", "similarity", tuned),
         "flips": make("flips", "flips", base, tuned, "--k", "1,4"),
         "temperature": make("temperature", "side-by-side", base, tuned, "--threshold", ".5"),
-        "bias": make("bias", "bias", tuned, "--k", "1,4"),
         "compare_passk": make("compare_passk", "compare", base, tuned, "--k", "1,4", "--also", "maj"),
         "compare_ucc": make("compare_ucc", "compare", base, tuned, "--metric", "ucc@k", "--k", "1,4"),
     }
@@ -50,10 +49,10 @@ def table(*arguments):
 
 
 NAMES = (
-    ["passk", "ucc", "similarity", "flips", "temperature", "bias"]  # the metric of the document
+    ["passk", "ucc", "similarity", "flips", "temperature"]  # the metric of the document
     + [f"passk {metric}" for metric in ("maj@k", "g-pass@k", "cover")]
     + [f"ucc {metric}" for metric in ("ucr", "num_clusters", "effective_number", "vendi", "distinct@k")]
-    + ["flips flip", "temperature pass@k", "temperature num_clusters", "bias ucc@k reclustered"]
+    + ["flips flip", "temperature pass@k", "temperature num_clusters"]
     + ["compare_passk", "compare_ucc"]
 )
 

@@ -58,7 +58,6 @@ Out = Annotated[
 NAMED = f"{SIMILARITIES} or your own module:function."
 _WHICH = f"{NAMED} Default: tfidf, or exact for short answers such as countdown's."
 Similarities = Annotated[str | None, Option(metavar="NAME[,NAME]", help=_WHICH, autocompletion=completion.similarities)]
-Similarity = Annotated[str | None, Option(metavar="NAME", help=_WHICH, autocompletion=completion.similarities)]
 _SAME = f"Two samples this similar count as one. Default: {THRESHOLDS}; your own has none."
 Thresholds = Annotated[str | None, Option(metavar="T[,T]", help=_SAME)]
 Threshold = Annotated[float | None, Option(metavar="T", help=_SAME)]

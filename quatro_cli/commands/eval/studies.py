@@ -1,21 +1,18 @@
-"""`quatro eval similarity | side-by-side | bias`: how diverse correct answers are, and what a measure of it hides."""
+"""`quatro eval similarity | side-by-side`: how diverse correct answers are."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
 from quatro_cli import completion
 from quatro_cli.commands.eval import shared
-from quatro_cli.options import Benchmarks, Json, names, numbers, usage_error
+from quatro_cli.options import Benchmarks, Json, names, numbers
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
-    from evals.benchmarks.catalogue import Kind
     from evals.results.document import Result, Row
-    from evals.similarity.catalogue import Setting
 
 
 def similarity(
@@ -123,73 +120,6 @@ def side_by_side(
         _show_sides(result)
 
 
-def bias(
-    files: shared.Files,
-    benchmarks: Benchmarks,
-    k: shared.Ks = None,
-    similarity: shared.Similarity = None,
-    threshold: shared.Threshold = None,
-    linkage: shared.Linkage = "components",
-    tokens: shared.Tokens = None,
-    draws: Annotated[int, Option(metavar="N", min=1, help="Random subsets of each problem, for each k.")] = 20,
-    seed: Annotated[int, Option(metavar="N", min=0, help="Seed of the random subsets.")] = 0,
-    label: shared.Label = None,
-    json: Json = False,
-    out: shared.Out = None,
-) -> None:
-    """Show how much UCC@k owes to clustering all n samples.
-
-    UCC@k counts the clusters of all n samples. Among k samples alone two of these clusters may be more, since the
-    sample that connects them is missing. The first row is UCC@k. For the second row k samples are drawn (--draws times)
-    and clustered alone; ± is the standard error of these draws. With exact the two differ by chance only.
-
-    \b
-    Examples:
-      quatro eval bias samples/math500.jsonl
-      quatro eval bias samples/math500.jsonl --linkage complete -o bias.json
-    """
-    from evals.studies.partition_bias import reclustered_result
-
-    ks = numbers(k, "--k", int)
-    measures = names(similarity, "--similarity")
-    _setting({"": None}, measures, threshold, linkage, tokens)  # before any file is read
-    shared.check_out(out, files)
-    samples, about = shared.graded_samples(files, benchmarks, label=label)
-    kinds = {problem.benchmark: problem.kind for problem in samples.graded()}
-    setting = _setting(kinds, measures, threshold, linkage, tokens)
-    with shared.progress("clustering afresh") as tell:
-        result = reclustered_result(
-            samples, setting=setting, seed=seed, ks=ks, num_draws=draws, on_progress=tell, **about
-        )
-    shared.say_and_write(result, json=json, out=out)
-    if not json:
-        _show_bias(result.rows)
-
-
-def _setting(
-    kinds: Mapping[str, Kind | None],
-    measures: list[str] | None,
-    threshold: float | None,
-    linkage: str,
-    tokens: str | None,
-) -> Setting:
-    """The one setting that the options mean for benchmarks of these ``kinds``; raises UsageError for several."""
-    from evals.metrics.counting import Clustering
-
-    thresholds = [threshold] if threshold is not None else None
-    found = {
-        one
-        for name, kind in kinds.items()
-        for one in Clustering(measures, thresholds, linkage, tokens).settings(name, kind)
-    }
-    if len(found) != 1:
-        used = " and ".join(sorted(map(str, found)))
-        raise usage_error(
-            f"one setting at a time, found {used}; choose with --similarity and --tokens, or a benchmark with -b"
-        )
-    return found.pop()
-
-
 _DRAWN = ("T", "top_p", "problems", "n")
 _SIDES = {
     "pass@k": "pass@{} %",
@@ -225,25 +155,6 @@ def _show_sides(result: Result) -> None:
         said = [f"{head} {value:g}" for head, value in same.items() if value is not None]
         leads = ["samples", "benchmark", *(head for head in _DRAWN if head not in same)]
         shared.show_grid(", ".join(["Side by side", *said, setting]), leads, cells)
-
-
-def _show_bias(rows: list[Row]) -> None:
-    from evals.similarity.catalogue import Setting
-    from evals.studies.partition_bias import RECLUSTERED
-    from evals.tables.parts import title_of, without_lone_average
-
-    order = {"ucc@k": "clusters of all n", RECLUSTERED: "k clustered afresh"}
-    names = without_lone_average(row.benchmark for row in rows)
-    rows = [row for row in rows if row.benchmark in names]
-    cells = [
-        (
-            (title_of(row.benchmark), row.num_problems, row.n, order[row.metric]),
-            shared.head_of(row),
-            f"{row.value:.2f}" + (f" ± {row.draws_se:.2f}" if row.draws_se else ""),
-        )
-        for row in sorted(rows, key=lambda row: (names.index(row.benchmark), list(order).index(row.metric)))
-    ]
-    shared.show_grid(f"UCC@k, {Setting.of(rows[0])}", ["benchmark", "problems", "n", ""], cells)
 
 
 def _extra(row: Row, key: str) -> Any:

@@ -17,7 +17,6 @@ from evals.samples.types import Sample, Samples
 from evals.similarity.catalogue import SIMILARITIES, Setting
 from evals.studies.clusters import clusters_of_problem
 from evals.studies.heatmap import heatmap_of
-from evals.studies.partition_bias import reclustered_result
 from evals.studies.reference import agreement
 from evals.studies.similarity import similarity_result
 from evals.tables.side_by_side import Side, temperature_result
@@ -140,12 +139,6 @@ def test_a_benchmark_of_ones_own_says_that_it_is_code(tmp_path, monkeypatch):
     assert {row.tokens for row in ucc_result(samples(OTHER, "mine")).rows} == {"code"}
 
 
-def test_clustering_afresh_sees_programs():
-    setting = clusters_of_problem(samples(PLAIN), "p", clustering=Clustering(["exact"]))[0].setting
-    results = [reclustered_result(samples(texts), setting=setting, seed=0, ks=[4]) for texts in (PLAIN, OTHER)]
-    assert results[0].document()["rows"] == results[1].document()["rows"]
-
-
 def test_every_distinct_text_is_normalised_once(monkeypatch):
     seen = []
     monkeypatch.setattr(clustering, "normal_solution", lambda text, **_: seen.append(text) or normal_solution(text))
@@ -178,7 +171,6 @@ def test_the_command_takes_code(tmp_path):
     assert {row["tokens"] for row in document("similarity", str(file), *options)["rows"]} == {"code"}
     assert document("clusters", str(file), "--id", "p", *options)["problems"][0]["sizes"] == [3, 3, 3, 3]
     for command in (
-        ["bias", str(file)],
         ["side-by-side", str(file)],
         ["compare", str(file), str(file), "--metric", "ucc@k"],
     ):

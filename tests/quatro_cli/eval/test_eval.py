@@ -265,8 +265,6 @@ def test_clusters_cuts_long_texts_and_many_clusters(tmp_path):
         (["ucc", "--threshold", "nan"], "--threshold nan: expected numbers"),
         (["similarity", "--similarity", ""], "--similarity '': expected names"),
         (["side-by-side", "--similarity", ","], "--similarity ',': expected names"),
-        (["bias", "--similarity", ""], "--similarity '': expected names"),
-        (["bias", "--k", "1,"], "--k 1,: expected numbers"),
         (["passk", "-b", "aime24"], "aime24"),
         (["ucc", "--similarity", "exact", "--threshold", "0.5"], "threshold"),
         (["ucc", "--similarity", "edit,exact", "--threshold", "0.5"], "leave it out, or name other similarities"),
@@ -329,7 +327,6 @@ def test_a_bar_counts_the_problems_of_long_commands(samples, monkeypatch):
     commands = {
         ("ucc", "--jobs", "2"): ("clustering", [3, 1, 2, 3]),
         ("side-by-side",): ("clustering", [3, 1, 2, 3]),
-        ("bias",): ("clustering afresh", [3, 1, 2, 3]),
         ("similarity",): ("comparing answers", [3, 1]),  # one problem has two correct answers
     }
     for command, (name, expected) in commands.items():

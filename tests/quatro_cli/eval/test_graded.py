@@ -83,7 +83,7 @@ def test_every_command_uses_them(run, graded, monkeypatch):
     assert document("clusters", run, "--similarity", "exact", "--id", "p")["problems"][0]["correct"] == 3
     flips = document("flips", run, run, "--per-problem")
     assert (flips["problems"][0]["correct"], flips["grader"]["policy"]) == (3, "simko")
-    for command in ("similarity", "side-by-side", "bias"):
+    for command in ("similarity", "side-by-side"):
         assert document(command, run)["grader"]["policy"] == "simko"
     assert document("compare", run, run)["rows"][0]["a"] == pytest.approx(0.75)
 
@@ -163,7 +163,7 @@ def test_other_commands_read_the_grades_that_eval_grade_stored(tmp_path):
     invoke("eval", "grade", file, "-o", tmp_path / "graded", "--extraction", "last-number")
     graded = tmp_path / "graded" / "t.jsonl"
     assert pass_at_1(file) == round(1 / 3, 12)
-    for command in ("passk", "ucc", "similarity", "side-by-side", "bias"):
+    for command in ("passk", "ucc", "similarity", "side-by-side"):
         assert document(command, graded)["grader"] == {**OURS, "extraction": "last-number"}
         assert "--regrade" in invoke("eval", command, file, "--regrade", code=2).stderr
     assert document("clusters", graded, "--id", "p")["problems"][0]["correct"] == 2

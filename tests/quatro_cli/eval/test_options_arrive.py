@@ -13,7 +13,7 @@ from tests.kit import quatro, write_rows
 PASSK, UCC, FLIPS = ["passk", "A"], ["ucc", "A", "--k", "3"], ["flips", "A", "B"]
 COMPARE = ["compare", "A", "B"]
 COMPARE_UCC = [*COMPARE, "--metric", "ucc@k", "--k", "3"]
-SIDES, BIAS, PAIRS = ["side-by-side", "A", "B"], ["bias", "A", "--k", "3", "--draws", "2"], ["similarity", "A"]
+SIDES, PAIRS = ["side-by-side", "A", "B"], ["similarity", "A"]
 OPTIONS = [
     ([*PASSK, "--ci"], "--seed", "1", "2"),
     (PASSK, "--k", "1", "2"),
@@ -37,11 +37,6 @@ OPTIONS = [
     (SIDES, "--similarity", "tfidf", "edit"),
     ([*SIDES, "--threshold", "0.5"], "--linkage", "components", "greedy"),
     ([*SIDES, "--k", "2"], "--k", "3", "4"),
-    (BIAS, "--seed", "1", "2"),
-    (BIAS, "--threshold", "0.3", "0.9"),
-    (BIAS, "--similarity", "tfidf", "edit"),
-    ([*BIAS, "--threshold", "0.5"], "--linkage", "components", "greedy"),
-    (["bias", "A", "--k", "3"], "--draws", "1", "5"),
     ([*PAIRS, "--max-pairs", "2"], "--seed", "1", "2"),
     (PAIRS, "--max-pairs", "1", "9"),
     ([*PAIRS, "--similarity", "jaccard"], "--tokens", "math", "whitespace"),

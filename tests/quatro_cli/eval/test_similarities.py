@@ -150,7 +150,6 @@ def test_a_similarity_of_ones_own_is_called_once_a_problem_and_named_wherever_it
     for command in (
         ["eval", "clusters", own, "--id", "p"],
         ["eval", "side-by-side", own],
-        ["eval", "bias", own, "--k", "2"],
         ["eval", "compare", own, own, "--metric", "ucc@k", "--k", "2"],
     ):
         assert NAME in invoke(*command, *one), command
@@ -201,7 +200,7 @@ def test_rounding_of_ones_own_is_rounded_away_and_a_threshold_is_asked_for(own):
     assert (found == found.T).all()
     assert found.diagonal().tolist() == [1.0] * 4
     assert found[0, 1] == pytest.approx(0.5, abs=1e-6)
-    for command in (["eval", "ucc", own], ["eval", "bias", own], ["plot", "heatmap", own, "--id", "p"]):
+    for command in (["eval", "ucc", own], ["plot", "heatmap", own, "--id", "p"]):
         result = runner.invoke(app, [*command, "--similarity", NAME])
         assert (result.exit_code, "has no default threshold; choose one with --threshold" in result.stderr) == (2, True)
     assert not Path("calls").exists()

@@ -1,4 +1,4 @@
-"""`quatro eval flips | similarity | side-by-side | bias` and their figures, from the outside."""
+"""`quatro eval flips | similarity | side-by-side` and their figures, from the outside."""
 
 import json
 
@@ -82,10 +82,6 @@ def test_files_stand_side_by_side_in_one_table(files):
     [
         ("eval", "similarity", "--similarity", "magic"),
         ("eval", "similarity", "--tokens", "magic"),
-        ("eval", "bias", "--similarity", "magic"),
-        ("eval", "bias", "--similarity", "tfidf,edit"),
-        ("eval", "bias", "--linkage", "magic"),
-        ("eval", "bias", "--tokens", "magic"),
         ("plot", "heatmap", "--id", "p", "--similarity", "magic"),
     ],
     ids=" ".join,
@@ -100,36 +96,11 @@ def test_a_part_of_a_benchmark_is_warned_of_by_every_study(files, tmp_path, monk
     (tmp_path / "own.toml").write_text('[toy]\nfile = "toy.jsonl"\ncount = 30\n', encoding="utf-8")
     monkeypatch.setenv("QUATRO_BENCHMARKS", str(tmp_path / "own.toml"))
     tuned = files["tuned"]
-    studies = [["passk", tuned], ["bias", tuned, "--draws", "1"], ["similarity", tuned], ["side-by-side", tuned]]
+    studies = [["passk", tuned], ["similarity", tuned], ["side-by-side", tuned]]
     for arguments in [*studies, ["flips", files["base"], tuned]]:
         assert invoke("eval", *arguments).stderr.count("toy has 30 problems, but the samples hold only 2") == 1, (
             arguments
         )
-
-
-def test_the_draws_of_a_problem_do_not_depend_on_what_stands_beside_it(tmp_path):
-    def value(*names):
-        path = tmp_path / "samples.jsonl"
-        rows = [
-            {"benchmark": name, "id": "p", "sample_index": i, "completion": f"take {i % 5} {i % 3}", "answer": "1"}
-            for name in names
-            for i in range(16)
-        ]
-        path.write_text("".join(json.dumps({**row, "correct": True}) + "\n" for row in rows), encoding="utf-8")
-        arguments = ["eval", "bias", path, "--k", "4", "--draws", "3", "--similarity", "exact", "--json"]
-        found = json.loads(invoke(*arguments).stdout)["rows"]
-        return {row["benchmark"]: row["value"] for row in found if row["metric"] == "ucc@k reclustered"}
-
-    alone, beside = value("toy"), value("aaa", "bbb", "toy")
-    assert beside["toy"] == alone["toy"]
-    assert len({beside[name] for name in ("aaa", "bbb", "toy")}) > 1
-
-
-def test_bias_shows_both_numbers(files):
-    document = json.loads(invoke("eval", "bias", files["tuned"], "--k", "8", "--json").stdout)
-    value = {row["metric"]: row["value"] for row in document["rows"] if row["benchmark"] == "toy"}
-    assert value["ucc@k"] == pytest.approx(value["ucc@k reclustered"])
-    assert "k clustered afresh" in invoke("eval", "bias", files["tuned"], "--k", "1,8", "--draws", "2").stdout
 
 
 @pytest.mark.slow
