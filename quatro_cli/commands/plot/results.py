@@ -176,32 +176,6 @@ def side_by_side(
 
 
 @printed
-def threshold(
-    results: Results,
-    k: Annotated[
-        int | None, Option(metavar="K", min=1, help="k of UCC@k. Default: the largest that all files have.")
-    ] = None,
-    *,
-    printing: Printing,
-) -> None:
-    """Draw UCC@k against the threshold of the similarity.
-
-    There is a panel for each benchmark and similarity.
-
-    \b
-    Examples:
-      quatro eval ucc ours.jsonl --threshold 0.5,0.6,0.7,0.8,0.9 -o ours.json
-      quatro plot threshold base.json ours.json --k 16
-    """
-    from evals.figures.threshold import UCC, largest_common_k, threshold_figure
-    from evals.results.reading import rows_by_label
-
-    rows = rows_by_label(results, (UCC,), made_by="quatro eval ucc FILES --threshold 0.7,0.8,0.9 -o FILE")
-    k = k if k is not None else largest_common_k(rows)
-    printing.save(threshold_figure(rows, k=k, sheet=printing.sheet), "threshold")
-
-
-@printed
 def heatmap(
     files: Files,
     benchmarks: Benchmarks,

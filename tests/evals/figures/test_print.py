@@ -16,7 +16,6 @@ from evals.figures.run_settings import RunSetting
 from evals.figures.sheet import SMALL, WIDTHS, Sheet, styled
 from evals.figures.similarity import similarity_figure
 from evals.figures.stability import limitation_figure, stability_figure
-from evals.figures.threshold import threshold_figure
 from evals.figures.training import TrainingCurve, training_figure
 from evals.metrics.flips import Pair, flip_rows
 from evals.results.document import Row
@@ -116,16 +115,6 @@ FIGURES = {
             )
             for label in HOSTILE
         },
-        sheet=sheet,
-    ),
-    "threshold": lambda sheet: threshold_figure(
-        {
-            label: of_benchmarks(
-                lambda name: [row("ucc@k", 9 * t**9, k=16, threshold=t, benchmark=name, **TFIDF) for t in (0.5, 0.9)]
-            )
-            for label in HOSTILE
-        },
-        k=16,
         sheet=sheet,
     ),
 }

@@ -10,7 +10,6 @@ from evals.figures.heatmap import heatmap_figure
 from evals.figures.method_looks import METHOD_LOOKS, looks_of
 from evals.figures.sheet import Sheet, fitted, inches_of, save_figure
 from evals.figures.similarity import similarity_figure
-from evals.figures.threshold import largest_common_k, threshold_figure
 from evals.metrics.flips import Pair, flip_rows
 from evals.results.document import Row
 from evals.results.entries import Entry, Key, Number
@@ -35,11 +34,6 @@ def flips(tuned=3):
     return flip_rows([Pair("a", "1", 8, 0, tuned), Pair("a", "2", 8, 0, 0), Pair("a", "3", 8, 8, 8)], [4], ci_seed=0)
 
 
-def thresholds(scale=1.0):
-    setting = {"similarity": "tfidf", "linkage": "components"}
-    return [row("ucc@k", scale * t, k=4, threshold=t, **setting) for t in (0.5, 0.9)]
-
-
 def sides(ucr=0.2):
     setting = {"similarity": "tfidf", "linkage": "components", "threshold": 0.9}
     return [row("ucr", ucr, ci_low=ucr / 2, ci_high=2 * ucr, **setting), row("pass@k", 0.5, k=1, **setting)]
@@ -51,7 +45,6 @@ FIGURES = {
     "similarity": lambda: similarity_figure({ODD: similarity_result(samples(["a b", "a c", "a b"])).rows}),
     "heatmap": lambda: heatmap_figure({ODD: heatmap_of(samples(["a b c", "a b d", "x y"]), "p")}),
     "temperature": lambda: temperature_figure({ODD: sides(), "b": sides()}),
-    "threshold": lambda: threshold_figure({ODD: thresholds(), "b": thresholds(2)}, k=4),
 }
 
 
@@ -228,18 +221,6 @@ def test_temperature_has_a_bar_for_each_label_and_refuses_two_settings():
         temperature_figure({"cold": sides() + sides()})
     with pytest.raises(DataError, match="no UCR"):
         temperature_figure({"cold": [row("pass@k", 0.5, k=1)]})
-
-
-def test_thresholds_ascend_on_the_x_axis_and_the_default_is_marked():
-    (axis,) = threshold_figure({"ours": thresholds()[::-1]}, k=4).axes
-    assert list(axis.lines[0].get_xdata()) == [0.5, 0.9]
-    assert list(axis.lines[0].get_ydata()) == [0.5, 0.9]
-    assert axis.lines[1].get_xdata()[0] == 0.9
-    with pytest.raises(DataError, match="several thresholds"):
-        threshold_figure({"ours": thresholds()[:1]}, k=4)
-    assert largest_common_k({"a": [row("ucc@k", 1.0, k=k) for k in (1, 2, 8)], "b": [row("ucc@k", 1.0, k=2)]}) == 2
-    with pytest.raises(UsageError, match="no k in common"):
-        largest_common_k({"a": [row("ucc@k", 1.0, k=1)], "b": [row("ucc@k", 1.0, k=2)]})
 
 
 def published(label, k=4):

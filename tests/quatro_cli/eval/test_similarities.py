@@ -159,9 +159,8 @@ def test_a_similarity_of_ones_own_is_called_once_a_problem_and_named_wherever_it
     sys.modules.pop("own_similarities")
     for format in ("markdown", "latex"):
         assert NAME.replace("_", r"\_") in invoke("table", "ucc.json", "--metric", "ucc@k", "--format", format)
-    for name in ("threshold", "similarity"):
-        invoke("plot", name, f"{'ucc' if name == 'threshold' else name}.json", "-o", f"{name}.svg")
-    for name in ("threshold", "similarity", "heatmap"):
+    invoke("plot", "similarity", "similarity.json", "-o", "similarity.svg")
+    for name in ("similarity", "heatmap"):
         drawn = Path(f"{name}.svg").read_text(encoding="utf-8")
         assert NAME in drawn, name
         assert "default threshold" not in drawn

@@ -112,7 +112,6 @@ def test_every_result_has_its_figure(files, tmp_path):
         "flips": ["flips", files["base"], files["tuned"]],
         "similarity": ["similarity", files["tuned"]],
         "side-by-side": ["side-by-side", files["base"], files["tuned"]],
-        "threshold": ["ucc", files["tuned"], "--threshold", ".5,.9", "--similarity", "edit"],
     }
     for name, arguments in made.items():
         document, figure = tmp_path / f"{name}.json", tmp_path / f"{name}.png"
@@ -136,11 +135,6 @@ def test_a_figure_of_other_numbers_or_of_equal_labels_is_refused(files, tmp_path
     other_k = runner.invoke(app, ["plot", "flips", str(flips), "--k", "5", "-o", str(tmp_path / "x.png")])
     assert other_k.exit_code == 2
     assert "--k 5: no flip@k at k = 5 in the files, only at 8" in other_k.stderr
-    ucc = tmp_path / "ucc.json"
-    invoke("eval", "ucc", files["tuned"], "--similarity", "edit", "--threshold", ".5,.9", "--k", "4", "-o", ucc)
-    other_k = runner.invoke(app, ["plot", "threshold", str(ucc), "--k", "5", "-o", str(tmp_path / "x.png")])
-    assert other_k.exit_code == 2
-    assert "only at 4" in other_k.stderr
     again = tmp_path / "again.json"
     again.write_bytes(flips.read_bytes())
     twice = runner.invoke(app, ["plot", "flips", str(flips), str(again), "-o", str(tmp_path / "x.png")])

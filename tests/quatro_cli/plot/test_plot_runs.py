@@ -90,7 +90,7 @@ def test_the_size_names_and_title_are_options(sweep, tmp_path):
 
 COMMANDS = (
     *("training", "passk", "ucc", "flips", "similarity", "heatmap", "side-by-side"),
-    *("threshold", "limitation", "delta-lambda", "entropy", "stability"),
+    *("limitation", "delta-lambda", "entropy", "stability"),
 )
 
 
