@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from evals.results.document import Result
 
 BENCHMARKS = ("math500", "amc23", "aime24", "aime25", "minerva", "olympiad")  # of its average, in its order
 CODE_BENCHMARKS = ("humaneval", "humanevalplus", "mbpp", "mbppplus")
@@ -99,3 +102,13 @@ def paper() -> Paper:
 
 def _with_tuples(found: dict[str, Any]) -> dict[str, Any]:
     return {key: tuple(value) if isinstance(value, list) else value for key, value in found.items()}
+
+
+def sampling_warnings(result: Result) -> list[str]:
+    """What differs between the sampling of ``result`` and the paper's, where it is known."""
+    stated = paper().sampling
+    found = {name: getattr(result.sampling, name) for name in stated}
+    words = [
+        f"{name} {found[name]:g}, not {value:g}" for name, value in stated.items() if found[name] not in (None, value)
+    ]
+    return [f"these samples were drawn otherwise than the paper's: {'; '.join(words)}"] if words else []

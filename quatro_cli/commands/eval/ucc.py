@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
 from quatro_cli.commands.eval import shared
 from quatro_cli.options import Benchmarks, Json, names, numbers, refuse_idle, usage_error
-from quatro_cli.output import output, visible
+from quatro_cli.output import output
 
 if TYPE_CHECKING:
-    from evals.results.document import Row
+    pass
 
 AlsoClustered = Annotated[str | None, Option(metavar="NAME[,NAME]", help="vendi (Vendi score), distinct (distinct@k).")]
 Preset = Annotated[str | None, Option(metavar="NAME", help="paper: the paper's clustering, as we read it.")]
@@ -46,7 +45,7 @@ def ucc(
       quatro eval ucc base.jsonl --similarity tfidf,rouge-l --threshold 0.8,0.9 --json
     """
     from evals.metrics.passk_ucc import check_beside_ucc, ucc_result
-    from evals.studies.sensitivity import sampling_warnings, sensitivity_rows
+    from evals.results.paper import sampling_warnings
 
     same: dict[str, Any] = {"similarity": similarity, "threshold": threshold, "linkage": linkage, "tokens": tokens}
     if preset is not None:
@@ -63,55 +62,20 @@ def ucc(
     counting: dict[str, Any] = {"also": further, "ks": ks, "ci": ci, "seed": seed, "per_problem": per_problem}
     with shared.progress("clustering") as tell:
         result = ucc_result(counted, clustering=how, **counting, jobs=jobs, on_progress=tell, **about)
-    others = None
     if preset is not None:
-        with shared.progress("clustering otherwise") as tell:
-            others = sensitivity_rows(counted, ks=ks, jobs=jobs, on_progress=tell)
-        result = result.model_copy(update={"preset": preset, "sensitivity": others})
+        result = result.model_copy(update={"preset": preset})
         output.warn(*sampling_warnings(result))
     shared.say_and_write(result, json=json, out=out)
     if not json:
         shared.show_rows(result.rows)
-    if others is not None and not json:
-        _show_sensitivity(others)
 
 
 def _of_preset(preset: str, given: dict[str, Any]) -> dict[str, Any]:
     """The options of the clustering as ``preset`` has them; raises UsageError where they were given, too."""
-    from evals.studies.sensitivity import PRESETS
+    from evals.similarity.catalogue import PAPER
 
-    if preset not in PRESETS:
-        raise usage_error(f"--preset {preset!r}: expected {' or '.join(PRESETS)}")
+    if preset != "paper":
+        raise usage_error(f"--preset {preset!r}: expected paper")
     chosen = {**given, "linkage": given["linkage"] != "components"}
     refuse_idle({f"--{name}": value for name, value in chosen.items()}, "--preset")
-    setting = PRESETS[preset]
-    return {**setting._asdict(), "threshold": f"{setting.threshold:g}"}
-
-
-def _show_sensitivity(rows: Sequence[Row]) -> None:
-    """UCC under other clusterings of the same samples: thresholds across, the preset's own cell has a star.
-
-    Of several benchmarks the mean is shown.
-    """
-    from evals.results.document import AVERAGE
-    from evals.similarity.catalogue import Setting
-    from evals.studies.sensitivity import PAPER
-    from evals.tables.parts import title_of
-
-    names = {row.benchmark for row in rows} - {AVERAGE}
-    name = AVERAGE if len(names) > 1 else min(names)
-    cells = [
-        (
-            (row.linkage, row.tokens),
-            f">= {row.threshold:g}",
-            f"{row.value:.2f} {'*' if Setting.of(row) == PAPER else ' '}",
-        )
-        for row in rows
-        if row.benchmark == name
-    ]
-    output.info(
-        "The paper states neither threshold, linkage nor tokens; * is our reading of it. What the "
-        "same samples would give otherwise:"
-    )
-    title = f"UCC@{rows[0].k} of {visible(title_of(name))} by {PAPER.similarity}, by threshold"
-    shared.show_grid(title, ["linkage", "tokens"], cells)
+    return {**PAPER._asdict(), "threshold": f"{PAPER.threshold:g}"}

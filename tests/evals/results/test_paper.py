@@ -6,7 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from evals.results.paper import BENCHMARKS, paper
+from evals.results.document import Result, SamplingInfo
+from evals.results.paper import BENCHMARKS, paper, sampling_warnings
 from tests.kit import read_json
 
 KS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -103,3 +104,16 @@ def test_a_flagged_value_is_the_one_printed():
 @pytest.mark.parametrize("table", ["tab:ucc_all", "tab:final_entropy", "tab:code_generation"])
 def test_what_the_paper_leaves_open_is_said(table):
     assert any("not stated" in remark for remark in paper().remarks[table])
+
+
+@pytest.mark.parametrize(
+    ("sampling", "said"),
+    [
+        (SamplingInfo(n=256, temperature=1.0, top_p=0.7), ""),
+        (SamplingInfo(), ""),
+        (SamplingInfo(n=64, temperature=1.0, top_p=1.0), "n 64, not 256; top_p 1, not 0.7"),
+    ],
+)
+def test_samples_that_were_drawn_otherwise_are_told(sampling, said):
+    found = sampling_warnings(Result(metric="ucc@k", rows=[], sampling=sampling))
+    assert [said in one for one in found] == ([True] if said else [])

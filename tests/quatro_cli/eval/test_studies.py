@@ -6,7 +6,6 @@ import pytest
 from typer.testing import CliRunner
 
 from evals.samples import graded as samples_graded
-from evals.studies.sensitivity import LINKAGES, THRESHOLDS, TOKENS
 from quatro_cli.app import app
 
 runner = CliRunner()
@@ -163,7 +162,7 @@ def test_members_of_clusters_are_shown_with_their_samples_and_the_nearest_text(t
     assert "UCC@1 0.833, UCC@2 1.267" in shown
 
 
-def test_the_preset_reads_and_grades_once(tmp_path, monkeypatch):
+def test_samples_are_read_and_graded_once(tmp_path, monkeypatch):
     texts = ["one \\boxed{1}", "two \\boxed{1}", "\\boxed{2}"]
     rows = [
         {"benchmark": "b", "id": "p", "sample_index": i, "completion": t, "answer": "1"} for i, t in enumerate(texts)
@@ -180,5 +179,4 @@ def test_the_preset_reads_and_grades_once(tmp_path, monkeypatch):
     )
     done = runner.invoke(app, ["eval", "ucc", str(file), "--preset", "paper", "--json"])
     assert done.exit_code == 0, done.output
-    assert len(json.loads(done.stdout)["sensitivity"]) == 2 * len(TOKENS) * len(LINKAGES) * len(THRESHOLDS)
     assert (graded, len(read)) == ([3], 1)
