@@ -33,8 +33,6 @@ class Clusters(NamedTuple):
     correct: int
     setting: Setting
     clusters: list[Cluster]
-    prompt: str | None = None
-    answer: str | int | float | None = None
 
     def ucc(self) -> dict[int, float]:
         """UCC@k of the problem for each k of `resolve_ks`."""
@@ -88,5 +86,5 @@ def clusters_of(problem: GradedProblem, settings: Sequence[Setting]) -> list[Clu
             clusters.append(Cluster(times.total(), len(times), most, unique.texts[commonest]))
         clusters.sort(key=lambda cluster: -cluster.size)
         head = (problem.benchmark, problem.id, problem.n, problem.correct)
-        described.append(Clusters(*head, setting, clusters, problem.prompt, problem.answer))
+        described.append(Clusters(*head, setting, clusters))
     return described

@@ -1,8 +1,7 @@
-"""Tables as LaTeX floats, and texts of models in framed boxes.
+"""Tables as LaTeX floats.
 
 Floats need booktabs, and use graphicx, rotating and colortbl where these are loaded. How a table is set follows from
-its width: in a column, across the page, as blocks below one another, or turned. Boxes break across pages: with
-tcolorbox where it is loaded, else plain.
+its width: in a column, across the page, as blocks below one another, or turned.
 
 Every text is untrusted: it can neither run a command nor break what it stands in, with every engine and font encoding.
 """
@@ -15,10 +14,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Literal, NamedTuple
 
 from evals.tables.parts import Cell, Column, Line, Section, Table, beside_text, cell_text
-from evals.text import visible
 
 SHADE = "[gray]{0.92}"
 # Each is left as it is where a package or another table has defined it.
@@ -219,56 +216,10 @@ def latex_title(text: str) -> str:
     return re.sub(r"\b([kn]) = (\d+)", r"$\1=\2$", escaped)
 
 
-# -- boxes
-
-LONGEST_SHOWN = 4000
-BOX_PREAMBLE = r"""% In the preamble, for coloured boxes: \usepackage[most]{tcolorbox}
-\makeatletter\@ifundefined{samplesbox}{\@ifundefined{tcolorbox}{%
-  \newenvironment{samplesbox}[2]{\par\medskip\hrule\smallskip{\raggedright\noindent\textbf{#2}\par}\smallskip}%
-    {\par\smallskip\hrule\medskip}}{%
-  \newenvironment{samplesbox}[2]{\begin{tcolorbox}[colback=#1!4,colframe=#1!65,colbacktitle=#1!15,coltitle=black,%
-    title={#2},fonttitle=\bfseries,boxrule=0.8pt,arc=3pt,enhanced/.try,breakable/.try]}{\end{tcolorbox}}}}{}\makeatother
-"""
-
-
-class Text(NamedTuple):
-    """A text of a model, or about one, under its ``heading``."""
-
-    heading: str
-    text: str
-
-
-class Box(NamedTuple):
-    """A box with a title and its texts."""
-
-    title: str
-    color: Literal["gray", "blue"]
-    texts: Sequence[Text]
-
-
-def boxes_to_latex(boxes: Sequence[Box]) -> str:
-    """The boxes, to paste or \\input into a paper; of a text above 4000 characters the rest is only counted."""
-    return BOX_PREAMBLE + "\n".join(map(_box, boxes))
-
-
-def _box(box: Box) -> str:
-    parts = []
-    for heading, text in box.texts:
-        rest = len(text) - LONGEST_SHOWN
-        shown = text if rest <= 0 else f"{text[:LONGEST_SHOWN]}\n... ({rest} more characters)"
-        lines = f"{{\\footnotesize\\ttfamily\\raggedright\\parindent0pt\n{latex_lines(shown)}\n}}"
-        parts.append(
-            f"{{\\raggedright\\noindent\\textbf{{{latex_heading(heading)}}}\\par}}\\nobreak\\smallskip\n{lines}"
-        )
-    body = "\\par\\medskip\n".join(parts)
-    return f"\\begin{{samplesbox}}{{{box.color}}}{{{latex_heading(box.title)}}}\n{body}\n\\end{{samplesbox}}\n"
-
-
 # -- texts
 
 # TeX cannot set a line wider than 5.7 m, and nobody wants to read one.
 LONGEST_TEXT = 80
-LONGEST_PIECE = 20  # of a word without a place to break it
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -329,36 +280,9 @@ def latex_text(text: str) -> str:
     return re.sub("-(?=-)", "-{}", "".join(shown))  # two hyphens are two hyphens, not a dash
 
 
-def latex_heading(text: str) -> str:
-    """`latex_text` that may be broken inside a long word."""
-    words = _cut(text).split()
-    pieces = ([word[i : i + LONGEST_PIECE] for i in range(0, len(word), LONGEST_PIECE)] for word in words)
-    return " ".join("\\allowbreak{}".join(map(latex_text, some)) for some in pieces)
-
-
-def latex_lines(text: str) -> str:
-    """``text`` line by line as it was written, each a paragraph; escaped as `latex_text` does, and never cut.
-
-    Indentation is kept, and a line may be broken inside a long word.
-    """
-    lines = []
-    for line in unicodedata.normalize("NFC", visible(text, keep="\n")).split("\n"):
-        bare = line.lstrip(" ")
-        indent = f"\\hspace*{{{(len(line) - len(bare)) / 2:g}em}}" if bare != line and bare else ""
-        words = (_breakable(word) for word in bare.split(" "))
-        lines.append(f"\\noindent{indent}{{}}{' '.join(words)}\\par" if bare.strip() else "\\smallskip")
-    return "\n".join(lines)
-
-
 def _cut(text: str) -> str:
     text = unicodedata.normalize("NFC", " ".join(text.split()))
     return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 23]}...{text[-20:]}"
-
-
-def _breakable(word: str) -> str:
-    pieces = (word[i : i + LONGEST_PIECE] for i in range(0, len(word), LONGEST_PIECE))
-    escaped = ("".join(map(_character, piece)) for piece in pieces)
-    return "\\allowbreak{}".join(re.sub("-(?=-)", "-{}", piece) for piece in escaped)
 
 
 def _character(character: str) -> str:

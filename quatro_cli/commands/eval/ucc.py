@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Option
 
 from quatro_cli.commands.eval import shared
 from quatro_cli.options import Benchmarks, Json, names, numbers, refuse_idle, usage_error
 from quatro_cli.output import output
-
-if TYPE_CHECKING:
-    pass
 
 AlsoClustered = Annotated[str | None, Option(metavar="NAME[,NAME]", help="vendi (Vendi score), distinct (distinct@k).")]
 Preset = Annotated[str | None, Option(metavar="NAME", help="paper: the paper's clustering, as we read it.")]

@@ -327,29 +327,3 @@ def test_a_bar_counts_the_problems_of_long_commands(samples, monkeypatch):
         told.clear()
         document(*command, str(samples))
         assert told == {name: expected}
-
-
-def test_clusters_become_boxes(tmp_path):
-    path = write_samples(tmp_path / "s.jsonl", {"p": ["x & y", "y_1", "bad"]}, right={"x & y", "y_1"})
-    asked = ["eval", "clusters", str(path), "--similarity", "exact,edit"]
-    out = tmp_path / "boxes.tex"
-    made = runner.invoke(app, [*asked, "--id", "p", "--format", "latex", "--label", "Ours", "-o", str(out)])
-    assert made.exit_code == 0, made.stderr
-    text = out.read_text(encoding="utf-8")
-    assert text.count("\\begin{samplesbox}{gray}") == 2
-    assert text.count("\\begin{samplesbox}{blue}{Responses of Ours: 2 of 3 correct, 2 clusters}") == 2
-    assert "x \\& y" in text
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ([], "--id"),
-        (["--id", "a", "--label", "x"], "--label has no effect beside --format text"),
-        (["--id", "a", "--json", "--format", "latex"], "--format latex has no effect beside --json"),
-    ],
-)
-def test_options_of_clusters_that_would_be_ignored_are_refused(samples, options, said):
-    result = runner.invoke(app, ["eval", "clusters", str(samples), *options])
-    assert result.exit_code == 2
-    assert said in " ".join(result.stderr.split())

@@ -17,7 +17,6 @@ READ = {
     "side-by-side": ["eval", "side-by-side", "b.jsonl", "a.jsonl"],
     "flips": ["eval", "flips", "b.jsonl", "a.jsonl"],
     "compare": ["eval", "compare", "b.jsonl", "a.jsonl"],
-    "clusters": ["eval", "clusters", "a.jsonl", "--id", "1", "--format", "latex"],
 }
 
 
