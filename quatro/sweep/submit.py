@@ -1,4 +1,4 @@
-"""A sweep that others start: one shell command a point, and a script that runs them, by SLURM or one after another."""
+"""A sweep that SLURM runs: one shell command a point, and a script of which each task runs one of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from evals.errors import UsageError
 from evals.files.whole import write_text
@@ -16,17 +15,6 @@ from quatro.runs.points import config_file
 from quatro.sweep.measure import BASE_CELL, SweepEvaluation, run_folder, sample_arguments
 from quatro.sweep.plan import Point, SweepPlan
 from quatro.sweep.run import all_points, status_of, write_plan
-
-SubmissionKind = Literal["slurm", "local"]
-
-LOCAL_SCRIPT = """#!/bin/bash
-# Runs the commands one after another; one that fails does not stop the others. Start it again for what is missing.
-failed=0
-while IFS= read -r command; do
-  bash -c "$command" </dev/null || failed=1
-done <{commands}
-exit "$failed"
-"""
 
 
 @dataclass(frozen=True)
@@ -45,14 +33,9 @@ class SlurmOptions:
 
 
 def write_submission(
-    plan: SweepPlan,
-    folder: Path,
-    kind: SubmissionKind,
-    *,
-    evaluation: SweepEvaluation | None = None,
-    slurm: SlurmOptions | None = None,
+    plan: SweepPlan, folder: Path, options: SlurmOptions, evaluation: SweepEvaluation | None = None
 ) -> tuple[Path, int]:
-    """The script to start and the number of commands it runs: points that are not done, and bases.
+    """The script to submit and the number of commands it runs: points that are not done, and bases.
 
     Each command begins or resumes its run and samples it. `quatro sweep FOLDER` afterwards measures the
     samples and writes the summary.
@@ -65,12 +48,8 @@ def write_submission(
     commands = folder / "commands.txt"
     write_text(commands, "".join(f"{point_command(point, folder, evaluation)}\n" for point in points))
     script = folder / "submit.sh"
-    if kind == "slurm":
-        most = max((_num_gpus(point.config) for point in points), default=0)
-        text = _slurm_script(plan.name, folder, len(points), most, slurm or SlurmOptions())
-    else:
-        text = LOCAL_SCRIPT.format(commands=shlex.quote(str(commands)))
-    write_text(script, text)
+    most = max((_num_gpus(point.config) for point in points), default=0)
+    write_text(script, _slurm_script(plan.name, folder, len(points), most, options))
     return script, len(points)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from quatro.sweep.measure import SweepEvaluation
     from quatro.sweep.plan import Point, SweepPlan
     from quatro.sweep.run import Board, SweepProgress
-    from quatro.sweep.submit import SubmissionKind
     from quatro.sweep.summary import PointOutcome
 
 ConfigOrSweep = Annotated[
@@ -54,7 +53,7 @@ Evaluate = Annotated[
 EvalN = Annotated[int | None, Option(metavar="N", help="Samples per problem for --eval. Default: 256.")]
 EvalTemperature = Annotated[str | None, Option(metavar="T[,T]", help="Sampling temperatures for --eval. Default: 1.")]
 EvalTopP = Annotated[str | None, Option(metavar="P[,P]", help="Values of top_p for --eval. Default: 1.")]
-Submit = Annotated[str | None, Option(metavar="slurm|local", help="Only write a script, for SLURM or for a shell.")]
+Submit = Annotated[str | None, Option(metavar="slurm", help="Only write a script for SLURM.")]
 TimeLimit = Annotated[str | None, Option(metavar="HH:MM:SS", help="Time limit of each point, for --submit slurm.")]
 Partition = Annotated[str | None, Option(metavar="NAME", help="Where SLURM runs the points.")]
 
@@ -99,9 +98,9 @@ def sweep(
     from quatro.sweep.run import all_points, status_of
     from quatro.sweep.submit import SlurmOptions, write_submission
 
-    if submit not in (None, "slurm", "local"):
-        raise usage_error(f"--submit {submit}: expected slurm or local")
-    if submit != "slurm" and (time or partition):
+    if submit not in (None, "slurm"):
+        raise usage_error(f"--submit {submit}: expected slurm")
+    if submit is None and (time or partition):
         raise usage_error("--time and --partition are for SLURM; add --submit slurm")
     gpu_list = _gpus(gpus, jobs)
     begun = find_begun(config)
@@ -125,21 +124,14 @@ def sweep(
     if submit is None:
         _run(plan, folder, evaluation, jobs=jobs or 1, gpus=gpu_list, json=json)
         return
-    slurm = SlurmOptions(jobs or len(gpu_list) or 1, time, partition)
-    kind = cast("SubmissionKind", submit)
-    _say_submission(
-        folder, submit, *write_submission(plan, folder, kind, evaluation=evaluation, slurm=slurm), json=json
-    )
-
-
-def _say_submission(folder: Path, submit: str, path: Path, num_commands: int, *, json: bool) -> None:
+    options = SlurmOptions(jobs or len(gpu_list) or 1, time, partition)
+    path, num_commands = write_submission(plan, folder, options, evaluation)
     if json:
         output.json({"schema": 1, "folder": str(folder), "file": str(path), "num_commands": num_commands})
     else:
         output.data(str(path))
     if num_commands:
-        how = f"{'sbatch' if submit == 'slurm' else 'bash'} {path}"
-        output.info(f"{num_commands} commands; run `{how}`. `quatro sweep {folder}` then writes the summary.")
+        output.info(f"{num_commands} commands; run `sbatch {path}`. `quatro sweep {folder}` then writes the summary.")
     else:
         output.info("every point is done: there is nothing to submit")
 

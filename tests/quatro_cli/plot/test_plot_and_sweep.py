@@ -100,7 +100,7 @@ def test_fault_18_a_sweep_whose_run_fails_ends_with_6_and_says_why(tmp_path, mon
         (["quickstart", "-g", "seed=0,1", "--eval-n", "4"], "add --eval countdown"),
         (["quickstart", "-g", "seed=0,1", "--gpus", "0,1", "--jobs", "2"], "--jobs would be ignored"),
         (["quickstart", "-g", "seed=0,1", "--gpus", "0,0"], "a GPU is named twice"),
-        (["quickstart", "-g", "seed=0,1", "--submit", "pbs"], "expected slurm or local"),
+        (["quickstart", "-g", "seed=0,1", "--submit", "pbs"], "expected slurm"),
         (["quickstart", "-g", "seed=0,1", "--eval", "countdown", "--eval-top-p", "2"], "numbers in (0, 1]"),
     ],
 )
@@ -144,14 +144,14 @@ def test_a_part_of_a_sweep_file_is_planned(tmp_path):
 
 
 def test_the_folder_of_a_sweep_goes_on_as_it_was_planned(tmp_path):
-    grid = ["-g", "method.name=quatro,gspo", "-g", "method.delta=0.1,0.01", "-s", "steps=3", "--submit", "local"]
+    grid = ["-g", "method.name=quatro,gspo", "-g", "method.delta=0.1,0.01", "-s", "steps=3", "--submit", "slurm"]
     measure = ["--eval", "countdown", "--eval-n", "4", "--eval-top-p", "1,0.7"]
     command, folder = ["sweep", "quickstart", *grid, *measure], tmp_path / "s"
     assert runner.invoke(app, [*command, "-o", str(folder)]).exit_code == 0
     begun = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
     for name in (folder, folder / "sweep.yaml"):
-        again = runner.invoke(app, ["sweep", str(name), "--submit", "local"])
+        again = runner.invoke(app, ["sweep", str(name), "--submit", "slurm"])
         assert again.exit_code == 0, again.output
         assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == begun
     planned, goes_on = (
@@ -164,14 +164,14 @@ def test_the_folder_of_a_sweep_goes_on_as_it_was_planned(tmp_path):
     assert again.exit_code == 0, again.output
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == begun
 
-    assert runner.invoke(app, ["sweep", str(folder), "--eval-n", "8", "--submit", "local"]).exit_code == 0
+    assert runner.invoke(app, ["sweep", str(folder), "--eval-n", "8", "--submit", "slurm"]).exit_code == 0
     assert '"n": 8, "temperature": [1.0], "top_p": [1.0, 0.7]' in (folder / "sweep.yaml").read_text(encoding="utf-8")
 
 
 def test_what_would_change_a_sweep_that_goes_on_is_refused(tmp_path):
     folder = tmp_path / "s"
     assert (
-        runner.invoke(app, ["sweep", "quickstart", "--seeds", "0,1", "--submit", "local", "-o", str(folder)]).exit_code
+        runner.invoke(app, ["sweep", "quickstart", "--seeds", "0,1", "--submit", "slurm", "-o", str(folder)]).exit_code
         == 0
     )
 
