@@ -84,21 +84,17 @@ def diff(a: Config, b: Config, json: Json = False) -> None:
         output.info(f"{a} and {b} agree on every key")
 
 
-def schema(method: SchemaMethod = None, json: Json = False) -> None:
+def schema(method: SchemaMethod = None) -> None:
     """Print every key with its type, default and meaning.
 
     \b
     Examples:
       quatro config schema | grep -A1 kl
       quatro config schema -m my_method:MyMethod
-      quatro config schema --json > schema.json
     """
-    from quatro.config import schema_json, schema_text
+    from quatro.config import schema_text
 
-    if json:
-        output.json(schema_json(method))
-    else:
-        output.data(schema_text(method))
+    output.data(schema_text(method))
 
 
 app.add("show", show)
