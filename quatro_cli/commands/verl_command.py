@@ -23,7 +23,6 @@ def verl_command(
     write_prompts: Annotated[
         bool, Option("--write-prompts", help="First write that file, from the configuration's data.")
     ] = False,
-    check: Annotated[bool, Option("--check", help="Let verl validate the command; needs verl's environment.")] = False,
     json: Json = False,
 ) -> None:
     """Print the command that runs a configuration on verl.
@@ -34,7 +33,7 @@ def verl_command(
     \b
     Examples:
       quatro verl-command math-1.5b-2gpu --gpus-per-node 2 > run.sh
-      quatro verl-command math-7b-4gpu --nodes 2 --gpus-per-node 4 --check
+      quatro verl-command math-7b-4gpu --nodes 2 --gpus-per-node 4 > run.sh
     """
     from quatro.config import resolve_config
     from quatro.integrations.verl.command import verl_command as make
@@ -42,10 +41,6 @@ def verl_command(
 
     resolved = resolve_config(source, overrides=settings, method=method)
     command = make(resolved.config, name=resolved.stem, prompts=str(prompts), nodes=nodes, gpus_per_node=gpus_per_node)
-    if check:
-        from quatro.integrations.verl.check import check_overrides
-
-        output.info(f"verl {check_overrides(command.overrides)} accepts it")
     if write_prompts:
         output.info(f"{make_file(resolved.config, prompts)} prompts written to {prompts}")
     if json:

@@ -1,4 +1,4 @@
-"""Asks verl whether it knows our methods, and whether it takes a command, before a cluster is asked for.
+"""Asks verl whether it knows our methods, before a cluster is asked for.
 
 verl loads plug-ins while it is imported and reports one that fails at log level DEBUG only. It goes on until it looks
 for the advantage estimator, by when it has asked for GPUs and loaded the model. So the command that we print begins
@@ -10,8 +10,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
-from collections.abc import Sequence
-from typing import Any
 
 from evals.errors import MissingError, QuatroError, UsageError, how_to_install
 from quatro.integrations.verl.methods import METHOD_OF
@@ -19,15 +17,21 @@ from quatro.integrations.verl.methods import METHOD_OF
 PLUGIN = "quatro.integrations.verl.plugin"
 
 
-def require_registered(estimator: str, loss: str) -> None:
-    """Import verl as it is imported in a run, and look for an advantage estimator and a policy loss by their names.
+def require_registered(name: str) -> None:
+    """Import verl as it is imported in a run, and look for the advantage estimator and the policy loss ``name``.
 
     Raises:
         MissingError: verl cannot be imported, or it does not know one of ours; the message says why and what to do.
         UsageError: neither verl nor quatro has such a method.
     """
-    core = _of_verl("verl.trainer.ppo.core_algos")
-    for ask, name in ((core.get_adv_estimator_fn, estimator), (core.get_policy_loss_fn, loss)):
+    with contextlib.redirect_stdout(sys.stderr):  # verl prints
+        try:
+            core = importlib.import_module("verl.trainer.ppo.core_algos")
+        except ImportError as error:
+            raise MissingError(
+                f"verl cannot be imported here ({error}); run this in verl's environment, with quatro installed there"
+            ) from error
+    for ask in (core.get_adv_estimator_fn, core.get_policy_loss_fn):
         try:
             ask(name)
         except (KeyError, ValueError):
@@ -35,44 +39,6 @@ def require_registered(estimator: str, loss: str) -> None:
                 known = ", ".join(sorted(METHOD_OF))
                 raise UsageError(f"neither verl nor quatro has a method {name}; quatro's are {known}") from None
             raise MissingError(f"verl does not know the method {name}: {_cause()}") from None
-
-
-def check_overrides(overrides: Sequence[str]) -> str:
-    """The version of verl that takes ``overrides``: its keys, its validation of batch sizes, and our plug-in.
-
-    Raises:
-        MissingError: verl is not installed here, or does not know our method.
-        UsageError: verl refuses them; the message is verl's.
-    """
-    version = str(_of_verl("verl").__version__)
-    from hydra import compose, initialize_config_module
-
-    with contextlib.redirect_stdout(sys.stderr):  # verl prints
-        from verl.trainer.ppo.utils import need_critic, need_reference_policy
-        from verl.utils.config import omega_conf_to_dataclass, validate_config
-
-        try:
-            with initialize_config_module("verl.trainer.config", version_base=None):
-                config = compose("ppo_trainer", overrides=list(overrides))
-            loss = config.actor_rollout_ref.actor.policy_loss.loss_mode
-            require_registered(config.algorithm.adv_estimator, loss)
-            validate_config(config, need_reference_policy(config), need_critic(config))
-            omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
-        except MissingError:
-            raise
-        except Exception as error:  # Hydra's, OmegaConf's and assertions: whatever verl refuses with
-            raise UsageError(f"verl {version} refuses it: {type(error).__name__}: {error}") from error
-    return version
-
-
-def _of_verl(module: str) -> Any:
-    with contextlib.redirect_stdout(sys.stderr):  # verl prints
-        try:
-            return importlib.import_module(module)
-        except ImportError as error:
-            raise MissingError(
-                f"verl cannot be imported here ({error}); run this in verl's environment, with quatro installed there"
-            ) from error
 
 
 def _cause() -> str:
@@ -89,7 +55,7 @@ def _cause() -> str:
 def main() -> None:
     """Exit code 0 if verl knows the method that the command line names, else 2 or 3 with a line that says why."""
     try:
-        require_registered(sys.argv[1], sys.argv[1])
+        require_registered(sys.argv[1])
     except QuatroError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(error.exit_code)

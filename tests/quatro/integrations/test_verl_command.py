@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
@@ -144,11 +143,6 @@ def test_values_are_quoted_for_hydra():
     assert "actor_rollout_ref.model.path=\"my models/a 'b'\"" in found
     assert 'trainer.experiment_name="null"' in found
     assert "trainer.rollout_data_dir=runs/verl/x/rollouts" in found
-
-
-def test_check_without_verl_says_where_to_run_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "verl", None)
-    assert "verl cannot be imported here" in run("math-1.5b", "--check", code=3)
 
 
 def test_the_reward_is_the_trainers():
