@@ -23,7 +23,7 @@ from quatro.runs.checkpoint import ends_early
 from quatro.runs.directory import FollowedRun, RunDir, log_only
 from quatro.runs.status import read_status
 from quatro.runs.trackers import Trackers, observers
-from quatro.runs.views.ending import ending
+from quatro.runs.views.summary import ending
 from quatro.types import Observer
 
 logger = logging.getLogger("quatro")

@@ -9,7 +9,7 @@ import pytest
 
 from quatro.config import load_config
 from quatro.runs.directory import RunDir, Status
-from quatro.runs.views.ending import ending
+from quatro.runs.views.summary import ending
 
 EVALUATED = ["eval.every=1", "eval.benchmark=countdown"]
 
