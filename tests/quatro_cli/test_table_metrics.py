@@ -1,11 +1,14 @@
 """`quatro table` takes every document that `quatro eval` writes, in every format."""
 
+import csv
+import io
 import json
 
 import pytest
 from typer.testing import CliRunner
 
 from quatro_cli.app import app
+from tests.kit import read_json
 
 runner = CliRunner()
 WORDS = ("one way", "another way to it", "a third", "one way or so")
@@ -63,9 +66,6 @@ def test_every_document_and_metric_has_a_table(documents, name):
     asked = [documents[document], *(["--metric", metric] if metric else [])]
     markdown = table(*asked)
     assert "toy" in markdown
-    found = json.loads(table(*asked, "--format", "json"))
-    assert found["tables"]
-    assert all(one["sections"] and one["sections"][0]["rows"] for one in found["tables"])
     assert table(*asked, "--format", "csv").count("\n") >= 2
     assert "\\toprule" in table(*asked, "--format", "latex")
 
@@ -77,30 +77,19 @@ def test_the_metrics_of_a_file_that_are_not_shown_are_named(documents):
     assert runner.invoke(app, ["table", path, "--metric", "ucr"]).stderr == ""
 
 
-def test_flips_stand_by_bucket(documents):
-    found = json.loads(table(documents["flips"], "--format", "json", "--k", "4"))
-    first = found["tables"][0]["sections"][0]
-    rows = json.loads(documents["flips"].read_text(encoding="utf-8"))["rows"]
-    expected = {row["bucket"]: 100 * row["value"] for row in rows if row["benchmark"] == "toy_a" and row["k"] == 4}
-    cells = zip(first["columns"], first["rows"][0]["cells"], strict=True)
-    assert {column["name"]: cell["value"] for column, cell in cells} == pytest.approx(expected)
-
-
-def test_the_average_of_flips_has_a_table_only_beside_several_benchmarks(documents, tmp_path):
-    titles = [one["title"] for one in json.loads(table(documents["flips"], "--format", "json"))["tables"]]
-    assert titles[-1] == "flip@k (%) average over benchmarks, by the base's share of correct samples"
-    document = json.loads(documents["flips"].read_text(encoding="utf-8"))
-    document["rows"] = [row for row in document["rows"] if row["benchmark"] in ("toy_a", "average")]
-    (tmp_path / "one.json").write_text(json.dumps(document), encoding="utf-8")
-    (alone,) = json.loads(table(tmp_path / "one.json", "--format", "json"))["tables"]
-    assert alone["title"].startswith("flip@k (%) on ")
+def test_flips_have_a_table_for_each_bucket(documents):
+    found = list(csv.DictReader(io.StringIO(table(documents["flips"], "--format", "csv", "--k", "4"))))
+    assert table(documents["flips"], "--layout", "metric", "--metric", "flip@k") == table(documents["flips"])
+    rows = read_json(documents["flips"])["rows"]
+    expected = [f"{100 * row['value']:.2f}" for row in rows if row["metric"] == "flip@k" and row["k"] == 4]
+    assert sorted(row["4"] for row in found) == sorted(expected)
 
 
 def test_sides_of_a_temperature_study_stand_side_by_side(documents):
-    found = json.loads(table(documents["temperature"], "--format", "json"))
-    section = found["tables"][0]["sections"][0]
-    assert [column["name"] for column in section["columns"]] == ["base", "tuned"]
-    assert [cell["is_best"] for cell in section["rows"][0]["cells"]] == [False, True]
+    lines = table(documents["temperature"]).splitlines()
+    (head,) = {line for line in lines if line.startswith("| Dataset")}
+    assert [name.strip() for name in head.split("|")[2:-1]] == ["base", "tuned"]
+    assert ["**" in cell for cell in lines[4].split("|")[2:-1]] == [False, True]
 
 
 def test_two_results_of_another_metric_are_compared(documents):
@@ -168,7 +157,7 @@ def test_distinct_over_other_problems_for_each_model_says_how_many(documents, tm
 
 
 @pytest.mark.parametrize("name", ["passk", "ucc", "flips", "compare_passk"])
-@pytest.mark.parametrize("options", [[], ["--layout", "tidy"], ["--format", "json"]])
+@pytest.mark.parametrize("options", [[], ["--layout", "tidy"], ["--format", "csv"]])
 def test_a_result_without_rows_is_refused_by_its_name(documents, tmp_path, name, options):
     file = tmp_path / "none.json"
     document = json.loads(documents[name].read_text(encoding="utf-8"))
