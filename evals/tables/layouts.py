@@ -47,7 +47,7 @@ from evals.tables.parts import (
 )
 from evals.text import visible
 
-Layout = Literal["average", "benchmarks", "ucc", "entropy", "code", "flips", "metric"]
+Layout = Literal["average", "benchmarks", "ucc", "entropy", "code", "metric"]
 
 # Neither end of these is the better one.
 UNRANKED = ("similarity",)
@@ -59,7 +59,6 @@ PAPER_TABLES: Mapping[Layout, tuple[str, ...]] = {
     "ucc": ("tab:ucc_all2", "tab:ucc_all"),
     "entropy": ("tab:final_entropy",),
     "code": ("tab:code_generation",),
-    "flips": (),
     "metric": (),
 }
 
@@ -86,7 +85,6 @@ def build_tables(
         "ucc": _ucc,
         "entropy": _entropy,
         "code": _code,
-        "flips": flips_tables,
         "metric": metric_tables,
     }
     tables = builders[layout](entries, metric, style)
@@ -279,24 +277,6 @@ def _code(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
     is_published = any(entry.is_published for entry in entries)
     notes = [f"Paper: {remark}." for remark in paper().remarks["tab:code_generation"]] if is_published else []
     return [Table("Code: Pass@k (%)", "code", "Method", "Benchmark", tuple(sections), tuple(notes))]
-
-
-def flips_tables(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
-    """A table for each benchmark: methods x (k | buckets inside)."""
-    ks = ks_of(entries, metric, style)
-    keys = [key for entry in entries for key in entry.numbers]
-    tables = []
-    for name in without_lone_average(key.benchmark for key in keys if key.benchmark is not None):
-        buckets = dict.fromkeys(key.setting for key in keys if key.benchmark == name)
-        places = [(k, bucket) for k in ks for bucket in buckets]
-        columns = tuple(Column(bucket, f"k = {k}") for k, bucket in places)
-        of_columns = [
-            cells_of([entry.number(metric, name, k, bucket) for entry in entries], scale=100.0) for k, bucket in places
-        ]
-        lines = lines_of(entries, of_columns, unique_labels(entries))
-        title = f"flip@k (%) {on_benchmark(name)}, by the base's share of correct samples"
-        tables.append(Table(title, title_of(name), "Method", "", (Section("", columns, lines),)))
-    return tables
 
 
 def metric_tables(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:

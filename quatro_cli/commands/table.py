@@ -39,7 +39,6 @@ class Layout(StrEnum):
     ucc = "ucc"
     entropy = "entropy"
     code = "code"
-    flips = "flips"
     metric = "metric"
     settings = "settings"
     cost = "cost"
@@ -54,7 +53,7 @@ class Format(StrEnum):
     markdown = "markdown"
 
 
-METRIC_OF = {"ucc": "ucc@k", "entropy": "entropy", "flips": "flip@k"}  # the others but `metric` show Pass@k
+METRIC_OF = {"ucc": "ucc@k", "entropy": "entropy"}  # the others but `metric` show Pass@k
 
 
 LayoutChosen = Annotated[Layout | None, Option(metavar="NAME", help=f"{', '.join(Layout)}.", show_default=False)]
@@ -229,7 +228,7 @@ def _layout(sources: Sources, wanted: Layout | None, metric: str | None, *, aver
     if metric == "pass@k":
         is_code = sources.benchmarks and {grader_of(name) for name in sources.benchmarks} == {"code"}
         return "average" if average else "code" if is_code else "benchmarks", metric
-    layouts: dict[str, LayoutName] = {"ucc@k": "ucc", "entropy": "entropy", "flip@k": "flips"}
+    layouts: dict[str, LayoutName] = {"ucc@k": "ucc", "entropy": "entropy"}
     return layouts.get(metric, "metric"), metric
 
 
