@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import hypot
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -160,7 +159,7 @@ def _kept(run: RunSummary) -> Rows:
 
 def compared(found: RunsBeside) -> list[Table]:
     """Title, columns and rows of each table."""
-    return [table for table in (_last_iterations(found), _evaluations_beside(found), *_samples(found)) if table[-1]]
+    return [table for table in (_last_iterations(found), _evaluations_beside(found)) if table[-1]]
 
 
 def _last_iterations(found: RunsBeside) -> Table:
@@ -208,15 +207,3 @@ def _gap(values: Sequence[Evaluated | None]) -> list[str | None]:
         return [None]
     error = "" if a.error is None or b.error is None else f" ± {hypot(a.error, b.error):.2g}"
     return [f"{b.value - a.value:+.3g}{error}"]
-
-
-def _samples(found: RunsBeside) -> Iterator[Table]:
-    for tag in sorted({Path(one.a).name for one in found.samples}):
-        of_run = {Path(one.b).parents[1]: one for one in found.samples if Path(one.a).name == tag}
-        first = next(iter(of_run.values()))
-        rows: list[list[object]] = [[row.benchmark, row.k, f"{100 * row.a:.1f}"] for row in first.rows]
-        for side in (of_run.get(run.path) for run in found.runs[1:]):
-            for cells, row in zip(rows, [None] * len(rows) if side is None else side.rows, strict=True):
-                cells.append(row and f"{100 * row.b:.1f} [{100 * row.ci_low:+.1f}, {100 * row.ci_high:+.1f}]")
-        title = f"samples/{tag}: Pass@k in % [95 % interval of the difference to {found.names[0]}]"
-        yield title, ["benchmark", "k", *found.names], list(rows)

@@ -52,11 +52,10 @@ _SETTINGS = tuple(one.name for one in fields(GradingSettings))
 class Asked:
     """How to grade: the settings that were ``given`` by name, else those of graded copies, else the default.
 
-    Where ``may_grade`` is false, a row without a grade is refused. ``first`` takes this many samples of each problem.
+    ``first`` takes this many samples of each problem.
     """
 
     given: Mapping[str, Any] = field(default_factory=dict)
-    may_grade: bool = True
     first: int | None = None
 
     def settings(self) -> GradingSettings:
@@ -194,8 +193,6 @@ def grade_planned(
         _refuse_idle(asked, ungraded, notes)
         grader = _grader_of_rows(rows) if ungraded else agreed_grader(said_by)
         return Graded(replace(samples, rows=rows, warnings=warnings), grader)
-    if not asked.may_grade:
-        Samples.graded(samples)
     open_rows = [rows[place] for place in open_places]
     grades, made_here = grade_whole(
         open_rows, settings=settings, files=samples.files, jobs=jobs, on_progress=on_progress

@@ -121,9 +121,8 @@ def compare(
     """Compare settings, last iterations and evaluation of runs.
 
     Metrics are means of the last 10 iterations, +- their standard deviation over these iterations; that says nothing
-    about other seeds. With two runs, the last column is the second minus the first. If the runs have graded samples
-    in folders of one name, the difference of each run to the first has a 95 % interval from a paired bootstrap over
-    problems; `quatro eval compare` compares any two.
+    about other seeds. With two runs, the last column is the second minus the first. `quatro eval compare RUN_A
+    RUN_B` compares their samples.
 
     \b
     Examples:
@@ -145,7 +144,6 @@ def compare(
         output.info("the runs agree on every setting")
     for table in compared(found):
         output.table(*table)
-    output.warn(*found.notes)
 
 
 def import_(

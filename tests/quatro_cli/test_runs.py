@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from evals.samples.types import Sample
 from quatro.config import load_config
 from quatro.runs.checkpoint import write_manifest
 from quatro.runs.directory import RunDir, Status
@@ -148,18 +147,6 @@ def test_a_list_of_runs_opens_no_more_of_a_run_than_it_shows(runs: Path, monkeyp
 # ---- compare
 
 
-def add_samples(run: Path, tag: str, correct: list[bool | None]) -> None:
-    """Two samples of each problem, of which this one is as given and the other wrong."""
-    folder = run / "samples" / tag
-    folder.mkdir(parents=True)
-    rows = [
-        Sample("countdown", f"p{place}", index, "1 + 2 = 3", answer="1 2 = 3", correct=is_right and index == 0)
-        for place, is_right in enumerate(correct)
-        for index in (0, 1)
-    ]
-    (folder / "countdown.jsonl").write_bytes(b"".join(row.to_json_line() for row in rows))
-
-
 @pytest.fixture
 def pair(tmp_path: Path) -> tuple[Path, Path]:
     """Two runs of twelve iterations that differ in method and seed."""
@@ -211,42 +198,6 @@ def test_two_runs_have_a_column_with_the_difference_and_rows_of_failures_and_par
     assert "eval/pass@1, last 0.25 (step 1) 0.5 (step 1) +0.25 ± 0.05" in map(" ".join, lines)
     three = quatro("runs", "compare", *runs, make_run(tmp_path / "c", a)).stdout
     assert "difference" not in three
-
-
-def test_graded_samples_of_compared_runs_have_intervals_of_their_differences(
-    pair: tuple[Path, Path], tmp_path: Path
-) -> None:
-    a, b = pair
-    add_samples(a, "T1-p1", [False] * 20)
-    add_samples(b, "T1-p1", [True] * 20)
-    add_samples(a, "T1-p0.7", [None] * 2)
-    add_samples(b, "T1-p0.7", [True] * 2)
-    add_samples(b, "only-here", [True])
-    done = quatro("runs", "compare", a, b, "--json")
-    document = json.loads(done.stdout)
-    (found,) = document["samples"]
-    assert (found["a"], found["b"]) == (str(a / "samples/T1-p1"), str(b / "samples/T1-p1"))
-    rows = [(row["k"], row["difference"], row["ci_low"], row["ci_high"]) for row in found["rows"]]
-    assert rows == [(1, 0.5, 0.5, 0.5), (2, 1.0, 1.0, 1.0)]
-    (note,) = document["notes"]
-    assert "T1-p0.7" in note
-    assert "has no grade; grade the samples with `quatro eval grade`" in note
-    shown = quatro("runs", "compare", a, make_run(tmp_path / "unsampled"), b)
-    assert [line.split() for line in shown.stdout.splitlines()][-3:] == [
-        ["benchmark", "k", "a", "unsampled", "b"],
-        ["countdown", "1", "0.0", "-", "50.0", "[+50.0,", "+50.0]"],
-        ["countdown", "2", "0.0", "-", "100.0", "[+100.0,", "+100.0]"],
-    ]
-    assert "has no grade" in shown.stderr
-
-
-def test_samples_in_folders_of_other_names_are_not_compared(pair: tuple[Path, Path]) -> None:
-    a, b = pair
-    assert "samples" not in quatro("runs", "compare", a, b).stderr
-    add_samples(a, "T1-p1-step000010", [True])
-    add_samples(b, "T1-p1-step000020", [True])
-    (note,) = json.loads(quatro("runs", "compare", a, b, "--json").stdout)["notes"]
-    says(note, advice="`quatro eval compare`")
 
 
 def test_what_is_no_pair_of_runs_is_refused(pair: tuple[Path, Path], tmp_path: Path) -> None:

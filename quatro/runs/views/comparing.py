@@ -1,4 +1,4 @@
-"""Runs side by side: the settings in which they differ, their last iterations, their evaluations and their samples."""
+"""Runs side by side: the settings in which they differ, their last iterations and their evaluations."""
 
 from __future__ import annotations
 
@@ -8,14 +8,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple, TypeVar
 
-from evals.errors import DataError, UsageError
 from evals.files.metric_rows import Rows, is_finite, last_values, with_base
-from evals.metrics.comparing import compare_passk
-from evals.metrics.counting import Counted, count_samples
-from evals.results.comparison import Comparison
 from evals.results.reading import labels_of
-from evals.samples.graded import Asked
-from evals.samples.graders import agreed_grader
 from evals.training_metrics import EVALUATED, evaluation_metrics
 from quatro.config import differing_keys
 from quatro.runs.views.summary import RunSummary, chosen_metrics, describe_run
@@ -47,8 +41,7 @@ class RunsBeside:
     """Runs side by side; each list has an entry for each of ``runs``, None where a run has no such thing.
 
     ``settings`` are those in which runs differ, by key, as YAML. ``base``, ``last`` and ``best`` are of evaluations
-    before and during training, by metric. ``samples`` compare Pass@k of the first run with that of each other, where
-    both have samples in a folder of one name; what could not be compared, and why, is in ``notes``.
+    before and during training, by metric.
     """
 
     names: Sequence[str]
@@ -58,8 +51,6 @@ class RunsBeside:
     base: Mapping[str, Sequence[Evaluated | None]]
     last: Mapping[str, Sequence[Evaluated | None]]
     best: Mapping[str, Sequence[Evaluated | None]]
-    samples: Sequence[Comparison]
-    notes: Sequence[str]
 
     def document(self) -> dict[str, Any]:
         """All of it as plain JSON values."""
@@ -83,13 +74,11 @@ class RunsBeside:
             "settings": self.settings,
             "metrics": plain(self.metrics),
             "evaluation": {"base": plain(self.base), "last": plain(self.last), "best": plain(self.best)},
-            "samples": [found.document() for found in self.samples],
-            "notes": self.notes,
         }
 
 
 def compare_runs(paths: Sequence[Path]) -> RunsBeside:
-    """The runs at ``paths`` side by side; reads all of their metrics, and grades no samples.
+    """The runs at ``paths`` side by side; reads all of their metrics.
 
     Raises:
         UsageError: a path is not a run, or is named twice.
@@ -112,8 +101,7 @@ def compare_runs(paths: Sequence[Path]) -> RunsBeside:
 
     metrics = table(chosen_metrics(names_of_metrics), _last_iterations)
     base, last, best = (table(evaluated, value_of) for value_of in (_base, _last, _best))
-    samples, notes = _compared_samples(paths)
-    return RunsBeside(names, runs, settings, metrics, base, last, best, samples, notes)
+    return RunsBeside(names, runs, settings, metrics, base, last, best)
 
 
 def _last_iterations(rows: Rows, metric: str) -> LastIterations | None:
@@ -138,29 +126,3 @@ def _last(rows: Rows, metric: str) -> Evaluated | None:
 
 def _best(rows: Rows, metric: str) -> Evaluated | None:
     return max(_evaluations(rows, metric), key=lambda found: found.value, default=None)
-
-
-def _compared_samples(paths: Sequence[Path]) -> tuple[list[Comparison], list[str]]:
-    """Pass@1 and Pass@n of each run minus those of the first, of folders of samples with one name."""
-    found, notes = [], []
-    counted: dict[Path, Counted] = {}
-
-    def count(folder: Path) -> Counted:
-        if folder not in counted:
-            counted[folder] = count_samples([folder], asked=Asked(may_grade=False))
-        return counted[folder]
-
-    first, *others = ({folder.name: folder for folder in path.glob("samples/*") if folder.is_dir()} for path in paths)
-    for folders in [(first[tag], other[tag]) for other in others for tag in sorted(first.keys() & other.keys())]:
-        try:
-            a, b = map(count, folders)
-            agreed_grader({str(folder): count(folder).grader for folder in folders})
-            ks = [1, min(problem.n for problem in a.problems)]
-            found.append(compare_passk(a, b, names=(str(folders[0]), str(folders[1])), ks=ks))
-        except (DataError, UsageError) as error:
-            notes.append(f"{folders[0]} and {folders[1]} are not compared: {error}")
-    if not found and not notes and any([first, *others]):
-        notes.append(
-            "no samples lie in a folder of one name, so none are compared; `quatro eval compare` compares any two"
-        )
-    return found, notes
