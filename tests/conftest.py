@@ -39,7 +39,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 typer.testing._get_command = functools.cache(typer.testing._get_command)
 
 # The first two try the same examples each time; `make test-fuzz` looks for new ones.
-hypothesis_settings.register_profile("quick", max_examples=25, deadline=None, derandomize=True)
+hypothesis_settings.register_profile("quick", max_examples=10, deadline=None, derandomize=True)
 hypothesis_settings.register_profile("thorough", max_examples=100, deadline=None, derandomize=True)
 hypothesis_settings.register_profile("fuzz", max_examples=3000, deadline=None)
 hypothesis_settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))

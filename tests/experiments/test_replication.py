@@ -63,8 +63,8 @@ class World:
         )
 
 
-def make_sweep(folder, world):
-    """Every point of the sweep that ``folder`` is called after, without the checkpoints and samples."""
+def make_sweep(folder, world, cells=None):
+    """The points of the sweep that ``folder`` is called after, or of its ``cells``, without checkpoints and samples."""
     plan = load_sweep(find_sweep(folder.name))
     write_plan(plan, folder)
     rng = np.random.default_rng(0)
@@ -75,6 +75,8 @@ def make_sweep(folder, world):
                 folder / "base" / f"base-embedded-countdown{kind}-{seed}", rng, solved, 20, 0.1, problem_effect
             )
     for point in plan.points:
+        if cells is not None and point.cell not in cells:
+            continue
         settings = {**point.settings, "cell": point.cell}
         solved, clusters, entropy, kl = world.quality(settings)
         run = folder / "runs" / point.name
@@ -139,6 +141,12 @@ def sweep_of(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def small_sweep(tmp_path_factory):
+    """The bases and one cell of the paper's world."""
+    return make_sweep(tmp_path_factory.mktemp("small") / "paper-small", WORLDS["paper"], ("S1",))
+
+
+@pytest.fixture(scope="module")
 def found_in(sweep_of):
     """``found_in(world)``: the page's findings in the paper's world, its opposite, or one where nothing matters."""
     return functools.cache(lambda name: replicate(read_results(sweep_of(name))))
@@ -178,8 +186,8 @@ def test_costs_and_the_dual_are_judged_by_their_own_numbers(verdicts_of):
     assert found["d1"] is found["d2"] is found["e1"] is found["e2"] is found["e3"] is Verdict.holds
 
 
-def test_runs_that_are_missing_leave_claims_undecided(sweep_of, tmp_path):
-    folder = sweep_of("paper")
+def test_runs_that_are_missing_leave_claims_undecided(small_sweep, tmp_path):
+    folder = small_sweep
     partial = tmp_path / "paper-small"
     partial.mkdir()
     (partial / "sweep.yaml").write_bytes((folder / "sweep.yaml").read_bytes())
@@ -230,9 +238,9 @@ def test_what_goes_beyond_the_paper_is_judged_by_the_same_rule(tmp_path, world, 
     assert len(json.loads(beyond.document(results, findings))["claims"]) == len(findings)
 
 
-def test_runs_that_began_with_other_weights_are_not_paired(sweep_of):
+def test_runs_that_began_with_other_weights_are_not_paired(small_sweep):
     """An embedded model is taught on each machine, and its weights differ from processor to processor."""
-    results = read_results(sweep_of("paper"))
+    results = read_results(small_sweep)
     group, other = (results.group("S1", {"method.name": "quatro", "method.delta": delta}) for delta in ("0.1", "0.01"))
     group[3].__dict__["digest"], other[3].__dict__["digest"] = "one", "one"
     assert difference(group, other, passed(1, Tag())).shape == (8, NUM_PROBLEMS)
@@ -241,6 +249,7 @@ def test_runs_that_began_with_other_weights_are_not_paired(sweep_of):
         difference(group, other, passed(1, Tag()))
 
 
+@pytest.mark.slow
 def test_the_table_of_claims_is_plain_json(found_in):
     found = json.loads(document(found_in("paper")))
     assert (found["num_runs"], found["num_points"]) == (261, 261)
@@ -250,9 +259,8 @@ def test_the_table_of_claims_is_plain_json(found_in):
     assert first["comparisons"][0]["estimate"]["num_seeds"] == 8
 
 
-def test_dual_errors_are_those_of_subsets_drawn_at_random(sweep_of, monkeypatch):
-    folder = sweep_of("paper")
-    base = read_results(folder).bases["base-embedded-countdown-1"]
+def test_dual_errors_are_those_of_subsets_drawn_at_random(small_sweep, monkeypatch):
+    base = read_results(small_sweep).bases["base-embedded-countdown-1"]
     monkeypatch.setattr(small_n, "SIZES", (8,))
     monkeypatch.setattr(small_n, "DELTAS", ("0.01",))
     found = small_n.dual_errors({0: base})[0]
@@ -272,10 +280,9 @@ def test_dual_errors_are_those_of_subsets_drawn_at_random(sweep_of, monkeypatch)
     assert found.use.mean == pytest.approx(1 - np.mean(degenerate), abs=0.01)
 
 
-def test_all_rollouts_have_no_error(sweep_of, monkeypatch):
-    folder = sweep_of("paper")
+def test_all_rollouts_have_no_error(small_sweep, monkeypatch):
     monkeypatch.setattr(small_n, "SIZES", (N,))
-    for error in small_n.dual_errors({0: read_results(folder).bases["base-embedded-countdown-1"]}):
+    for error in small_n.dual_errors({0: read_results(small_sweep).bases["base-embedded-countdown-1"]}):
         numbers = (error.bias.mean, error.spread.mean, error.advantage.mean, error.update.mean, error.use.mean)
         assert numbers == pytest.approx((0, 0, 0, 1, 1), abs=1e-6)
 

@@ -131,27 +131,23 @@ class E:
 """
 
 
-@pytest.mark.parametrize(
-    ("result", "code"),
-    [
-        ("range(1 << 60)", "for x in f(): pass"),
-        ("range(1 << 60)", "sorted(f())"),
-        ("iter(int, 1)", "list(f())"),
-        ("E()", "assert len(f()) and sum(f())"),
-        ("'1e99999999'", "from fractions import Fraction\nFraction(f())"),
-    ],
-)
-def test_tests_use_no_more_than_the_program_on_what_never_ends(result, code):
+def test_tests_use_no_more_than_the_program_on_what_never_ends():
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    results = {
+        "range(1 << 60)": "for x in f(): pass",
+        "range(1 << 61)": "sorted(f())",
+        "iter(int, 1)": "list(f())",
+        "E()": "assert len(f()) and sum(f())",
+        "'1e99999999'": "from fractions import Fraction\nFraction(f())",
+    }
+    limits = Limits(timeout_s=0.1, memory_mb=64)
     with Sandbox(workers=1) as sandbox:
-        job = Job(
-            program=f"{ENDLESS}def f(): return {result}",
-            tests=Asserts(code=[code]),
-            limits=Limits(timeout_s=0.2, memory_mb=64),
+        verdicts = sandbox.run(
+            Job(program=f"{ENDLESS}def f(): return {result}", tests=Asserts(code=[code]), limits=limits)
+            for result, code in results.items()
         )
-        [verdict] = sandbox.run([job])
+        assert {verdict.status for verdict in verdicts} <= {"timeout", "fail"}
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert verdict.status in ("timeout", "fail")
     assert after.ru_utime - before.ru_utime < 4
 
 

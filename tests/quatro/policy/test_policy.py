@@ -41,16 +41,16 @@ def test_micro_batch_size_never_changes_the_step(tiny_config, method, ragged_row
     config = tiny_config("entropy_coefficient=0.01", "kl.beta=0.1", "optimizer.lr=1.0", method=method)
     rows = ragged_rows
     weights = []
+    model = load_model(config.model, torch.float32, "cpu")
+    untrained = torch.cat([p.detach().flatten() for p in model.parameters()])
     for tokens in (10**6, 20, 1):
-        policy = LocalPolicy(load_model(config.model, torch.float32, "cpu"), config)
+        policy = LocalPolicy(copy.deepcopy(model), config)
         policy.optimizer = torch.optim.SGD(policy.model.parameters(), lr=1.0)  # Adam would hide a wrong scale
         policy.microbatch.tokens = tokens
         policy.max_grad_norm = 1e9
         policy.update(rows, make_objective(config), use_own_logp=False, need_entropy=False)
         weights.append(torch.cat([p.detach().flatten() for p in policy.model.parameters()]))
-    moved = (
-        weights[0] - torch.cat([p.flatten() for p in load_model(config.model, torch.float32, "cpu").parameters()])
-    ).norm()
+    moved = (weights[0] - untrained).norm()
     assert moved > 1e-3
     for other in weights[1:]:
         assert (other - weights[0]).norm() < 1e-5 * moved

@@ -115,8 +115,7 @@ KINDS = ("qwen2", "llama-eager", "mistral-sliding", "gemma2", "gemma2-eager", "g
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("lengths", [(5, 5, 5), (2, 9, 5, 5)], ids=["equal", "ragged"])
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize(("lengths", "temperature"), [((5, 5, 5), 1.0), ((2, 9, 5, 5), 0.7)], ids=["equal", "ragged"])
 def test_log_probs_and_entropies_agree_with_a_full_forward_pass(kind, lengths, temperature):
     model, prompts = make_model(kind), make_prompts(lengths)
     sampling = Sampling(temperature=temperature, top_p=0.95, max_new_tokens=12)
@@ -161,8 +160,11 @@ def test_responses_have_the_exact_sequence_probabilities():
     assert chi2 < degrees + 4 * math.sqrt(2 * degrees)
 
 
-@pytest.mark.parametrize("lengths", [(5, 5, 5), (2, 9, 5, 7)], ids=["equal", "ragged"])
-@pytest.mark.parametrize("sampling", [Sampling(max_new_tokens=10), Sampling(0.8, 0.9, 12, 10)])
+@pytest.mark.parametrize(
+    ("lengths", "sampling"),
+    [((5, 5, 5), Sampling(max_new_tokens=10)), ((2, 9, 5, 7), Sampling(0.8, 0.9, 12, 10))],
+    ids=["equal", "ragged"],
+)
 def test_results_do_not_depend_on_how_the_work_is_split(lengths, sampling):
     model, prompts = make_model(), make_prompts(lengths)
     seeds = make_seeds(prompts, 7)

@@ -35,11 +35,19 @@ def recorded(out) -> dict:
     return read_json(out / "sampling.json")["server"]
 
 
+@pytest.fixture(scope="module")
+def drawn() -> list[bytes]:
+    """What `whole` has drawn, once for all tests."""
+    return []
+
+
 @pytest.fixture
-def whole(serve, toy, tmp_path) -> bytes:
+def whole(drawn, serve, toy, tmp_path) -> bytes:
     """What a server without faults makes."""
-    [file] = draw(serve(), toy, tmp_path / "whole")
-    return file.path.read_bytes()
+    if not drawn:
+        [file] = draw(serve(), toy, tmp_path / "whole")
+        drawn.append(file.path.read_bytes())
+    return drawn[0]
 
 
 def assert_the_rest_is_drawn(serve, toy, out, whole, *, there):
@@ -484,7 +492,7 @@ def test_many_calls_leave_no_descriptor_open(serve, toy, tmp_path, monkeypatch):
     stub = serve()
     draw(stub, toy, tmp_path / "first")  # what is loaded and opened once
     before = open_descriptors()
-    draw(stub, toy, tmp_path / "second", n=30)
+    draw(stub, toy, tmp_path / "second", n=10)
     deadline = time.monotonic() + 60  # the stub's threads close their ends soon
     while open_descriptors() > before and time.monotonic() < deadline:
         time.sleep(0.01)
