@@ -35,7 +35,7 @@ REMOVED = {
     "quatro plot temperature": "type `quatro plot side-by-side`",
     "quatro plot threshold": "`quatro eval ucc FILE --threshold 0.5,0.6,0.7,0.8,0.9` prints the numbers",
     "quatro plot heatmap --label": "type --labels NAME,NAME",
-    "quatro plot heatmap --scale": "colours go from 0 to 1; `evals.studies.heatmap` has the matrix for others",
+    "quatro plot heatmap --scale": "colours go from 0 to 1; `evals.studies.similarity` has the matrix for others",
     "quatro eval bias": "type `quatro eval ucc FILE --n 16 --k 16`, and compare with `quatro eval ucc FILE --k 16`",
     "quatro plot bias": "type `quatro eval ucc FILE --n 16 --k 16`, and compare with `quatro eval ucc FILE --k 16`",
     "quatro table --whole-paper": "--with-paper shows those at your benchmarks and k; all are in `evals.results.paper`",

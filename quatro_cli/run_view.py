@@ -78,14 +78,14 @@ def method_text(method: Any) -> str:
 
 
 def _last_title(run: RunSummary) -> str:
-    from evals.files.metric_rows import LAST_ITERATIONS
+    from evals.training_metrics import LAST_ITERATIONS
 
     return f"last iteration, and the mean of the last {min(LAST_ITERATIONS, len(run.rows))}"
 
 
 def _last(run: RunSummary, *, is_whole: bool) -> Rows:
     """The metrics in which runs are compared and parts of the reward; all of them where there are none of these."""
-    from evals.files.metric_rows import last_mean
+    from evals.training_metrics import last_mean
     from quatro.runs.views.summary import chosen_metrics
 
     there = [name for name in run.metrics if name != "step"]

@@ -33,9 +33,9 @@ ONLY_IN = {
 # Rooms (folders, and files at the door) from the ground up: one may import what lies on lower floors only.
 FLOORS = {
     "evals": [
-        ["errors", "estimators", "text", "training_metrics", "worker_pool"],
+        ["errors", "estimators", "text", "worker_pool"],
         ["files", "grading", "intervals", "sandbox"],
-        ["code", "similarity"],
+        ["code", "similarity", "training_metrics"],
         ["benchmarks", "clustering", "results"],
         ["samples"],
         ["metrics"],

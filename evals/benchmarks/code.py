@@ -6,7 +6,7 @@
 | MBPP | `test_list` | assert statements; a `test` beside them (MBPP+ of the Hub) is `plus` |
 | evalplus | `base_input` | inputs, whose results the canonical solution gives; `plus_input` is `plus` |
 | APPS | `input_output` | standard input and output, or calls of a function |
-| ours | `tests` | those of `evals.code.tests`, or a list of assert statements |
+| ours | `tests` | those of `evals.code.grading`, or a list of assert statements |
 
 The forms of APPS, and of MBPP+ and HumanEval+ of the Hub, are those that public evaluation code reads; the readers have
 not met these data.
@@ -21,8 +21,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from evals.code.grading import SETS, Tests, as_json, asserts, sandbox_tests
 from evals.code.programs import parsed
-from evals.code.tests import SETS, Tests, as_json, asserts, sandbox_tests
 from evals.files.strict_json import refuse, shown
 from evals.sandbox import Calls, Stdio
 from evals.sandbox.jobs import Compare

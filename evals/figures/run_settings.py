@@ -11,8 +11,7 @@ from evals.figures.grid import Grid
 from evals.figures.method_looks import Labels, method_title
 from evals.figures.panels import draw_behind, finish_y_axis, head_facets, line_look, name_beside, panel_title, smaller
 from evals.figures.sheet import SMALL
-from evals.files.metric_rows import Rows, running_mean, series
-from evals.training_metrics import Metric, training_metric
+from evals.training_metrics import Metric, Rows, running_mean, series, training_metric
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

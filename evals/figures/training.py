@@ -13,8 +13,7 @@ from evals.figures.method_looks import Facet
 from evals.figures.panels import line_keys
 from evals.figures.run_settings import Line, draw_metric, is_smoothed, lines_of
 from evals.figures.sheet import PAGE, SMALL, Sheet, styled
-from evals.files.metric_rows import Rows, series
-from evals.training_metrics import FIGURE_PANELS
+from evals.training_metrics import FIGURE_PANELS, Rows, series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,8 +1,12 @@
-"""Writing files so that readers see the old or the new one, never half: temporary name, fsync, rename, fsync."""
+"""Writing files so that readers see the old or the new one, never half: temporary name, fsync, rename, fsync.
+
+And the kernel's lock on an open file (flock), which ends with the process that holds it, however that ends.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import math
@@ -13,9 +17,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from evals.errors import UsageError
+from evals.errors import MissingError, UsageError
 
 _CHUNK_BYTES = 1 << 20
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL)
 
 
 @contextlib.contextmanager
@@ -149,3 +154,31 @@ def file_stem(name: str) -> str:
         return name
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{slug}-{digest}" if slug else digest
+
+
+def lock_file(descriptor: int, path: Path, *, instead: str, is_shared: bool = False, waits: bool = False) -> None:
+    """Lock ``path``, open as ``descriptor``. ``instead`` is what to type to have the file elsewhere.
+
+    Raises:
+        BlockingIOError: another process holds the lock, and this one is not to wait for it.
+        MissingError: the system or the file system has no locks; names the file.
+        OSError: names the file.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        raise MissingError(
+            f"{path} cannot be locked: this system has no fcntl; use Linux, macOS or, on Windows, WSL"
+        ) from None
+    kind = fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
+    try:
+        fcntl.flock(descriptor, kind if waits else kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise MissingError(
+            f"{path} cannot be locked ({error.strerror}): its file system has no locks, so two processes could write "
+            f"there at once; choose a folder on a local disk with {instead}, or mount this one with locks"
+        ) from error

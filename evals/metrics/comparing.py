@@ -17,8 +17,7 @@ from evals.grading import same_answer
 from evals.intervals import average_paired_differences
 from evals.metrics.counting import BY_DEFAULT, Clustering, Counted, by_benchmark, resolve_ks
 from evals.metrics.passk_ucc import Estimate, check_beside_pass, passk_estimates, ucc_estimates
-from evals.results.comparison import Comparison, DifferenceRow
-from evals.results.document import AVERAGE
+from evals.results.document import AVERAGE, Comparison, DifferenceRow
 from evals.samples.types import GradedProblem, Samples
 
 LEAST_PROBLEMS = 10  # of a benchmark: with 5, a model that is compared with itself has p < 0.05 in 17 % of all cases

@@ -1,25 +1,48 @@
-"""A report as plain JSON values, small enough for a page: long curves are thinned and numbers rounded."""
+"""A report as plain JSON values, small enough for a page, and as that page.
+
+Long curves are thinned and numbers rounded. The page is one file that needs and may load nothing else, and never takes
+data for markup. Everything that runs did travels as JSON in a script element that no browser executes; the page's own
+script puts it on screen as text nodes. The content security policy names that script by its hash and forbids every
+other one, every address and every assignment of markup.
+"""
 
 # Axes: S seeds, P problems.
 from __future__ import annotations
 
+import base64
+import hashlib
+import html
+import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
 
 import numpy as np
 
 from evals.estimators import pass_at_ks, ucc_at_ks
-from evals.files.metric_rows import LAST_ITERATIONS, Rows, last_mean, with_base
+from evals.figures.method_looks import PALETTE
 from evals.intervals import SeedMean, mean_over_seeds, mean_over_seeds_and_problems
-from evals.report.model import Report, ReportRun
+from evals.report.model import LONGEST_NAME, Report, ReportRun, capped, setting_text
 from evals.report.problems import Json, problem_sets
-from evals.report.samples import LONGEST_NAME, capped, setting_text
 from evals.results.document import AVERAGE, Row
 from evals.similarity.catalogue import Setting
 from evals.tables.parts import rows_in_order, title_of
 from evals.text import visible
-from evals.training_metrics import COLUMNS, EVALUATED, EVALUATION_COUNTS, PANELS, Metric, evaluation_metrics
+from evals.training_metrics import (
+    COLUMNS,
+    EVALUATED,
+    EVALUATION_COUNTS,
+    LAST_ITERATIONS,
+    PANELS,
+    Metric,
+    Rows,
+    evaluation_metrics,
+    last_mean,
+    with_base,
+)
 
 MOST_POINTS = 400
 
@@ -227,3 +250,51 @@ def _values_SPK(several: Iterable[ReportRun], head: Json, ks: Sequence[int]) -> 
         else:
             tables.append(ucc_at_ks(n, [count.sizes or () for count in counts], ks))
     return np.stack(tables) if all(one == ids[0] for one in ids) else None
+
+
+# ---- the page
+
+SCRIPTS = ("report_base.js", "report_charts.js", "report_tables.js", "report_problems.js", "report.js")
+_ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
+
+
+def report_page(values: Json) -> str:
+    """The page of a `document` as HTML; the same values give the same bytes."""
+    colors = "".join(f"--c{position}:{color};" for position, color in enumerate(PALETTE))
+    style = f":root{{{colors}}}\n{_asset('report.css')}"
+    script = '"use strict";\n(() => {\n' + "\n".join(_asset(name) for name in SCRIPTS) + "})();\n"
+    policy = "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src {_hash_source(script)}",
+            f"style-src {_hash_source(style)}",
+            "img-src data:",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "require-trusted-types-for 'script'",
+            "trusted-types 'none'",
+        )
+    )
+    parts = {
+        "POLICY": policy,
+        "TITLE": html.escape(str(values["title"])),
+        "STYLE": style,
+        "DATA": embedded(values),
+        "SCRIPT": script,
+    }
+    # In one pass: what was put in is not searched again.
+    return re.sub(r"\{\{([A-Z]+)\}\}", lambda match: parts[match.group(1)], _asset("report.html"))
+
+
+def embedded(values: object) -> str:
+    """JSON that can stand inside a script element: plain ASCII without `<`, `>` and `&`."""
+    return json.dumps(values, allow_nan=False, separators=(",", ":")).translate(_ESCAPES)
+
+
+def _hash_source(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode('ascii')}'"
+
+
+@cache
+def _asset(name: str) -> str:
+    return files("evals.report").joinpath("assets", name).read_text(encoding="utf-8")

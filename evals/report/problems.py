@@ -7,8 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from evals.report.model import Report
-from evals.report.samples import LONGEST_NAME, MOST_SIZES, ProblemView, Shown, Text, capped, setting_text
+from evals.report.model import LONGEST_NAME, MOST_SIZES, ProblemView, Report, Shown, Text, capped, setting_text
 from evals.tables.parts import in_order, title_of
 from evals.text import visible
 

@@ -1,6 +1,7 @@
 """The result document: what `quatro eval ... --json` prints, `-o` writes and `quatro table` reads.
 
-docs/files.md says what each key means.
+docs/files.md says what each key means. That of `quatro eval compare` says how much better the second samples do, and
+whether that may be chance.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from evals.files.whole import write_whole
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
 
 AVERAGE = "average"  # what stands in place of a benchmark's name in rows of the unweighted mean over benchmarks
 # Metrics that count solutions, up to k or up to n; the others are shares.
@@ -249,3 +251,67 @@ def read_result(path: str | Path) -> Result:
     refuse_other_run(Path(path), result.source_digest)
     refuse_other_tag(Path(path), result.sampling.model_dump())
     return result
+
+
+# Columns of `Comparison.frame` and their dtypes.
+COMPARISON_COLUMNS = {
+    **dict.fromkeys(("samples_a", "samples_b", "metric", "benchmark"), TEXT),
+    "k": "Int64",
+    **dict.fromkeys(("a", "b", "difference", "ci_low", "ci_high", "p"), "float64"),
+    **dict.fromkeys(("num_problems", "n"), "int64"),
+}
+
+
+class DifferenceRow(Document):
+    """``difference`` is b - a of one metric at one k, averaged over the problems of a benchmark, or over benchmarks.
+
+    Its 95 % interval is by paired bootstrap over problems; ``p`` is two-sided: how often resampled problems would show
+    no difference, or the other sign. ``n`` is the smallest number of samples of a problem, the same for a and b.
+    """
+
+    metric: str
+    benchmark: str
+    k: Count | None
+    a: float
+    b: float
+    difference: float
+    ci_low: float
+    ci_high: float
+    p: float
+    num_problems: Count
+    n: Count
+
+
+class Comparison(FileDocument):
+    """What `quatro eval compare A B --json` prints."""
+
+    schema_version: Literal[1] = Field(1, alias="schema")
+    metric: str
+    a: str = Field(pattern=r"^[^\x00]*$")
+    b: str = Field(pattern=r"^[^\x00]*$")
+    bootstrap_seed: int
+    rows: list[DifferenceRow]
+    warnings: list[str] = Field([], exclude=True)
+
+    def frame(self) -> DataFrame:
+        """A data frame with one row for each of ``rows``, after the names of both samples."""
+        rows = [{"samples_a": self.a, "samples_b": self.b, **row.model_dump()} for row in self.rows]
+        return frame_of(rows, COMPARISON_COLUMNS)
+
+
+def read_comparison(path: Path) -> Comparison | None:
+    """The comparison in ``path``; None if the file holds something else.
+
+    Raises:
+        DataError: it is one, and a key is wrong or it has no rows.
+    """
+    try:
+        document = read_document(path)
+    except (OSError, DataError):
+        return None
+    if "bootstrap_seed" not in document:
+        return None
+    comparison = Comparison.read_from(document, path)
+    if not comparison.rows:
+        raise DataError(f"{path}: it has no rows, so nothing was compared; make it again: `quatro eval compare A B`")
+    return comparison

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evals.errors import DataError, UsageError
-from evals.files.metric_rows import LAST_ITERATIONS, metric_rows
 from evals.files.strict_json import shown
 from evals.intervals import mean_over_seeds
 from evals.results.document import AVERAGE, largest_value
@@ -22,6 +21,7 @@ from evals.results.paper import paper
 from evals.results.reading import Labelled, Sources
 from evals.similarity.catalogue import setting_of
 from evals.text import visible
+from evals.training_metrics import LAST_ITERATIONS, metric_rows
 
 ENTROPY = "entropy"
 DISTINCT = "distinct@k"

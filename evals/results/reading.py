@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from evals.errors import DataError, UsageError
 from evals.files.belonging import run_of
 from evals.files.frames import TEXT, frame_of
-from evals.files.metric_rows import metric_dtypes, metric_rows
 from evals.files.strict_json import shown
 from evals.results.document import AVERAGE, Result, Row, read_result, results_frame
 from evals.text import visible
+from evals.training_metrics import metric_dtypes, metric_rows
 
 if TYPE_CHECKING:
     from pandas import DataFrame

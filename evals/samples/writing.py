@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Self
 
 from evals.errors import LockedError, UsageError
-from evals.files.lock import lock_file
 from evals.files.strict_json import parse_row
-from evals.files.whole import naming
+from evals.files.whole import lock_file, naming
 from evals.samples.reading import SamplesReader, torn_line_warning
 from evals.samples.types import Sample
 

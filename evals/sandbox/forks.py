@@ -1,4 +1,7 @@
-"""Processes that are forked here: how they begin, what they keep, how they end, and the folder that they work in."""
+"""Processes that are forked here: how they begin, what they keep and use, how they end, and their working folder.
+
+Of what they use, CPU time decides, and the time in which they wait for nothing but themselves.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import os
 import resource
 import signal
 import stat
+import sys
+import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -14,6 +19,7 @@ from evals.sandbox import kernel
 from evals.sandbox.pipes import ERROR_BYTES, EndedError
 
 MOST_FILES = 4096  # in the working folder
+MOST_THREADS = 256  # more than a program has use for
 
 
 def fork(run: Callable[..., NoReturn], *arguments: Any) -> int:
@@ -104,3 +110,60 @@ def is_overfull(folder: str, most_bytes: int) -> bool:
     except OSError:
         return True  # a path that is too long, or a folder that cannot be read
     return False
+
+
+def megabytes(maxrss: int) -> float:
+    """Megabytes of a `ru_maxrss`, which is in kilobytes on Linux and in bytes on macOS."""
+    return maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+
+
+class Meter:
+    """Reads one process, all of its threads together."""
+
+    def __init__(self, pid: int) -> None:
+        self._clock = (~pid << 3) | 2  # the kernel's number of another process's CPU clock
+        self._threads = f"/proc/{pid}/task"
+        self.num_threads = 1
+
+    def cpu_s(self) -> float:
+        """CPU seconds used so far; 0 for a process that is gone."""
+        try:
+            return time.clock_gettime(self._clock)
+        except OSError:
+            return 0.0
+
+    def busy_s(self) -> float:
+        """Seconds in which it ran or would have run, had a processor been free."""
+        try:
+            threads = os.listdir(self._threads)
+        except OSError:
+            return self.cpu_s()
+        self.num_threads = len(threads)
+        queued_ns = 0
+        for thread in threads[:MOST_THREADS]:
+            try:
+                with open(f"{self._threads}/{thread}/schedstat", encoding="ascii") as file:
+                    queued_ns += int(file.read().split()[1])
+            except (OSError, IndexError, ValueError):
+                continue  # it ended, or the kernel keeps no such figures
+        return self.cpu_s() + queued_ns / 1e9
+
+
+class IdleClock:
+    """Seconds in which none of some processes ran or waited for a processor: they sleep or wait for one another."""
+
+    def __init__(self, meters: list[Meter]) -> None:
+        self._meters = meters
+        self._last_s = time.monotonic()
+        self._busy_s = [0.0 for _ in meters]
+        self.idle_s = 0.0
+
+    def read(self) -> float:
+        """The seconds up to now."""
+        now_s = time.monotonic()
+        busy_s = [meter.busy_s() for meter in self._meters]
+        # A thread that ended takes its queueing time along, so differences may be negative.
+        busy = sum(max(0.0, one - other) for one, other in zip(busy_s, self._busy_s, strict=True))
+        self.idle_s += max(0.0, now_s - self._last_s - busy)
+        self._last_s, self._busy_s = now_s, busy_s
+        return self.idle_s

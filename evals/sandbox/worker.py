@@ -26,8 +26,8 @@ from functools import partial
 from typing import Any, NoReturn
 
 from evals.sandbox import forks, kernel, landlock, packages, seccomp
+from evals.sandbox.forks import MOST_THREADS, IdleClock, Meter, megabytes
 from evals.sandbox.judge import Channel, Report, judge_calls, judge_output
-from evals.sandbox.meter import MOST_THREADS, IdleClock, Meter, megabytes
 from evals.sandbox.pipes import EndedError, pass_on, read_frame, talk, write_all, write_frame
 from evals.sandbox.program import answer_calls, run_script
 from evals.sandbox.values import read_json, write_json

@@ -16,10 +16,8 @@ from typing import Literal
 
 from evals.benchmarks.catalogue import grader_of
 from evals.errors import DataError, UsageError
-from evals.files.metric_rows import LAST_ITERATIONS
 from evals.files.strict_json import shown
-from evals.results.comparison import Comparison, DifferenceRow
-from evals.results.document import AVERAGE
+from evals.results.document import AVERAGE, Comparison, DifferenceRow
 from evals.results.entries import ENTROPY, FEWEST_SEEDS, Entry, Number
 from evals.results.paper import BENCHMARKS, paper
 from evals.results.reading import labels_of
@@ -46,6 +44,7 @@ from evals.tables.parts import (
     without_lone_average,
 )
 from evals.text import visible
+from evals.training_metrics import LAST_ITERATIONS
 
 Layout = Literal["average", "benchmarks", "ucc", "entropy", "code", "metric"]
 

@@ -12,8 +12,7 @@ from typing import TypeVar
 
 from evals.benchmarks.catalogue import registry
 from evals.errors import UsageError
-from evals.results.comparison import DifferenceRow
-from evals.results.document import AVERAGE, Row
+from evals.results.document import AVERAGE, DifferenceRow, Row
 from evals.results.entries import Entry, Number
 from evals.text import visible
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evals.errors import DataError
-from evals.files.metric_rows import is_finite, metric_rows
 from evals.files.strict_json import shown
 from evals.tables.parts import Cell, Column, Line, Section, Table
 from evals.text import visible
+from evals.training_metrics import is_finite, metric_rows
 
 STEP_S = "perf/step_s"
 _UP_TO_UPDATES = ("prompts", "generate", "reward", "dual", "old_logp", "ref_logp", "update")

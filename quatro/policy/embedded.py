@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from evals.benchmarks.catalogue import maker_of
 from evals.errors import MissingError, UsageError
-from evals.files.lock import lock_file
+from evals.files.whole import lock_file
 from quatro.config.model import EMBEDDED_MODELS, embedded_benchmark
 from quatro.tasks import countdown
 from quatro.tasks.warm_start import EOS, EOS_ID, PAD, PAD_ID, UNKNOWN, Vocabulary, WarmStart

@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from evals.code.grading import MEMORY_MB, TIMEOUT_S, Answer, CodeGrade, CodeGrader, isolation
-from evals.code.tests import sandbox_tests
+from evals.code.grading import MEMORY_MB, TIMEOUT_S, Answer, CodeGrade, CodeGrader, isolation, sandbox_tests
 from evals.errors import DataError
 from quatro.rewards.base import Grade, Grades, Groups, Reward, failure, pairs, refuse_failures, regrouped
 from quatro.rewards.settings import RewardConfig

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from evals.errors import DataError
 from evals.files.frames import frame_of
-from evals.files.metric_rows import Rows, metric_dtypes, metric_row, metric_rows
 from evals.files.strict_json import read_document
+from evals.training_metrics import Rows, metric_dtypes, metric_row, metric_rows
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -23,9 +23,8 @@ from types import UnionType
 from typing import Any
 
 from evals.errors import DataError, LockedError, MissingError
-from evals.files.lock import lock_file
 from evals.files.strict_json import read_document, refuse, shown
-from evals.files.whole import naming
+from evals.files.whole import lock_file, naming
 
 logger = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from evals.benchmarks.catalogue import registry
 from evals.benchmarks.loading import load_problems
-from evals.files.metric_rows import last_mean
 from evals.files.strict_json import read_document
 from evals.text import size_text
+from evals.training_metrics import last_mean
 from quatro.runs.metrics import read_metrics
 from quatro.runs.status import read_status
 from quatro.sweep.measure import BASE_CELL, SweepEvaluation, all_measured, run_folder

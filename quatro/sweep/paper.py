@@ -19,10 +19,9 @@ from evals.errors import DataError, QuatroError
 from evals.figures.bars import flips_figure, temperature_figure
 from evals.figures.curves import curve_panels, curves_figure, published_beside
 from evals.figures.delta_lambda import delta_lambda_figure, entropy_figure
-from evals.figures.heatmap import heatmap_figure
 from evals.figures.run_settings import Drawn, RunSetting
 from evals.figures.sheet import WIDTHS, Sheet, save_figure
-from evals.figures.similarity import similarity_figure
+from evals.figures.similarity import heatmap_figure, similarity_figure
 from evals.figures.stability import limitation_figure, stability_figure
 from evals.files.whole import write_text
 from evals.metrics.flips import DEFAULT_K
@@ -31,8 +30,7 @@ from evals.results.entries import ENTROPY, Entry, own_entries, published_entries
 from evals.results.paper import CODE_BENCHMARKS, paper
 from evals.results.reading import Sources, read_sources
 from evals.samples.graded import read_graded
-from evals.studies.heatmap import heatmap_of
-from evals.studies.similarity import similarity_result
+from evals.studies.similarity import heatmap_of, similarity_result
 from evals.tables.formats import to_csv, to_markdown
 from evals.tables.latex import latex_title, to_latex
 from evals.tables.layouts import PAPER_TABLES, Layout, build_tables

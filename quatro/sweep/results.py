@@ -19,12 +19,12 @@ import numpy as np
 from evals.errors import DataError, UsageError
 from evals.estimators import Floats, fail_table, hit_table
 from evals.figures.method_looks import method_title
-from evals.files.metric_rows import last_mean
 from evals.intervals import mean_over_seeds_and_problems
 from evals.metrics.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_of
 from evals.results.document import Result, Row, read_result
 from evals.results.entries import ENTROPY
 from evals.results.reading import labels_of
+from evals.training_metrics import last_mean
 from quatro.config import Config
 from quatro.runs.identity import read_config
 from quatro.runs.metrics import is_imported, read_metrics

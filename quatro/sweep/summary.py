@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from evals.files.frames import csv_cell
-from evals.files.metric_rows import last_mean
 from evals.files.whole import write_text
 from evals.intervals import mean_over_seeds
 from evals.results.entries import FEWEST_SEEDS
-from evals.training_metrics import SUMMARY_METRICS
+from evals.training_metrics import SUMMARY_METRICS, last_mean
 from quatro.runs.metrics import read_metrics
 from quatro.runs.points import group_by_seed
 from quatro.sweep.measure import BASE_CELL

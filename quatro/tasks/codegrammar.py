@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evals.benchmarks.problems import Problem
-from evals.code.tests import Tests, as_json
+from evals.code.grading import Tests, as_json
 from evals.sandbox import Calls
 from quatro.tasks.warm_start import SPECIAL_TOKENS, Vocabulary, WarmStart, WarmstartRows
 

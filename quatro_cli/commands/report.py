@@ -41,8 +41,7 @@ def report(
       quatro report runs/demo/quatro runs/demo/gspo --problems 200 --answers 5
     """
     from evals.files.whole import write_whole
-    from evals.report.document import document
-    from evals.report.page import report_page
+    from evals.report.document import document, report_page
     from evals.text import size_text
     from quatro.runs.views.report import gather_report
 

@@ -25,7 +25,7 @@ from quatro_cli.options import (
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
-    from evals.results.comparison import Comparison
+    from evals.results.document import Comparison
     from evals.results.reading import RunHead, Sources
     from evals.tables.layouts import Layout as LayoutName
     from evals.tables.parts import Table
@@ -190,7 +190,7 @@ def _finish(format: Format | None, tables: list[Table], *, ci: bool, out: Path |
 
 def _comparison(paths: list[Path]) -> Comparison | None:
     """What `quatro eval compare` wrote, if ``paths`` name such a document."""
-    from evals.results.comparison import read_comparison
+    from evals.results.document import read_comparison
 
     for path in paths:
         found = read_comparison(path) if path.is_file() else None

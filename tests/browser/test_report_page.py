@@ -7,10 +7,8 @@ from functools import cache
 
 import pytest
 
-from evals.report.document import document
-from evals.report.model import Report, ReportRun, ReportSamples
-from evals.report.page import report_page
-from evals.report.samples import result_rows, view_samples
+from evals.report.document import document, report_page
+from evals.report.model import Report, ReportRun, ReportSamples, result_rows, view_samples
 from evals.samples.types import Sample, Samples
 
 pytestmark = pytest.mark.browser

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from evals.code.tests import asserts
+from evals.code.grading import asserts
 from evals.sandbox import probe
 from tests.kit import write_rows
 

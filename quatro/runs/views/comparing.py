@@ -8,9 +8,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple, TypeVar
 
-from evals.files.metric_rows import Rows, is_finite, last_values, with_base
 from evals.results.reading import labels_of
-from evals.training_metrics import EVALUATED, evaluation_metrics
+from evals.training_metrics import EVALUATED, Rows, evaluation_metrics, is_finite, last_values, with_base
 from quatro.config import differing_keys
 from quatro.runs.views.summary import RunSummary, chosen_metrics, describe_run
 

@@ -14,8 +14,8 @@ import numpy as np
 from evals.errors import DataError, UsageError
 from evals.figures.run_settings import RunSetting
 from evals.figures.training import TrainingCurve
-from evals.files.metric_rows import Rows
 from evals.text import visible
+from evals.training_metrics import Rows
 from quatro.config import Config, leaves
 from quatro.config.blocks import SIZE_KEYS
 from quatro.dual import DualSolution, solve_dual

@@ -14,9 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from evals.errors import QuatroError, UsageError
-from evals.files.metric_rows import LAST_ITERATIONS, with_base
 from evals.text import clock_text
-from evals.training_metrics import EVALUATED, FIGURE_PANELS, SUMMARY_METRICS, TRAINING_METRICS
+from evals.training_metrics import (
+    EVALUATED,
+    FIGURE_PANELS,
+    LAST_ITERATIONS,
+    SUMMARY_METRICS,
+    TRAINING_METRICS,
+    with_base,
+)
 from quatro.config import Config
 from quatro.config.blocks import EMBEDDED_PROMPTS
 from quatro.config.errors import closest

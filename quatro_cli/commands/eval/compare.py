@@ -11,7 +11,7 @@ from quatro_cli.options import Benchmarks, Json, numbers, refuse_idle, usage_err
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
-    from evals.results.comparison import Comparison
+    from evals.results.document import Comparison
 
 
 def compare(

@@ -17,8 +17,7 @@ from quatro_cli.output import Bar, output, visible
 
 if TYPE_CHECKING:
     from evals.metrics.counting import Clustering, Counted
-    from evals.results.comparison import Comparison, DifferenceRow
-    from evals.results.document import About, Result, Row
+    from evals.results.document import About, Comparison, DifferenceRow, Result, Row
     from evals.samples.graded import Asked
     from evals.samples.types import Samples
 

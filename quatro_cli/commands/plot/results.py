@@ -199,9 +199,9 @@ def heatmap(
       quatro plot heatmap samples/math500.jsonl --id test/algebra/12 --all
       quatro plot heatmap gspo.jsonl ours.jsonl --id 60 --similarity rouge-l -o heatmap.pdf
     """
-    from evals.figures.heatmap import heatmap_figure
+    from evals.figures.similarity import heatmap_figure
     from evals.results.reading import labels_of
-    from evals.studies.heatmap import heatmap_of
+    from evals.studies.similarity import heatmap_of
 
     require(files)
     clustering(similarity, None if threshold is None else str(threshold), linkage, tokens)

@@ -14,8 +14,7 @@ from evals.benchmarks.code import row_of
 from evals.benchmarks.fetching import fetch
 from evals.benchmarks.loading import load_problems, local_problems
 from evals.benchmarks.problems import Problem, content_hash
-from evals.code.grading import Answer, CodeGrader
-from evals.code.tests import as_json, sandbox_tests
+from evals.code.grading import Answer, CodeGrader, as_json, sandbox_tests
 from evals.errors import DataError
 from evals.sandbox import Calls, probe
 from tests.kit import write_rows

@@ -12,8 +12,7 @@ import pytest
 import evals.sandbox.pool
 from evals.benchmarks.loading import load_problems
 from evals.benchmarks.problems import Problem
-from evals.code.grading import ALLOW_UNSAFE, Answer, CodeGrader, isolation
-from evals.code.tests import asserts
+from evals.code.grading import ALLOW_UNSAFE, Answer, CodeGrader, asserts, isolation
 from evals.errors import MissingError
 from evals.sandbox import Tier, probe
 from tests.kit import read_rows

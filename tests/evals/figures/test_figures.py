@@ -8,7 +8,7 @@ from evals.errors import DataError, UsageError
 from evals.figures.method_looks import PALETTE
 from evals.figures.sheet import save_figure
 from evals.figures.training import TrainingCurve, training_figure
-from evals.files.metric_rows import running_mean, series
+from evals.training_metrics import running_mean, series
 
 pytest.importorskip("matplotlib")
 

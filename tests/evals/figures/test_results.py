@@ -5,17 +5,21 @@ import pytest
 
 from evals.errors import DataError, UsageError
 from evals.figures.bars import flips_figure, temperature_figure
-from evals.figures.curves import CurvePanel, Point, curve_panels, curves_figure, published_beside
-from evals.figures.heatmap import heatmap_figure
+from evals.figures.curves import (
+    CurvePanel,
+    Point,
+    curve_panels,
+    curves_figure,
+    published_beside,
+)
 from evals.figures.method_looks import METHOD_LOOKS, looks_of
 from evals.figures.sheet import Sheet, fitted, inches_of, save_figure
-from evals.figures.similarity import similarity_figure
+from evals.figures.similarity import heatmap_figure, similarity_figure
 from evals.metrics.flips import Pair, flip_rows
 from evals.results.document import Row
 from evals.results.entries import Entry, Key, Number
 from evals.samples.types import Sample, Samples
-from evals.studies.heatmap import Heatmap, heatmap_of
-from evals.studies.similarity import similarity_result
+from evals.studies.similarity import Heatmap, heatmap_of, similarity_result
 
 pytest.importorskip("matplotlib")
 

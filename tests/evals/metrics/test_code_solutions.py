@@ -12,13 +12,12 @@ from evals.code.programs import normal_solution
 from evals.errors import UsageError
 from evals.metrics.counting import BY_DEFAULT, Clustering
 from evals.metrics.passk_ucc import ucc_result
-from evals.report.samples import view_samples
+from evals.report.model import view_samples
 from evals.samples.types import Sample, Samples
 from evals.similarity.catalogue import SIMILARITIES, Setting
 from evals.studies.clusters import clusters_of_problem
-from evals.studies.heatmap import heatmap_of
 from evals.studies.reference import agreement
-from evals.studies.similarity import similarity_result
+from evals.studies.similarity import heatmap_of, similarity_result
 from evals.tables.side_by_side import Side, temperature_result
 from tests.kit import quatro, write_rows
 

@@ -13,15 +13,13 @@ import pytest
 import tree_sitter_javascript
 from tree_sitter import Language, Node, Parser
 
-from evals.report import page
-from evals.report.document import MOST_POINTS, document, rounded
-from evals.report.model import Report, ReportRun, ReportSamples
-from evals.report.page import embedded, report_page
+from evals.report import document as values_of
+from evals.report.document import MOST_POINTS, document, embedded, report_page, rounded
+from evals.report.model import Report, ReportRun, ReportSamples, result_rows, view_samples
 from evals.report.problems import spread
-from evals.report.samples import result_rows, view_samples
 from evals.samples.types import Sample, Samples
 
-CSS = Path(page.__file__).with_name("assets") / "report.css"
+CSS = Path(values_of.__file__).with_name("assets") / "report.css"
 HOSTILE = "</script><img src=x onerror=alert(1)> \x1b[31m \u202e \u2028 {{SCRIPT}} <!-- & "
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from evals.sandbox import meter
+from evals.sandbox import forks
 from evals.sandbox.values import CannotCrossError, MalformedError, decode, encode, read_json, write_json
 
 
@@ -161,5 +161,5 @@ def test_dates_numbers_and_times():
 @pytest.mark.parametrize(("system", "maxrss"), [("linux", 3 << 10), ("darwin", 3 << 20)])
 def test_the_peak_of_a_program_is_in_megabytes_on_each_system(monkeypatch, system, maxrss):
     """The kernel gives kilobytes on Linux and bytes on macOS."""
-    monkeypatch.setattr(meter.sys, "platform", system)
-    assert meter.megabytes(maxrss) == 3
+    monkeypatch.setattr(forks.sys, "platform", system)
+    assert forks.megabytes(maxrss) == 3

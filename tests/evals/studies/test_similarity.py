@@ -12,8 +12,7 @@ from evals.results.reading import labels_of
 from evals.samples.types import Sample, Samples
 from evals.similarity.catalogue import SIMILARITIES
 from evals.similarity.measures import distinct, similarity_of_distinct
-from evals.studies.heatmap import heatmap_of
-from evals.studies.similarity import chosen_pairs, pair_similarities, similarity_result
+from evals.studies.similarity import chosen_pairs, heatmap_of, pair_similarities, similarity_result
 from evals.tables.side_by_side import Side, temperature_result
 
 TEXTS = ["a b c d", "a b c d", "a b c e", "x y z", "", "a b c d e f g"]

@@ -1,8 +1,7 @@
 """Benchmarks in the paper's order, under their titles."""
 
 from evals.benchmarks.catalogue import registry
-from evals.results.comparison import Comparison, DifferenceRow
-from evals.results.document import Result, Row
+from evals.results.document import Comparison, DifferenceRow, Result, Row
 from evals.results.entries import own_entries
 from evals.results.paper import BENCHMARKS
 from evals.results.reading import read_sources

@@ -7,8 +7,7 @@ import dataclasses
 import pytest
 
 import quatro.rewards.code
-from evals.code.grading import ALLOW_UNSAFE
-from evals.code.tests import asserts
+from evals.code.grading import ALLOW_UNSAFE, asserts
 from evals.errors import DataError, MissingError, QuatroError
 from evals.sandbox import Tier, probe
 from quatro.config import load_config

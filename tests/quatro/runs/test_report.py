@@ -163,7 +163,7 @@ def test_gathering_needs_no_torch(tmp_path):
     make_run(tmp_path / "a")
     code = (
         "import sys; from pathlib import Path; from quatro.runs.views.report import gather_report; "
-        "from evals.report.document import document; from evals.report.page import report_page; "
+        "from evals.report.document import document; from evals.report.document import report_page; "
         "report_page(document(gather_report([Path(sys.argv[1])]))); "
         "assert not {'torch', 'transformers', 'matplotlib'} & set(sys.modules)"
     )

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from evals.code.grading import ALLOW_UNSAFE, isolation
-from evals.code.tests import asserts
+from evals.code.grading import ALLOW_UNSAFE, asserts, isolation
 from evals.samples.about import problems_file
 from evals.samples.code import MOST_CHARS_IN_A_ROW, short_values, write_long_values
 from evals.sandbox import Tier, probe
