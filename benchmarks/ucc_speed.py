@@ -29,7 +29,7 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from evals.clustering import cluster_sizes, partitions
-from evals.similarity.catalogue import default_threshold
+from evals.similarity import default_threshold
 from evals.similarity.measures import TOKENISERS, distinct
 
 NUM_PROBLEMS = 1547

@@ -42,8 +42,8 @@ def config_page() -> str:
 
 
 def similarity_page() -> str:
-    """The page as it is, but for its first table, which is `evals.similarity.catalogue`."""
-    from evals.similarity.catalogue import SIMILARITIES
+    """The page as it is, but for its first table, which is `evals.similarity`."""
+    from evals.similarity import SIMILARITIES
 
     rows = []
     for name, one in SIMILARITIES.items():

@@ -33,7 +33,7 @@ from rapidfuzz.process import cdist
 
 from evals.code.programs import normal_solution
 from evals.errors import UsageError
-from evals.similarity.catalogue import default_threshold
+from evals.similarity import default_threshold
 from evals.similarity.measures import (
     Distinct,
     Floats,

@@ -14,7 +14,7 @@ RUN_PATTERNS = ("runs/*", "runs/*/*", "sweeps/*/runs/*")
 
 def similarities(incomplete: str) -> list[str]:
     """Similarities that come with the package, for the last of several names."""
-    from evals.similarity.catalogue import SIMILARITIES
+    from evals.similarity import SIMILARITIES
 
     return _as_last(incomplete, SIMILARITIES)
 

@@ -174,8 +174,8 @@ def _write_options(command: Any, ctx: Any, formatter: Any) -> None:
 def _looked_up(text: str) -> str:
     if SIMILARITIES not in text and THRESHOLDS not in text:
         return text
-    from evals.similarity import catalogue
+    from evals import similarity
 
-    return text.replace(SIMILARITIES, ", ".join(catalogue.SIMILARITIES)).replace(
-        THRESHOLDS, catalogue.thresholds_text()
+    return text.replace(SIMILARITIES, ", ".join(similarity.SIMILARITIES)).replace(
+        THRESHOLDS, similarity.thresholds_text()
     )

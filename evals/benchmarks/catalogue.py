@@ -29,7 +29,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from evals.benchmarks.gym.library import PREFIX
+from evals.benchmarks.gym import PREFIX
 from evals.benchmarks.problems import FILE_ENDINGS, Columns
 from evals.benchmarks.prompts import find_template
 from evals.errors import UsageError

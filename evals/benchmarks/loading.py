@@ -9,8 +9,7 @@ from typing import Literal
 
 from evals.benchmarks.catalogue import USER_FILE, Benchmark, find_benchmark, maker_of, registry
 from evals.benchmarks.fetching import Lock, cached_path, cached_problems, fetch, read_lock
-from evals.benchmarks.gym import items
-from evals.benchmarks.gym.library import PREFIX, check, is_installed
+from evals.benchmarks.gym import PREFIX, check, is_installed, items
 from evals.benchmarks.problems import (
     FILE_ENDINGS,
     Columns,

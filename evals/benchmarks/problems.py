@@ -101,7 +101,7 @@ def read_problem_file(file: Path, benchmark: str, columns: Columns) -> ReadProbl
     """
 
     def rows() -> Iterable[Row]:
-        from evals.files.tabular import csv_rows, parquet_rows
+        from evals.files.frames import csv_rows, parquet_rows
 
         if file.name.endswith((".csv", ".csv.gz")):
             yield from (Row(number, f"{file}:{number}", dict(values)) for number, values in csv_rows(file))

@@ -33,7 +33,7 @@ from evals.metrics.beside import wrong_votes
 from evals.results.document import AVERAGE, GraderInfo
 from evals.samples.graded import Asked, Graded, Reading, grade_planned, plan_reading
 from evals.samples.types import GradedProblem, Sampled, Samples
-from evals.similarity.catalogue import DEFAULT, Setting, has_vendi_score
+from evals.similarity import DEFAULT, Setting, has_vendi_score
 from evals.similarity.measures import Distinct, check_tokens, similarity_of_distinct
 from evals.worker_pool import usable_cores
 

@@ -21,7 +21,7 @@ from evals.metrics.counting import BY_DEFAULT, Clustering, Counted, Counts, by_b
 from evals.results.document import AVERAGE, About, ProblemEntry, Result, Row, largest_value
 from evals.samples.about import head_of, warnings_of
 from evals.samples.types import Samples
-from evals.similarity.catalogue import SIMILARITIES, Setting, has_vendi_score
+from evals.similarity import SIMILARITIES, Setting, has_vendi_score
 
 # What can be asked for beside each of the two, as `--also`.
 BESIDE = {"passk": ("maj", "g-pass", "cover"), "ucc": ("vendi", "distinct")}

@@ -25,10 +25,10 @@ import numpy as np
 from evals.estimators import pass_at_ks, ucc_at_ks
 from evals.figures.method_looks import PALETTE
 from evals.intervals import SeedMean, mean_over_seeds, mean_over_seeds_and_problems
-from evals.report.model import LONGEST_NAME, Report, ReportRun, capped, setting_text
+from evals.report import LONGEST_NAME, Report, ReportRun, capped, setting_text
 from evals.report.problems import Json, problem_sets
 from evals.results.document import AVERAGE, Row
-from evals.similarity.catalogue import Setting
+from evals.similarity import Setting
 from evals.tables.parts import rows_in_order, title_of
 from evals.text import visible
 from evals.training_metrics import (

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from evals.report.model import LONGEST_NAME, MOST_SIZES, ProblemView, Report, Shown, Text, capped, setting_text
+from evals.report import LONGEST_NAME, MOST_SIZES, ProblemView, Report, Shown, Text, capped, setting_text
 from evals.tables.parts import in_order, title_of
 from evals.text import visible
 

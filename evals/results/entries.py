@@ -19,7 +19,7 @@ from evals.intervals import mean_over_seeds
 from evals.results.document import AVERAGE, largest_value
 from evals.results.paper import paper
 from evals.results.reading import Labelled, Sources
-from evals.similarity.catalogue import setting_of
+from evals.similarity import setting_of
 from evals.text import visible
 from evals.training_metrics import LAST_ITERATIONS, metric_rows
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from evals.benchmarks.catalogue import USER_FILE, find_benchmark
+from evals.benchmarks.gym import COLUMN, Reference, as_key, reference_of
 from evals.benchmarks.gym.items import form_of
-from evals.benchmarks.gym.library import COLUMN, Reference, as_key, reference_of
 from evals.benchmarks.gym.scoring import Asked, GymGrader
 from evals.errors import DataError
 from evals.files.strict_json import shown

@@ -35,7 +35,7 @@ from scipy import sparse
 from evals.errors import UsageError
 from evals.files.own_code import file_of, is_own, own_function
 from evals.files.strict_json import shown
-from evals.similarity.catalogue import SIMILARITIES
+from evals.similarity import SIMILARITIES
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

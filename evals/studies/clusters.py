@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from evals.estimators import ucc_at_k
 from evals.metrics.counting import BY_DEFAULT, Clustering, labels_by_setting, resolve_ks, solutions
 from evals.samples.types import GradedProblem, Samples
-from evals.similarity.catalogue import Setting
+from evals.similarity import Setting
 
 
 class Cluster(NamedTuple):

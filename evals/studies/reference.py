@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from evals.clustering import by_first_appearance, partitions
-from evals.similarity.catalogue import Setting
+from evals.similarity import Setting
 from evals.similarity.measures import TOKENISERS, Distinct, Floats, similarity_of_distinct
 
 # How far the two ways may be apart: both round each of a few hundred operations to 1e-16.

@@ -27,7 +27,7 @@ from evals.metrics.counting import Clustering, solutions, tokens_for
 from evals.results.document import About, Result, Row
 from evals.samples.about import head_of, warnings_of
 from evals.samples.types import GradedProblem, Samples
-from evals.similarity.catalogue import DEFAULT, SIMILARITIES, Setting
+from evals.similarity import DEFAULT, SIMILARITIES, Setting
 from evals.similarity.measures import Distinct, Integers, check_similarity, similarity_of_distinct
 
 METRIC = "similarity"

@@ -21,7 +21,7 @@ from evals.results.document import AVERAGE, Comparison, DifferenceRow
 from evals.results.entries import ENTROPY, FEWEST_SEEDS, Entry, Number
 from evals.results.paper import BENCHMARKS, paper
 from evals.results.reading import labels_of
-from evals.similarity.catalogue import setting_of
+from evals.similarity import setting_of
 from evals.tables.parts import (
     Cell,
     Column,

@@ -17,7 +17,7 @@ from evals.metrics.passk_ucc import passk_result, ucc_result
 from evals.results.document import About, Result, Row, SamplingInfo
 from evals.samples.graders import agreed_grader
 from evals.samples.types import Samples
-from evals.similarity.catalogue import Setting
+from evals.similarity import Setting
 
 METRIC = "ucr"
 

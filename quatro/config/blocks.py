@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJson
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from evals.benchmarks.gym.library import PREFIX
+from evals.benchmarks.gym import PREFIX
 from evals.benchmarks.prompts import OWN_TEMPLATES, PLACE, TEMPLATES, Template, find_template, template_text
 from evals.errors import UsageError
 from evals.grading import MARKERS_ARE, check_markers

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from evals.benchmarks.gym.library import COLUMN, Reference, entry, reference_of
+from evals.benchmarks.gym import COLUMN, Reference, entry, reference_of
 from evals.benchmarks.gym.scoring import Asked, GymGrader, Score
 from evals.errors import DataError
 from evals.files.strict_json import shown

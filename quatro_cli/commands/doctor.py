@@ -75,7 +75,7 @@ def _compare_similarities(samples: Path | None, *, json: bool) -> None:
     from evals.errors import PartialFailureError
     from evals.metrics.counting import solutions
     from evals.samples.graded import read_graded
-    from evals.similarity.catalogue import Setting, default_threshold
+    from evals.similarity import Setting, default_threshold
     from evals.similarity.measures import distinct
     from evals.studies.reference import CHECKED, agreement
 

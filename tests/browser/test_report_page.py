@@ -7,8 +7,8 @@ from functools import cache
 
 import pytest
 
+from evals.report import Report, ReportRun, ReportSamples, result_rows, view_samples
 from evals.report.document import document, report_page
-from evals.report.model import Report, ReportRun, ReportSamples, result_rows, view_samples
 from evals.samples.types import Sample, Samples
 
 pytestmark = pytest.mark.browser

@@ -16,7 +16,7 @@ from evals.clustering import (
 )
 from evals.errors import UsageError
 from evals.estimators import ucc_at_k, ucr
-from evals.similarity.catalogue import SIMILARITIES
+from evals.similarity import SIMILARITIES
 from evals.similarity.measures import distinct, similarity_of_distinct
 
 

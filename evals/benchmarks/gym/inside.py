@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from evals.benchmarks.gym.library import Reference, dataset, entry, quiet
-from evals.benchmarks.gym.library import task_names as _load
+from evals.benchmarks.gym import Reference, dataset, entry, quiet
+from evals.benchmarks.gym import task_names as _load
 
 _load()  # the library itself: a confined process can read its files, but not those of this package
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from evals.benchmarks.catalogue import maker_of
-from evals.benchmarks.gym.library import COLUMN, MOST_ITEMS, PREFIX, Reference, as_key, dataset, digest_of, drawn
+from evals.benchmarks.gym import COLUMN, MOST_ITEMS, PREFIX, Reference, as_key, dataset, digest_of, drawn
 from evals.benchmarks.problems import Problem
 from evals.errors import DataError
 

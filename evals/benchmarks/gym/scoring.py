@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple, Self
 
+from evals.benchmarks.gym import Reference, dataset, entry, quiet, require
 from evals.benchmarks.gym.items import form_of
-from evals.benchmarks.gym.library import Reference, dataset, entry, quiet, require
 from evals.code.grading import open_sandbox
 from evals.grading import Outcome, last_boxed
 from evals.sandbox import Job, Limits, Number, Sandbox, Verdict

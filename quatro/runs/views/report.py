@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evals.errors import DataError, UsageError
-from evals.report.model import BASE_CELL, BenchmarkView, Report, ReportRun, ReportSamples, result_rows, view_samples
+from evals.report import BASE_CELL, BenchmarkView, Report, ReportRun, ReportSamples, result_rows, view_samples
 from evals.results.document import Row, SamplingInfo, read_result
 from evals.results.reading import labels_of
 from evals.samples.about import about_samples

@@ -254,7 +254,7 @@ def show_rows(rows: Iterable[Row]) -> None:
 
 def tables_of(rows: Iterable[AnyRow]) -> dict[str, list[AnyRow]]:
     """The rows that stand in one table, by its title."""
-    from evals.similarity.catalogue import Setting, setting_of
+    from evals.similarity import Setting, setting_of
     from evals.tables.parts import metric_title, rows_in_order
 
     tables: dict[str, list[AnyRow]] = {}

@@ -132,7 +132,7 @@ _SIDES = {
 
 def _show_sides(result: Result) -> None:
     """A table for each setting: sides and benchmarks down; what all of its rows share stands in its title."""
-    from evals.similarity.catalogue import setting_of
+    from evals.similarity import setting_of
     from evals.tables.parts import rows_in_order, title_of, without_lone_average
 
     tables: dict[str, list[Row]] = {}

@@ -69,7 +69,7 @@ def ucc(
 
 def _of_preset(preset: str, given: dict[str, Any]) -> dict[str, Any]:
     """The options of the clustering as ``preset`` has them; raises UsageError where they were given, too."""
-    from evals.similarity.catalogue import PAPER
+    from evals.similarity import PAPER
 
     if preset != "paper":
         raise usage_error(f"--preset {preset!r}: expected paper")

@@ -3,7 +3,7 @@
 import pytest
 
 from evals.errors import DataError
-from evals.files.tabular import csv_rows
+from evals.files.frames import csv_rows
 
 
 def test_long_cells_are_read(tmp_path):

@@ -12,9 +12,9 @@ from evals.code.programs import normal_solution
 from evals.errors import UsageError
 from evals.metrics.counting import BY_DEFAULT, Clustering
 from evals.metrics.passk_ucc import ucc_result
-from evals.report.model import view_samples
+from evals.report import view_samples
 from evals.samples.types import Sample, Samples
-from evals.similarity.catalogue import SIMILARITIES, Setting
+from evals.similarity import SIMILARITIES, Setting
 from evals.studies.clusters import clusters_of_problem
 from evals.studies.reference import agreement
 from evals.studies.similarity import heatmap_of, similarity_result

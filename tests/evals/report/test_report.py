@@ -13,9 +13,9 @@ import pytest
 import tree_sitter_javascript
 from tree_sitter import Language, Node, Parser
 
+from evals.report import Report, ReportRun, ReportSamples, result_rows, view_samples
 from evals.report import document as values_of
 from evals.report.document import MOST_POINTS, document, embedded, report_page, rounded
-from evals.report.model import Report, ReportRun, ReportSamples, result_rows, view_samples
 from evals.report.problems import spread
 from evals.samples.types import Sample, Samples
 

@@ -4,7 +4,7 @@ import pytest
 
 from evals.errors import DataError
 from evals.estimators import pass_at_k, ucc_at_k
-from evals.report.model import LONGEST_ANSWER, capped, result_rows, view_samples
+from evals.report import LONGEST_ANSWER, capped, result_rows, view_samples
 from evals.samples.types import Sample, Samples
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from evals import clustering
 from evals.clustering import cluster, cluster_distinct, partitions
-from evals.similarity.catalogue import SIMILARITIES
+from evals.similarity import SIMILARITIES
 from evals.similarity.measures import distinct, similarity_of_distinct
 
 MEASURES = ["tfidf", "rouge-l", "jaccard", "edit"]

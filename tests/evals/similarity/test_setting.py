@@ -3,7 +3,7 @@
 import pytest
 
 from evals.results.document import Row
-from evals.similarity.catalogue import Setting
+from evals.similarity import Setting
 
 
 @pytest.mark.parametrize(

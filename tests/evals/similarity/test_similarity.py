@@ -8,7 +8,7 @@ import pytest
 from rouge_score.rouge_scorer import RougeScorer
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from evals.similarity.catalogue import SIMILARITIES
+from evals.similarity import SIMILARITIES
 from evals.similarity.measures import TOKENISERS, distinct, similarity_of_distinct
 
 WORDS = [

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from evals.clustering import LINKAGES
-from evals.similarity.catalogue import SIMILARITIES, Setting
+from evals.similarity import SIMILARITIES, Setting
 from evals.similarity.measures import TOKENISERS, distinct
 from evals.studies import reference
 from evals.studies.reference import TOLERANCE, agreement

@@ -10,7 +10,7 @@ from evals.metrics.counting import Clustering
 from evals.results.document import SamplingInfo
 from evals.results.reading import labels_of
 from evals.samples.types import Sample, Samples
-from evals.similarity.catalogue import SIMILARITIES
+from evals.similarity import SIMILARITIES
 from evals.similarity.measures import distinct, similarity_of_distinct
 from evals.studies.similarity import chosen_pairs, heatmap_of, pair_similarities, similarity_result
 from evals.tables.side_by_side import Side, temperature_result

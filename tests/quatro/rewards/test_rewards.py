@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from evals.benchmarks.gym.library import Reference
+from evals.benchmarks.gym import Reference
 from evals.benchmarks.gym.scoring import Score
 from evals.errors import DataError, DivergedError, QuatroError, UsageError
 from quatro.rewards import Reward, make_reward

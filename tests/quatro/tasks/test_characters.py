@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("reasoning_gym", reason="needs pip install -e '.[gym]'")
 
 from evals.benchmarks.catalogue import registry
-from evals.benchmarks.gym.library import COLUMN, entry, reference_of
+from evals.benchmarks.gym import COLUMN, entry, reference_of
 from evals.benchmarks.gym.scoring import Asked, GymGrader
 from evals.benchmarks.loading import load_problems, local_copy
 from quatro.tasks import characters

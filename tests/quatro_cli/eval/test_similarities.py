@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from evals.similarity.catalogue import SIMILARITIES, Similarity
+from evals.similarity import SIMILARITIES, Similarity
 from evals.similarity.measures import distinct, similarity_of_distinct
 from quatro_cli.app import app
 

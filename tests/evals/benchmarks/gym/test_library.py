@@ -15,10 +15,10 @@ import pytest
 
 pytest.importorskip("reasoning_gym", reason="needs pip install -e '.[gym]'")
 
+from evals.benchmarks import gym as library
 from evals.benchmarks.catalogue import find_benchmark, kind_of, registry
-from evals.benchmarks.gym import library
+from evals.benchmarks.gym import COLUMN, PREFIX, REFUSED, Reference, entry, reference_of, task_names
 from evals.benchmarks.gym.items import items
-from evals.benchmarks.gym.library import COLUMN, PREFIX, REFUSED, Reference, entry, reference_of, task_names
 from evals.benchmarks.gym.scoring import IN_PROCESS
 from evals.benchmarks.loading import is_here, load_problems, local_copy
 from evals.benchmarks.problems import content_hash
@@ -145,7 +145,7 @@ def test_items_are_the_same_in_a_process_with_another_order_of_sets():
     """Five tasks that draw from sets, dictionaries or the global generators, or keep lists of their own."""
     tasks = ["list_functions", "acre", "course_schedule", "zebra_puzzles", "letter_counting"]
     code = (
-        "import sys, json; from evals.benchmarks.gym.library import *\n"
+        "import sys, json; from evals.benchmarks.gym import *\n"
         "print(json.dumps([[digest_of(drawn(dataset(task, '{}', 7), i)) for i in range(8)] for task in sys.argv[1:]]))"
     )
     found = {

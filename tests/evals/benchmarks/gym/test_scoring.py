@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("reasoning_gym", reason="needs pip install -e '.[gym]'")
 
+from evals.benchmarks.gym import Reference, entry, task_names
 from evals.benchmarks.gym.items import items
-from evals.benchmarks.gym.library import Reference, entry, task_names
 from evals.benchmarks.gym.scoring import IN_PROCESS, MOST_CHARACTERS, Asked, GymGrader, answer_in
 from evals.sandbox import Job, Number, Sandbox, probe
 
