@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from evals.benchmarks.prompts import split_thought
 from evals.errors import UsageError
-from evals.grading import split_thought
 
 if TYPE_CHECKING:
     from torch import Tensor

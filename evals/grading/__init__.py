@@ -1,9 +1,8 @@
 r"""Grading of mathematical answers: is the answer in this completion the reference answer?
 
-The way of a text: `split_thought` leaves what follows a thought, `extract` finds the answer in it (the last complete
-``\boxed`` or ``\fbox``), `tokens` and `parse` make a tree of that, `read` gives its readings, and `decide` compares
-them with those of the reference. Nothing is evaluated as code, no process is started, and the time grows linearly with
-the text.
+The way of a text: `extract` finds the answer (the last complete ``\boxed`` or ``\fbox``), `tokens` and `parse` make a
+tree of it, `read` gives its readings, and `decide` compares them with those of the reference. Nothing is evaluated as
+code, no process is started, and the time grows linearly with the text.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from evals.errors import UsageError
 from evals.grading.decide import Decision, Policy, decide
 from evals.grading.read import read, why_words
 from evals.grading.tree import written
@@ -25,9 +23,6 @@ Outcome = Literal["correct", "incorrect", "no_answer", "timeout", "error", "infr
 OUTCOMES: tuple[Outcome, ...] = ("correct", "incorrect", "no_answer", "timeout", "error", "infra_error")
 POLICIES: tuple[Policy, ...] = ("strict", "simko")
 MAX_SHOWN_CHARS = 200
-# The column of a samples file that holds the thought; the completion beside it is the rest.
-THOUGHT = "thought"
-MARKERS_ARE = "expected the end marker, such as `</think>`, or both, such as `<think> </think>`"
 ExtractionPolicy = Literal["boxed", "answer-is", "last-number"]
 EXTRACTION_POLICIES: tuple[ExtractionPolicy, ...] = ("boxed", "answer-is", "last-number")
 
@@ -245,30 +240,3 @@ def _after_answer_is(completion: str) -> str | None:
     stop = _SENTENCE_END.search(rest, 1 if is_money else 0)
     phrase = (rest[: stop.start()] if stop else rest).strip().rstrip("*")
     return f"\\{phrase}" if is_money else phrase or None
-
-
-def check_markers(markers: str) -> str:
-    """``markers`` itself, if it is an end marker, or a start and an end marker with white space between them.
-
-    Raises:
-        UsageError: it is neither.
-    """
-    found = markers.split()
-    if len(found) not in (1, 2) or len(set(found)) < len(found):
-        raise UsageError(f"thinking markers {markers!a:.80}: {MARKERS_ARE}")
-    return markers
-
-
-def split_thought(text: str, markers: str, prompt: str | None = None) -> tuple[str, str]:
-    """(thought with its markers, answer), which together are ``text``; an unfinished thought has an empty answer.
-
-    The answer follows the last end marker. Without one the text is an unfinished thought; but where ``markers`` names a
-    start marker too, it is an answer unless a thought began, in the text or at the end of the ``prompt``.
-    """
-    *start, end = markers.split()
-    before, found, after = text.rpartition(end)
-    if found:
-        is_thinking_again = any(marker in after for marker in start)
-        return (text, "") if is_thinking_again else (before + found, after)
-    has_begun = all(marker in text or (prompt or "").rstrip().endswith(marker) for marker in start)
-    return (text, "") if has_begun else ("", text)

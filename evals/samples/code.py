@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from evals.benchmarks.catalogue import registry
+from evals.benchmarks.prompts import THOUGHT
 from evals.errors import DataError
 from evals.files.strict_json import read_document, refuse, shown
 from evals.files.whole import file_digest, file_stem, write_whole
-from evals.grading import THOUGHT, Grade, Outcome
+from evals.grading import Grade, Outcome
 from evals.samples.about import problems_beside, problems_file
 from evals.samples.types import FIELDS, Sample
 

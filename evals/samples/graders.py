@@ -13,19 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evals.benchmarks.catalogue import GRADERS, JUDGED_AS, Kind, is_grader, kind_of, maker_of
+from evals.benchmarks.prompts import THOUGHT, split_thought
 from evals.errors import DataError, MissingError, UsageError, how_to_install
 from evals.files.own_code import file_of, is_own, own_function, source_digest
 from evals.files.strict_json import shown
-from evals.grading import (
-    GRADER_VERSION,
-    THOUGHT,
-    ExtractionPolicy,
-    Grade,
-    Outcome,
-    extract,
-    grade_many,
-    split_thought,
-)
+from evals.grading import GRADER_VERSION, ExtractionPolicy, Grade, Outcome, extract, grade_many
 from evals.grading.decide import Policy
 from evals.results.document import GraderInfo
 from evals.samples.code import grade_code, sandbox_here
@@ -49,7 +41,7 @@ GRADED_HERE = ", graded here"  # follows the name of a file that had no grades
 class GradingSettings:
     """How to grade. ``grader`` None means the registry's choice for each benchmark.
 
-    ``thinking`` holds the markers of thoughts that completions begin with (`evals.grading`).
+    ``thinking`` holds the markers of thoughts that completions begin with (`split_thought`).
     """
 
     policy: Policy = "strict"

@@ -11,9 +11,17 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from evals.benchmarks.gym import PREFIX
-from evals.benchmarks.prompts import OWN_TEMPLATES, PLACE, TEMPLATES, Template, find_template, template_text
+from evals.benchmarks.prompts import (
+    MARKERS_ARE,
+    OWN_TEMPLATES,
+    PLACE,
+    TEMPLATES,
+    Template,
+    check_markers,
+    find_template,
+    template_text,
+)
 from evals.errors import UsageError
-from evals.grading import MARKERS_ARE, check_markers
 from quatro.methods.base import Aggregate
 from quatro.registry import ENGINES, POLICIES, LazyTable
 from quatro.tasks.characters import FORMS

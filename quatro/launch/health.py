@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from operator import itemgetter
 from pathlib import Path
 
+from evals.benchmarks.prompts import THOUGHT
 from evals.files.own_code import file_of, is_own
-from evals.grading import THOUGHT
 from evals.training_metrics import EVALUATED
 from quatro.config import Config
 from quatro.config.errors import closest

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from evals.grading import THOUGHT
+from evals.benchmarks.prompts import THOUGHT
 from quatro.config import Config
 from quatro.loop.position import Drawn, Iteration
 from quatro.methods.base import Method

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from evals.errors import UsageError
 from evals.files.own_code import is_own
 from evals.files.strict_json import shown
-from evals.samples.graders import own_grader
 from quatro.registry import REWARDS
 from quatro.rewards.base import Grade, Reward, VerifiedReward
 from quatro.rewards.settings import RewardConfig, known_reward
@@ -39,6 +38,8 @@ def make_grader(grader: str) -> Reward:
     """
     if not is_own(grader):
         return make_reward(grader)
+    from evals.samples.graders import own_grader
+
     verdict = own_grader(grader)
     return VerifiedReward(
         lambda prompt, rollout: verdict(rollout.text, prompt.answer, f"a response to {shown(prompt.id)}")

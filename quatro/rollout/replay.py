@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evals.benchmarks.prompts import THOUGHT
 from evals.errors import DataError
-from evals.grading import THOUGHT
 from evals.samples.reading import read_samples
 from evals.samples.types import Sample
 from quatro.rollout.engine import Engine, RolloutProgress, Seeds

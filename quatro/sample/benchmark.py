@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evals.benchmarks.catalogue import judged_as
+from evals.benchmarks.prompts import THOUGHT
 from evals.errors import DataError
 from evals.files.strict_json import shown
 from evals.files.whole import file_stem, write_bytes
-from evals.grading import THOUGHT
 from evals.samples.code import short_values, write_long_values
 from evals.samples.types import Sample
 from evals.samples.writing import SampleWriter

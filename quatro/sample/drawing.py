@@ -17,10 +17,9 @@ from typing import Any
 
 from evals.benchmarks.catalogue import find_benchmark, grader_of
 from evals.benchmarks.loading import load_problems
-from evals.benchmarks.prompts import find_template, template_text
+from evals.benchmarks.prompts import check_markers, find_template, template_text
 from evals.errors import UsageError
 from evals.files.whole import file_stem
-from evals.grading import check_markers
 from quatro.policy.model_files import check_model
 from quatro.registry import ENGINES
 from quatro.rewards import make_grader

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from evals.benchmarks.catalogue import JUDGED_AS, Benchmark
-from evals.grading import THOUGHT
+from evals.benchmarks.prompts import THOUGHT
 from evals.results.document import GraderInfo, ProblemEntry, Result, Row, SamplingInfo
 from evals.samples.types import FIELDS, REQUIRED_FIELDS
 from tests.kit import quatro, settings

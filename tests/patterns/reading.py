@@ -17,11 +17,12 @@ from typing import Any
 from collecting import PACKAGES, ROOT
 from pumping import BODIES, CPU_LIMIT_S, seconds, stop
 
+from evals.benchmarks.prompts import split_thought
 from evals.code.programs import extract_program, normal_solution
 from evals.errors import QuatroError
 from evals.files.frames import csv_cell
 from evals.files.strict_json import parse_row
-from evals.grading import EXTRACTION_POLICIES, extract, same_answer, split_thought
+from evals.grading import EXTRACTION_POLICIES, extract, same_answer
 from evals.grading.tokens import clean
 from evals.grading.words import without_sentence
 from evals.similarity.measures import TOKENISERS

@@ -75,7 +75,8 @@ def grade(
       quatro eval grade samples/math500.jsonl -o graded
       quatro eval grade runs/math --explain --id 17
     """
-    from evals.grading import EXTRACTION_POLICIES, POLICIES, check_markers
+    from evals.benchmarks.prompts import check_markers
+    from evals.grading import EXTRACTION_POLICIES, POLICIES
     from evals.samples.graders import MATH_VERIFY
 
     asked = shared.asked_for(

@@ -2,8 +2,8 @@
 
 import pytest
 
+from evals.benchmarks.prompts import check_markers, split_thought
 from evals.errors import UsageError
-from evals.grading import check_markers, split_thought
 
 BOTH = "<think> </think>"
 
