@@ -24,12 +24,10 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 Slot = Mapping[str, str]  # a place where one point runs at a time: what its processes find in their environment
 
 
-def make_slots(
-    jobs: int, gpus: Sequence[str] = (), *, gpus_each: int = 1, num_threads: int | None = None
-) -> list[Slot]:
+def make_slots(jobs: int, gpus: Sequence[str] = (), *, gpus_each: int = 1) -> list[Slot]:
     """``jobs`` places, or one for each ``gpus_each`` of ``gpus``, which share the CPU threads evenly.
 
-    ``num_threads`` None is what this process may use: `OMP_NUM_THREADS`, else its cores. The key `threads` of a
+    These are the threads that this process may use: `OMP_NUM_THREADS`, else its cores. The key `threads` of a
     configuration is applied by the run itself and wins over this.
 
     Raises:
@@ -42,8 +40,8 @@ def make_slots(
         )
     groups = [",".join(gpus[start : start + gpus_each]) for start in range(0, len(gpus), gpus_each)]
     count = len(groups) or jobs
-    each = str(max(1, (num_threads or _available_threads()) // count))
-    threads = dict.fromkeys(THREAD_VARIABLES, each) if count > 1 or num_threads else {}
+    each = str(max(1, _available_threads() // count))
+    threads = dict.fromkeys(THREAD_VARIABLES, each) if count > 1 else {}
     devices = [{DEVICES: group} for group in groups] or [{}] * count
     return [{**threads, **device} for device in devices]
 

@@ -143,7 +143,9 @@ def plan_cell(cell: Cell) -> tuple[Point, ...]:
     settings: list[dict[str, str]] = []
     if cell.axes or not cell.include:
         for values in itertools.product(*(axis.values for axis in cell.axes)):
-            applicable = _applicable(dict(zip(keys, values, strict=True)), base)
+            setting = dict(zip(keys, values, strict=True))
+            kind = METHODS[setting[METHOD_AXIS]] if METHOD_AXIS in setting else type(base.method)
+            applicable = {key: value for key, value in setting.items() if _applies(key, kind)}
             if applicable not in settings:
                 settings.append(applicable)
         for key in keys:
@@ -160,12 +162,6 @@ def plan_cell(cell: Cell) -> tuple[Point, ...]:
         Point(_point_name(prefix, setting, short), setting, _point_config(cell, setting, base), cell.name)
         for setting in settings
     )
-
-
-def _applicable(setting: dict[str, str], base: Config) -> dict[str, str]:
-    """``setting`` without keys of a method block that the point's method does not have."""
-    method = METHODS[setting[METHOD_AXIS]] if METHOD_AXIS in setting else type(base.method)
-    return {key: value for key, value in setting.items() if _applies(key, method)}
 
 
 def _applies(key: str, method: type[Method]) -> bool:

@@ -160,10 +160,8 @@ def solves(prompt: str, completion: str, finish_reason: str | None) -> bool:
 
 
 def count_solutions(digits: Sequence[int], target: int) -> int:
-    """The exact number of distinct solutions (token sequences)."""
-    if not 0 <= target <= MAX_TOTAL:
-        return 0
-    return _ways(_checked(digits))[target]
+    """The exact number of distinct solutions (token sequences), of digits and a target as `parse_prompt` has them."""
+    return _ways(tuple(sorted(digits)))[target]
 
 
 Split = Literal["test", "train", "more"]
@@ -246,12 +244,6 @@ def _random_chains(
 def _keys(digits: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.int64]:
     """One integer per row that two rows share exactly if they have the same multiset of digits and the same target."""
     return np.sort(digits, axis=1) @ 10 ** np.arange(NUM_DIGITS) * 100 + target
-
-
-def _checked(digits: Sequence[int]) -> Digits:
-    if any(digit not in range(1, 10) for digit in digits):
-        raise ValueError(f"countdown digits lie in 1..9, found {list(digits)}")
-    return tuple(sorted(digits))
 
 
 @cache

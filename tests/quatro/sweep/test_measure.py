@@ -150,9 +150,11 @@ def test_two_base_models_are_two_rows_and_not_two_seeds(base, tmp_path, quatro):
     ]
 
 
-def test_the_threads_of_the_machine_are_divided_and_each_gpu_has_one_point(base, tmp_path, quatro):
-    assert [slot["OMP_NUM_THREADS"] for slot in make_slots(3, num_threads=8)] == ["2"] * 3
-    assert make_slots(4, num_threads=2)[0]["OMP_NUM_THREADS"] == "1"
+def test_the_threads_of_the_machine_are_divided_and_each_gpu_has_one_point(base, tmp_path, quatro, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    assert [slot["OMP_NUM_THREADS"] for slot in make_slots(3)] == ["2"] * 3
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert make_slots(4)[0]["OMP_NUM_THREADS"] == "1"
     commands, calls = quatro
     plan = plan_sweep(base, [Axis("seed", ("0", "1", "2", "3"))])
     run_sweep(plan, tmp_path / "s", train_command=commands["train_command"], gpus=["0", "3"])
