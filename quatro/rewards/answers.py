@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from evals.errors import DataError
-from evals.grading import grade_many
 from quatro.rewards.base import Grade, Grades, Groups, Reward, VerifiedReward, pairs, regrouped, verdict
 from quatro.rewards.settings import RewardConfig
 from quatro.tasks.countdown import distance, parse_prompt, solves
@@ -30,6 +29,8 @@ class MathReward(Reward):
                 )
 
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Grades:
+        from evals.grading import grade_many
+
         self.check(prompts)
         # The completion alone: a prompt may hold the box of an earlier part.
         grades = grade_many((rollout.text, prompt.answer) for prompt, rollout in pairs(prompts, completions))
