@@ -15,8 +15,15 @@ from evals.errors import DataError
 from evals.files.strict_json import shown
 from evals.grading import same_answer
 from evals.intervals import average_paired_differences
-from evals.metrics.counting import BY_DEFAULT, Clustering, Counted, by_benchmark, resolve_ks
-from evals.metrics.passk_ucc import Estimate, check_beside_pass, passk_estimates, ucc_estimates
+from evals.metrics.counting import BY_DEFAULT, Clustering, Counted
+from evals.metrics.passk_ucc import (
+    Estimate,
+    by_benchmark,
+    check_beside_pass,
+    passk_estimates,
+    resolve_ks,
+    ucc_estimates,
+)
 from evals.results.document import AVERAGE, Comparison, DifferenceRow
 from evals.samples.types import GradedProblem, Samples
 

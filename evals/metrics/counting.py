@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from functools import cache, cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
-from itertools import chain, groupby
+from itertools import chain
 from multiprocessing.pool import Pool
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -24,20 +24,18 @@ from typing import Any, NamedTuple
 
 from evals.benchmarks.catalogue import Kind, kind_of, maker_of, registry
 from evals.clustering import check_linkage, cluster_sizes, partitions, resolve_threshold, solutions_in
-from evals.errors import DataError, QuatroError, UsageError
+from evals.errors import QuatroError
 from evals.estimators import vendi_score
 from evals.files.own_code import is_own
-from evals.files.strict_json import shown
 from evals.files.whole import file_digest, write_bytes
 from evals.metrics.beside import wrong_votes
-from evals.results.document import AVERAGE, GraderInfo
+from evals.results.document import GraderInfo
 from evals.samples.graded import Asked, Graded, Reading, grade_planned, plan_reading
-from evals.samples.types import GradedProblem, Sampled, Samples
+from evals.samples.types import GradedProblem, Samples
 from evals.similarity import DEFAULT, Setting, has_vendi_score
 from evals.similarity.measures import Distinct, check_tokens, similarity_of_distinct
 from evals.worker_pool import usable_cores
 
-LARGEST_DEFAULT_K = 256
 # Characters of different correct answers from which processes save more than their start costs.
 LEAST_SHARED = 4_000_000
 # Reading and clustering less than this takes about as long as starting Python.
@@ -70,36 +68,6 @@ def hash_of(text: object) -> str:
     if text is None:
         return ""
     return hashlib.sha256(str(text).encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-def resolve_ks(problems: Sequence[Sampled], ks: Sequence[int] | None) -> list[int]:
-    """The ks asked for, or 1, 2, 4, ..., 256 up to the smallest n; raises UsageError for one that is too large."""
-    if not problems:
-        raise DataError("no samples")
-    smallest = min(problem.n for problem in problems)
-    if ks is None:
-        return [2**i for i in range(LARGEST_DEFAULT_K.bit_length()) if 2**i <= smallest]
-    if not ks:
-        raise UsageError("no k given; expected a list such as --k 1,2,4")
-    for k in ks:
-        if k < 1:
-            raise UsageError(f"k = {k}: k is a number of draws and must be at least 1")
-    largest = max(ks)
-    short = next((problem for problem in problems if problem.n < largest), None)
-    if short is not None:
-        raise UsageError(
-            f"k = {largest} needs {largest} samples per problem, but {shown(short.id)} of {short.benchmark} has n = "
-            f"{short.n}; draw more with `quatro sample --n {largest}`, or lower --k to {smallest}"
-        )
-    return list(dict.fromkeys(ks))
-
-
-def by_benchmark(counts: Sequence[Counts]) -> dict[str, list[Counts]]:
-    """The problems of each benchmark; raises DataError for a benchmark that is named like the average."""
-    groups = {name: list(group) for name, group in groupby(counts, key=lambda problem: problem.benchmark)}
-    if AVERAGE in groups:
-        raise DataError(f"a benchmark is named {AVERAGE!r}, which is the name of the mean over benchmarks; rename it")
-    return groups
 
 
 class Clustering(NamedTuple):

@@ -24,8 +24,8 @@ import numpy as np
 
 from evals.estimators import fail_table, hit_table
 from evals.metrics.comparing import check_pairs, told_of_sides
-from evals.metrics.counting import Counted, Counts, resolve_ks
-from evals.metrics.passk_ucc import Estimate, rows_of
+from evals.metrics.counting import Counted, Counts
+from evals.metrics.passk_ucc import Estimate, resolve_ks, rows_of
 from evals.results.document import About, ProblemEntry, Result, Row
 from evals.samples.about import head_of, warnings_of
 from evals.samples.types import Samples

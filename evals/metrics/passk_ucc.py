@@ -9,20 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import groupby
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
 from evals import estimators
-from evals.errors import UsageError
+from evals.errors import DataError, UsageError
 from evals.estimators import Floats
+from evals.files.strict_json import shown
 from evals.intervals import average_intervals, interval_without_spread
-from evals.metrics.counting import BY_DEFAULT, Clustering, Counted, Counts, by_benchmark, resolve_ks
+from evals.metrics.counting import BY_DEFAULT, Clustering, Counted, Counts
 from evals.results.document import AVERAGE, About, ProblemEntry, Result, Row, largest_value
 from evals.samples.about import head_of, warnings_of
-from evals.samples.types import Samples
+from evals.samples.types import Sampled, Samples
 from evals.similarity import SIMILARITIES, Setting, has_vendi_score
 
+LARGEST_DEFAULT_K = 256
 # What can be asked for beside each of the two, as `--also`.
 BESIDE = {"passk": ("maj", "g-pass", "cover"), "ucc": ("vendi", "distinct")}
 
@@ -129,6 +132,28 @@ def ucc_result(
     return result
 
 
+def resolve_ks(problems: Sequence[Sampled], ks: Sequence[int] | None) -> list[int]:
+    """The ks asked for, or 1, 2, 4, ..., 256 up to the smallest n; raises UsageError for one that is too large."""
+    if not problems:
+        raise DataError("no samples")
+    smallest = min(problem.n for problem in problems)
+    if ks is None:
+        return [2**i for i in range(LARGEST_DEFAULT_K.bit_length()) if 2**i <= smallest]
+    if not ks:
+        raise UsageError("no k given; expected a list such as --k 1,2,4")
+    for k in ks:
+        if k < 1:
+            raise UsageError(f"k = {k}: k is a number of draws and must be at least 1")
+    largest = max(ks)
+    short = next((problem for problem in problems if problem.n < largest), None)
+    if short is not None:
+        raise UsageError(
+            f"k = {largest} needs {largest} samples per problem, but {shown(short.id)} of {short.benchmark} has n = "
+            f"{short.n}; draw more with `quatro sample --n {largest}`, or lower --k to {smallest}"
+        )
+    return list(dict.fromkeys(ks))
+
+
 class Estimate(NamedTuple):
     """A metric of every problem: ``values`` holds a (P, K) array and ``groups`` its P problems for each benchmark.
 
@@ -193,6 +218,14 @@ def ucc_estimates(
             of_measure = {"similarity": setting.similarity, "tokens": setting.tokens}
             estimates.append(Estimate("vendi", [None], groups, vendi, of_measure, is_averaged))
     return estimates
+
+
+def by_benchmark(counts: Sequence[Counts]) -> dict[str, list[Counts]]:
+    """The problems of each benchmark; raises DataError for a benchmark that is named like the average."""
+    groups = {name: list(group) for name, group in groupby(counts, key=lambda problem: problem.benchmark)}
+    if AVERAGE in groups:
+        raise DataError(f"a benchmark is named {AVERAGE!r}, which is the name of the mean over benchmarks; rename it")
+    return groups
 
 
 _WITHOUT_K: Mapping[str, Callable[[int, Sequence[int]], float]] = {

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from evals.estimators import ucc_at_k
-from evals.metrics.counting import BY_DEFAULT, Clustering, labels_by_setting, resolve_ks, solutions
+from evals.metrics.counting import BY_DEFAULT, Clustering, labels_by_setting, solutions
+from evals.metrics.passk_ucc import resolve_ks
 from evals.samples.types import GradedProblem, Samples
 from evals.similarity import Setting
 
