@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 from quatro.tasks import countdown
 from quatro_cli.app import app
+from tests.kit import quatro
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -176,20 +177,16 @@ def where_the_docs_are(tmp_path_factory, tiny_folder):
     settings = [part for key in (f"model={tiny_folder}", *SMALL) for part in ("-s", key)]
     for name, method in (("wide", "quatro"), ("demo/quatro", "quatro"), ("demo/gspo", "gspo")):
         run = folder / "runs" / name
-        done = CliRunner().invoke(app, ["train", "quickstart", "-m", method, *settings, "-o", str(run)])
-        assert done.exit_code == 0, done.stderr
+        quatro("train", "quickstart", "-m", method, *settings, "-o", run)
     for name in ("my-run", "best", "palindrome"):
         shutil.copytree(folder / "runs/wide", folder / "runs" / name)
     for number, name in enumerate(("runs/wide", "runs/demo/base", "runs/demo/quatro", "runs/demo/gspo")):
         write_samples(folder / name / "samples/T1-p1/countdown.jsonl", 0.2 + 0.1 * number)
-        found = CliRunner().invoke(
-            app, ["eval", "passk", str(folder / name), "-o", str(folder / name / "samples/T1-p1/passk.json")]
-        )
-        assert found.exit_code == 0, found.stderr
+        quatro("eval", "passk", folder / name, "-o", folder / name / "samples/T1-p1/passk.json")
     for name, share in (("samples", 0.3), ("base", 0.2), ("tuned", 0.4)):
         write_samples(folder / f"{name}.jsonl", share)
     sweep = ["sweep", "quickstart", "-g", "method.delta=0.1,0.01", *settings, "-o", str(folder / "sweeps/quickstart")]
-    assert CliRunner().invoke(app, sweep).exit_code == 0
+    quatro(*sweep)
     shutil.copytree(ROOT / "examples", folder / "examples")
     (folder / "my_similarities.py").write_text(
         "def same_operators(texts):\n    return [[float(one == other) for other in texts] for one in texts]\n"
@@ -215,7 +212,6 @@ def test_every_command_runs(where_the_docs_are, monkeypatch):
             words = [
                 part for word in words for part in (sorted(map(str, Path().glob(word))) if "*" in word else [word])
             ]
-            done = CliRunner().invoke(app, words)
-            assert done.exit_code == 0, (page.name, words, done.stderr)
+            quatro(*words)
             num_run += 1
     assert num_run > 20

@@ -28,8 +28,7 @@ def test_what_an_error_does_not_name_or_only_within_a_longer_word_fails(data):
 
 def test_a_command_ends_with_the_code_that_was_asked_for_and_says_why_on_stderr():
     assert quatro("--version").stdout.startswith("quatro ")
-    refused = quatro("sample", code=2)
-    says(refused, "MODEL")
+    says(quatro("sample", code=2), "MODEL")
     for words, code in ((["--version"], 2), (["sample"], 0)):
         with pytest.raises(AssertionError, match="ended with"):
             quatro(*words, code=code)

@@ -197,5 +197,4 @@ def test_fault_15_infra_errors_are_no_wrong_answers(tmp_path):
 
     row = {"benchmark": "b", "id": "1", "sample_index": 0, "completion": "\\boxed{1}", "answer": "1", "correct": False}
     (tmp_path / "graded.jsonl").write_text(json.dumps({**row, "outcome": "infra_error"}) + "\n", encoding="utf-8")
-    result = quatro("eval", "passk", tmp_path / "graded.jsonl", "--k", "1", code=4)
-    assert "infra_error" in result.stderr
+    assert "infra_error" in quatro("eval", "passk", tmp_path / "graded.jsonl", "--k", "1", code=4).stderr

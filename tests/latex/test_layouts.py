@@ -3,13 +3,11 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
 from evals.results.paper import CODE_BENCHMARKS, paper
-from quatro_cli.app import app
+from tests.kit import quatro
 
 pytestmark = pytest.mark.latex
-runner = CliRunner()
 SETTING = {"similarity": "tfidf", "threshold": 0.9, "linkage": "components", "tokens": "math"}
 HEADS = {
     "one": "\\documentclass{article}\\usepackage[a4paper,margin=2cm]{geometry}",
@@ -61,8 +59,7 @@ def runs(tmp_path_factory):
         "perf/audit_s": 1.0,
     }
     for method in ("grpo", "gspo", "gmpo", "gpg", "dapo", "cispo", "quatro"):
-        shown = runner.invoke(app, ["config", "show", "math-1.5b", "-m", method])
-        assert shown.exit_code == 0, shown.stderr
+        shown = quatro("config", "show", "math-1.5b", "-m", method)
         (folder / method).mkdir()
         (folder / method / "config.yaml").write_text(shown.stdout, encoding="utf-8")
         lines = [{"step": i, "tokens": 1e6, "rollouts": 2048, "entropy/token_mean": 0.2, **times} for i in range(10)]
@@ -89,9 +86,7 @@ CASES = {
 
 
 def table(*arguments):
-    result = runner.invoke(app, ["table", *map(str, arguments), "--format", "latex"])
-    assert result.exit_code == 0, result.stderr
-    return result.stdout
+    return quatro("table", *arguments, "--format", "latex").stdout
 
 
 @pytest.mark.parametrize("columns", HEADS)

@@ -150,8 +150,7 @@ def test_damaged_metrics_are_refused_with_file_and_line(run: Path, line: bytes, 
     assert f"{file}:2: " in result.stderr
     assert reason in result.stderr
     file.write_bytes(b"\n".join([first, third, line]) + b"\n")
-    shown = quatro("runs", "show", run, code=4)
-    assert f"{file}:3: " in shown.stderr
+    assert f"{file}:3: " in quatro("runs", "show", run, code=4).stderr
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "status.json", "environment.json"])
@@ -195,8 +194,7 @@ def test_a_damaged_sweep_is_refused_by_all_that_reads_one(tmp_path: Path, text: 
     write_plan(plan_sweep("quickstart", [Axis("method.delta", ("0.1",))]), tmp_path)
     (tmp_path / "sweep.yaml").write_text(text, encoding="utf-8")
     for command in (["table"], ["report", "-o", tmp_path / "report.html"]):
-        result = quatro(*(*command, tmp_path), code=4)
-        assert str(tmp_path / "sweep.yaml") in result.stderr
+        assert str(tmp_path / "sweep.yaml") in quatro(*(*command, tmp_path), code=4).stderr
 
 
 # ---- a run that was trained, sampled and measured

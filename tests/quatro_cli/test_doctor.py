@@ -62,8 +62,7 @@ def test_a_missing_extra_is_no_failure_and_comes_with_the_command(monkeypatch, a
         return version(name)
 
     monkeypatch.setattr(doctor.metadata, "version", without_matplotlib)
-    result = quatro("doctor")
-    assert "for plot: pip install -e '" in result.stderr
+    assert "for plot: pip install -e '" in quatro("doctor").stderr
 
 
 def vllm_checks(monkeypatch, versions, check_usable=None, code=0):
@@ -128,8 +127,7 @@ def test_a_lock_that_does_not_hold_is_found(monkeypatch, alone):
             pass
 
     monkeypatch.setattr(status, "RunLock", NoLock)
-    result = quatro("doctor", code=6)
-    assert "lock self-test" in result.stderr
+    assert "lock self-test" in quatro("doctor", code=6).stderr
 
 
 def test_a_sampler_that_does_not_repeat_or_lies_about_its_log_probs_is_found(monkeypatch, alone):
@@ -147,15 +145,13 @@ def test_a_sampler_that_does_not_repeat_or_lies_about_its_log_probs_is_found(mon
 
     monkeypatch.setattr(transformers.TransformersEngine, "generate", moved)
     quatro("doctor")
-    result = quatro("doctor", code=6)
-    assert "sampler self-test" in result.stderr
+    assert "sampler self-test" in quatro("doctor", code=6).stderr
 
 
 def test_a_cache_that_cannot_be_written_is_found(cache, alone):
     alone("cache folder")
     cache.write_text("a file, not a folder", encoding="utf-8")
-    result = quatro("doctor", code=6)
-    assert "cache folder" in result.stderr
+    assert "cache folder" in quatro("doctor", code=6).stderr
 
 
 def test_what_is_needed_is_read_from_the_metadata(monkeypatch, alone):

@@ -52,8 +52,7 @@ def damaged(run: Path) -> list[str]:
 
 
 def test_a_finished_run_is_whole(run):
-    result = quatro("doctor", run, "--json")
-    found = json.loads(result.stdout)
+    found = json.loads(quatro("doctor", run, "--json").stdout)
     assert (found["is_finished"], found["is_resumable"], found["is_whole"]) == (True, False, True)
     names = [part["name"] for part in found["parts"]]
     assert {"config.yaml", "metrics.jsonl", "rollouts", "checkpoints/step-000002"} <= set(names)
@@ -189,13 +188,11 @@ def test_the_last_error_is_that_of_the_log(run):
     (run / "log.txt").write_text(log, encoding="utf-8")
     expected = "2026-01-02 03:04:05 the run ended with an error: OSError: [Errno 28] No space left on device"
     assert last_error(run) == expected
-    result = quatro("doctor", run, "--json")
-    assert json.loads(result.stdout)["last_error"] == expected
+    assert json.loads(quatro("doctor", run, "--json").stdout)["last_error"] == expected
 
 
 def test_no_run_is_refused(tmp_path):
-    result = quatro("doctor", tmp_path, code=2)
-    assert "is not a run directory" in result.stderr
+    assert "is not a run directory" in quatro("doctor", tmp_path, code=2).stderr
 
 
 @pytest.mark.parametrize("name", ["status.json", "checkpoints/latest", "rollouts/step-000001.jsonl"])

@@ -54,6 +54,5 @@ def test_a_taken_folder_and_unknown_values_are_refused_with_2(run: Path, tmp_pat
 def test_a_damaged_checkpoint_is_refused_with_4(run: Path, tmp_path: Path) -> None:
     file = run / "checkpoints" / "step-000002" / "model" / "config.json"
     file.write_bytes(file.read_bytes().replace(b"32", b"33", 1))
-    refused = quatro("export", run, "-o", tmp_path / "out", code=4)
-    assert "config.json" in refused.stderr
+    assert "config.json" in quatro("export", run, "-o", tmp_path / "out", code=4).stderr
     assert not (tmp_path / "out").exists()

@@ -8,13 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from quatro_cli.app import app
 from tests.kit import quatro, settings
 
 ROOT = Path(__file__).parents[2]
-runner = CliRunner()
 
 # In one interpreter, one after the other: what one of them loads, the next ones would be blamed for.
 SCRIPT = """
@@ -176,6 +173,5 @@ def test_a_model_is_refused_in_the_words_in_which_loading_it_would_be(name, load
         (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "gone/for/good"}', encoding="utf-8")
     with pytest.raises(QuatroError) as later:
         getattr(loading, loader)(name, *((torch.float32, "cpu") if loader == "load_model" else ()))
-    refused = runner.invoke(app, ["sample", name, "-b", "countdown", "--dry-run"])
-    assert refused.exit_code == later.value.exit_code
+    refused = quatro("sample", name, "-b", "countdown", "--dry-run", code=later.value.exit_code)
     assert " ".join(str(later.value).split()) in " ".join(refused.stderr.split())

@@ -20,8 +20,7 @@ def test_the_page_is_written_its_path_printed_and_the_same_again(run, tmp_path):
     out = tmp_path / "new" / "page.html"
     pages = []
     for _ in range(2):
-        result = quatro("report", run, "-o", out)
-        assert result.stdout == f"{out}\n"
+        assert quatro("report", run, "-o", out).stdout == f"{out}\n"
         pages.append(out.read_bytes())
     assert pages[0] == pages[1]
     assert pages[0].startswith(b"<!doctype html>")

@@ -169,8 +169,7 @@ def test_a_resume_may_go_further_and_changes_only_what_no_iteration_computes(run
 def test_steps_of_a_falling_rate_stay_as_they_are(arguments, tmp_path):
     run = tmp_path / "run"
     quatro(*arguments, "-s", "optimizer.schedule=cosine", "-o", run)
-    longer = quatro("train", run, "--resume", "--steps", "5", code=4)
-    assert "steps was 3, is 5" in longer.stderr
+    assert "steps was 3, is 5" in quatro("train", run, "--resume", "--steps", "5", code=4).stderr
 
 
 def test_new_takes_the_next_free_name_and_a_dry_run_needs_no_free_one(arguments, run):

@@ -22,8 +22,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def output_of(*arguments: object) -> str:
-    result = quatro(*arguments)
-    return result.stdout
+    return quatro(*arguments).stdout
 
 
 def test_what_is_shown_says_who_set_it_and_is_a_config_again(config: Path, tmp_path: Path) -> None:
@@ -65,8 +64,7 @@ def test_a_list_has_no_limits_of_its_own(config: Path, tmp_path: Path) -> None:
     config.write_text(f"{CONFIG}{{name: 'm:f', on_error: drop}}\n", encoding="utf-8")
     differences = json.loads(output_of("config", "diff", config, other, "--json"))["differences"]
     assert {"key": "reward.on_error", "a": "drop", "b": None} in differences
-    result = quatro("config", "show", other, "-s", "reward.on_error=drop", code=2)
-    said = " ".join(result.stderr.split())
+    said = " ".join(quatro("config", "show", other, "-s", "reward.on_error=drop", code=2).stderr.split())
     assert "reward sum does not read on_error; put it into the block of a reward of the list" in said
 
 
@@ -76,8 +74,7 @@ def test_a_wrong_option_is_refused_before_anything_is_made(config: Path, command
     out = ["-o", str(tmp_path / "out")]
     chosen = ["-s", "reward=math", "-s", "reward.options.scale=2", "-s", "reward.timeout_s=5"]
     for dry in (["--dry-run"], []):
-        result = quatro(command, config, *axis, *out, *chosen, *dry, code=2)
-        said = " ".join(result.stderr.split())
+        said = " ".join(quatro(command, config, *axis, *out, *chosen, *dry, code=2).stderr.split())
         assert "reward.options.scale: unknown key; known here: none" in said
         assert "-s reward.timeout_s=5: reward.timeout_s: found 5, expected null: reward math does not read" in said
     assert not (tmp_path / "out").exists()

@@ -28,8 +28,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def shown(run: Path, *words: str) -> list[str]:
-    done = quatro("rollouts", run, *words)
-    return done.stdout.splitlines()[1::2]
+    return quatro("rollouts", run, *words).stdout.splitlines()[1::2]
 
 
 def test_responses_are_chosen_by_step_problem_and_reward(run: Path) -> None:
@@ -38,8 +37,7 @@ def test_responses_are_chosen_by_step_problem_and_reward(run: Path) -> None:
     assert shown(run, "--worst", "-n", "1") == [r"\x1b[31mnone"]
     assert shown(run, "--id", "a", "--best") == ["half", r"\x1b[31mnone"]
     assert shown(run, "--step", "1") == ["early"]
-    done = quatro("rollouts", run, "--json", "-n", "1")
-    document = json.loads(done.stdout)
+    document = json.loads(quatro("rollouts", run, "--json", "-n", "1").stdout)
     assert (document["step"], document["total"], document["rollouts"][0]["completion"]) == (12, 3, "half")
 
 
@@ -75,13 +73,11 @@ def test_failed_rollouts_are_shown_with_their_errors_and_their_number_in_the_gro
     ],
 )
 def test_what_is_not_there_is_named(run: Path, words: list[str], says: str) -> None:
-    done = quatro("rollouts", run, *words, code=2)
-    assert says in done.stderr
+    assert says in quatro("rollouts", run, *words, code=2).stderr
 
 
 def test_a_run_without_rollouts_says_why(run: Path) -> None:
     for path in (run / "rollouts").iterdir():
         path.unlink()
-    done = quatro("rollouts", run, code=2)
-    assert "save_rollouts is false" in done.stderr
+    assert "save_rollouts is false" in quatro("rollouts", run, code=2).stderr
     quatro("rollouts", run / "rollouts", code=2)

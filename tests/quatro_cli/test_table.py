@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from quatro_cli.app import app
+from tests.kit import quatro
 
 runner = CliRunner()
 
@@ -130,9 +131,7 @@ def test_samples_in_place_of_a_result_are_recognised(command, name, num_rows, tm
     row = {"benchmark": "toy", "id": "p", "completion": "so 1", "answer": "1", "correct": True}
     lines = "".join(json.dumps({**row, "sample_index": i}) + "\n" for i in range(num_rows)).encode()
     path.write_bytes(gzip.compress(lines) if name.endswith(".gz") else lines)
-    refused = runner.invoke(app, [*command, str(path)])
-    assert refused.exit_code == 4
-    assert f"quatro eval passk {path} -o" in refused.stderr
+    assert f"quatro eval passk {path} -o" in quatro(*command, path, code=4).stderr
 
 
 def test_a_file_is_written_whole_or_not_at_all(two, tmp_path, monkeypatch):
@@ -155,8 +154,7 @@ def test_a_file_is_written_whole_or_not_at_all(two, tmp_path, monkeypatch):
 def test_a_run_shows_its_final_entropy_and_its_results(tmp_path, result_file):
     folder = tmp_path / "quickstart-gspo-0"
     (folder / "results").mkdir(parents=True)
-    shown = runner.invoke(app, ["config", "show", "quickstart", "-m", "gspo"])
-    assert shown.exit_code == 0
+    shown = quatro("config", "show", "quickstart", "-m", "gspo")
     (folder / "config.yaml").write_text(shown.stdout, encoding="utf-8")
     rows = [json.dumps({"step": step, "entropy/token_mean": 0.25}) for step in range(1, 13)]
     (folder / "metrics.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
@@ -229,7 +227,7 @@ def test_hostile_labels_benchmarks_and_ids_come_through(tmp_path, name):
     ]
     samples.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     out = tmp_path / "R.json"
-    assert runner.invoke(app, ["eval", "passk", str(samples), "--label", name, "-o", str(out)]).exit_code == 0
+    quatro("eval", "passk", samples, "--label", name, "-o", out)
     check_formats(out)
 
 
@@ -241,7 +239,7 @@ HOSTILE_FILES = sorted(Path(os.environ.get("QUATRO_BAD_INPUTS", "nowhere")).rglo
 def test_hostile_samples_files_come_through(tmp_path, file):
     out = tmp_path / "R.json"
     arguments = ["eval", "passk", str(file), "--per-problem", "-o", str(out)]
-    assert runner.invoke(app, arguments).exit_code == 0
+    quatro(*arguments)
     check_formats(out)
 
 

@@ -1,15 +1,11 @@
 """What `quatro table --ci` says of intervals of two kinds."""
 
-from typer.testing import CliRunner
-
 from evals.results.document import Result, Row
-from quatro_cli.app import app
+from tests.kit import quatro
 
 
 def table(*paths, options=("--ci",)):
-    found = CliRunner().invoke(app, ["table", *map(str, paths), *options])
-    assert found.exit_code == 0, found.output
-    return " ".join(found.stdout.split())
+    return " ".join(quatro("table", *paths, *options).stdout.split())
 
 
 def test_an_interval_over_problems_is_told_from_what_seeds_differ_by(tmp_path):

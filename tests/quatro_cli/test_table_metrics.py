@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from quatro_cli.app import app
-from tests.kit import read_json
+from tests.kit import quatro, read_json
 
 runner = CliRunner()
 WORDS = ("one way", "another way to it", "a third", "one way or so")
@@ -28,8 +28,7 @@ def documents(tmp_path_factory):
 
     def make(name, *arguments):
         out = folder / f"{name}.json"
-        result = runner.invoke(app, ["eval", *map(str, arguments), "-o", str(out)])
-        assert result.exit_code == 0, result.output
+        quatro("eval", *arguments, "-o", out)
         return out
 
     base, tuned = folder / "base.jsonl", folder / "tuned.jsonl"
@@ -46,9 +45,7 @@ def documents(tmp_path_factory):
 
 
 def table(*arguments):
-    result = runner.invoke(app, ["table", *map(str, arguments)])
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    return quatro("table", *arguments).stdout
 
 
 NAMES = (
@@ -101,8 +98,7 @@ def test_a_comparison_shows_its_difference_and_is_given_alone(documents):
     header = table(documents["compare_passk"], "--format", "csv", "--ci").splitlines()[0]
     assert "difference ci_low" in header
     for more in ([documents["ucc"]], ["--k", "1"], ["--layout", "ucc"]):
-        result = runner.invoke(app, ["table", str(documents["compare_passk"]), *map(str, more)])
-        assert result.exit_code == 2
+        quatro("table", documents["compare_passk"], *more, code=2)
 
 
 @pytest.mark.parametrize("format", ["csv", "markdown", "latex"])
@@ -124,14 +120,11 @@ def test_p_is_not_rounded_to_zero(documents, format):
     ],
 )
 def test_options_that_would_be_ignored_are_refused(documents, options, message):
-    result = runner.invoke(app, ["table", str(documents["ucc"]), *options])
-    assert result.exit_code == 2
-    assert message in " ".join(result.stderr.split())
+    assert message in " ".join(quatro("table", documents["ucc"], *options, code=2).stderr.split())
 
 
 def test_an_unknown_metric_names_those_in_the_file(documents):
-    result = runner.invoke(app, ["table", str(documents["ucc"]), "--metric", "ucrr"])
-    assert result.exit_code == 4
+    result = quatro("table", documents["ucc"], "--metric", "ucrr", code=4)
     assert "only ucc@k, ucr, num_clusters" in " ".join(result.stderr.split())
 
 
@@ -140,15 +133,14 @@ def test_distinct_over_other_problems_for_each_model_says_how_many(documents, tm
     text = (documents["ucc"].parent / "base.jsonl").read_text(encoding="utf-8").replace('"id": "2"', '"id": "two"')
     (tmp_path / "few.jsonl").write_text(text.replace('"correct": true', '"correct": false', 5), encoding="utf-8")
     made = ["eval", "ucc", str(tmp_path / "few.jsonl"), "--also", "distinct", "--threshold", ".5", "--k", "1,2"]
-    assert runner.invoke(app, [*made, "-o", str(few)]).exit_code == 0
+    quatro(*made, "-o", few)
     whole = json.loads(documents["ucc"].read_text(encoding="utf-8"))["rows"]
     counts = [json.loads(few.read_text(encoding="utf-8"))["rows"], whole]
     found = [
         {row["benchmark"]: row["num_problems"] for row in rows if row["metric"] == "distinct@k"} for rows in counts
     ]
     assert found[0] != found[1]
-    told = runner.invoke(app, ["table", str(few), str(documents["ucc"]), "--metric", "distinct@k"])
-    assert told.exit_code == 0, told.output
+    told = quatro("table", few, documents["ucc"], "--metric", "distinct@k")
     line = next(line for line in told.stderr.splitlines() if line.startswith("warning: toy_a"))
     assert f"few {found[0]['toy_a']} of 3" in line
     assert f"ucc {found[1]['toy_a']} of 3" in line

@@ -210,8 +210,7 @@ def test_rewards_judge_what_follows_a_thought(model, tmp_path, monkeypatch):
 
 def test_the_config_of_a_run_begins_another(tiny, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    first = quatro("train", "quickstart", *tiny, "-s", "seed=3")
-    assert first.stdout == "runs/quickstart-quatro-3\n"
+    assert quatro("train", "quickstart", *tiny, "-s", "seed=3").stdout == "runs/quickstart-quatro-3\n"
     second = quatro("train", "runs/quickstart-quatro-3/config.yaml", "-o", "other", "--json")
     document = json.loads(second.stdout)
     assert document["run"] == "other"
@@ -222,8 +221,7 @@ def test_the_config_of_a_run_begins_another(tiny, tmp_path, monkeypatch):
 
 def test_a_dry_run_says_what_would_happen_and_writes_nothing(tiny, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = quatro("train", "quickstart", *tiny, "--dry-run")
-    assert "4 prompts x 4 rollouts" in result.stdout
+    assert "4 prompts x 4 rollouts" in quatro("train", "quickstart", *tiny, "--dry-run").stdout
     document = json.loads(quatro("train", "quickstart", *tiny, "--dry-run", "--json").stdout)
     assert document["parameters"] > 0
     assert list(tmp_path.iterdir()) == []
@@ -253,8 +251,7 @@ def test_names_of_ours_mean_the_same_beside_folders_and_modules_of_these_names(t
         ["config", "show", "quickstart"],
     ]
     for command in commands:
-        result = quatro(*command)
-        assert str(tmp_path) not in result.stdout
+        assert str(tmp_path) not in quatro(*command).stdout
     assert doctor._lock()
     version = launched([sys.executable, "-m", "quatro_cli", "--version"], 1)  # as a sweep starts its points
     assert subprocess.run(version, check=True, capture_output=True, text=True).stdout.startswith("quatro ")
@@ -383,8 +380,7 @@ def test_a_run_is_sampled_and_measured(tiny, tmp_path):
     drawn = quatro("sample", run, "-b", problems, "-n", "3")
     path = run / "samples/T1-p1-step000002/toy.jsonl"
     assert drawn.stdout == f"{path}\n"
-    measured = quatro("eval", "passk", run, "--json", "--k", "1,3")
-    document = json.loads(measured.stdout)
+    document = json.loads(quatro("eval", "passk", run, "--json", "--k", "1,3").stdout)
     assert document["method"] == "quatro delta=0.01"
     assert document["sampling"]["n"] == 3
     assert document["rows"][0]["num_problems"] == 1

@@ -11,7 +11,6 @@ pytest.importorskip("verl")
 
 from hydra import compose, initialize_config_module  # noqa: E402
 from transformers import AutoTokenizer  # noqa: E402
-from typer.testing import CliRunner  # noqa: E402
 from verl.trainer.ppo.utils import need_critic, need_reference_policy  # noqa: E402
 from verl.utils.config import validate_config  # noqa: E402
 from verl.utils.import_utils import load_extern_object  # noqa: E402
@@ -20,7 +19,7 @@ from quatro.config import load_config  # noqa: E402
 from quatro.integrations.verl.command import verl_command  # noqa: E402
 from quatro.registry import METHODS  # noqa: E402
 from quatro.rollout.prompts import to_prompts, training_problems  # noqa: E402
-from quatro_cli.app import app  # noqa: E402
+from tests.kit import quatro  # noqa: E402
 
 
 def verl_accepts(overrides: list[str]) -> bool:
@@ -66,9 +65,7 @@ def test_verl_reads_the_prompts_that_our_trainer_renders(tmp_path, policy_folder
     row = {"id": "a", "problem": "What is {1} + 1?", "answer": "2", "level": 3}
     problems.write_text(json.dumps(row) + "\n", encoding="utf-8")
     arguments = ["verl-command", "math-1.5b", "-s", f"data.prompts={problems}", "--prompts", str(out)]
-    done = CliRunner().invoke(app, [*arguments, "--write-prompts"])
-    assert done.exit_code == 0, done.output
-    assert f"data.train_files={out}" in done.stdout
+    assert f"data.train_files={out}" in quatro(*arguments, "--write-prompts").stdout
     (written,) = pandas.read_parquet(out).to_dict("records")
     assert written["reward_model"] == {"style": "rule", "ground_truth": "2"}
     assert json.loads(written["extra_info"]["extra"]) == {"level": 3}

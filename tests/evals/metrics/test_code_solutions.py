@@ -160,8 +160,7 @@ def test_the_command_takes_code(tmp_path):
     write_rows(file, (line | {"answer": "1", "correct": True} for line in lines))
 
     def document(*arguments):
-        result = quatro("eval", *arguments, "--json")
-        return json.loads(result.stdout)
+        return json.loads(quatro("eval", *arguments, "--json").stdout)
 
     options = ["--tokens", "code", "--similarity", "exact"]
     rows = document("ucc", str(file), *options)["rows"]
@@ -175,8 +174,7 @@ def test_the_command_takes_code(tmp_path):
     ):
         found = document(*command, *options)["rows"]
         assert {row["tokens"] for row in found} == {"code"}
-    refused = quatro("eval", "compare", file, file, "--tokens", "math", code=2)
-    assert "--tokens has no effect" in refused.stderr
+    assert "--tokens has no effect" in quatro("eval", "compare", file, file, "--tokens", "math", code=2).stderr
 
 
 def test_unknown_tokens_are_refused():

@@ -168,8 +168,7 @@ def test_an_engine_of_ones_own_draws_samples(folder, tiny_folder):
     ],
 )
 def test_a_run_says_what_is_wrong_with_the_engine_and_where_it_lies(folder, tiny_folder, engine, code, said):
-    done = quatro(*training(tiny_folder, engine), *LEARNING, "-o", "run", code=code)
-    says(done.stderr, said, f"{NAME}.py")
+    says(quatro(*training(tiny_folder, engine), *LEARNING, "-o", "run", code=code).stderr, said, f"{NAME}.py")
 
 
 @pytest.mark.usefixtures("digits")

@@ -137,8 +137,7 @@ def test_settings_and_cost_of_a_sweep_have_a_row_or_column_for_each_setting_with
         (run / "metrics.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
 
     def table(*options):
-        result = quatro("table", sweep, *options)
-        return result.stdout
+        return quatro("table", sweep, *options).stdout
 
     settings = list(csv.DictReader(io.StringIO(table("--layout", "settings", "--format", "csv"))))
     assert {row["Runs"] for row in settings} == {"differing", "shared"}
@@ -159,8 +158,7 @@ def test_settings_and_cost_of_a_sweep_have_a_row_or_column_for_each_setting_with
 
 def test_a_sweep_has_its_base_as_a_row_in_every_layout_of_samples(sweep):
     for layout in ("benchmarks", "average", "ucc"):
-        result = quatro("table", sweep, "--layout", layout, "--format", "csv")
-        assert "Base" in result.stdout
+        assert "Base" in quatro("table", sweep, "--layout", layout, "--format", "csv").stdout
 
 
 def test_flips_and_unique_ratios_are_means_over_seeds_and_problems(sweep):
@@ -240,5 +238,4 @@ def test_an_entropy_that_one_seed_lacks_is_averaged_over_no_other(sweep):
 
 def test_options_of_sweeps_are_refused_without_one(sweep):
     file = sweep / "runs/gspo-seed=0/samples/T1-p1/passk.json"
-    result = quatro("table", file, "--cell", "S1", code=2)
-    assert "none of the paths is a sweep" in result.stderr
+    assert "none of the paths is a sweep" in quatro("table", file, "--cell", "S1", code=2).stderr

@@ -3,11 +3,8 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from quatro_cli.app import app
-
-runner = CliRunner()
+from tests.kit import quatro
 
 
 @pytest.fixture
@@ -32,8 +29,7 @@ def toy(tmp_path):
     ],
 )
 def test_the_reason_for_a_missing_distinct_k_is_told(toy, ks, said):
-    shown = runner.invoke(app, ["eval", "ucc", toy, "--also", "distinct", "--similarity", "exact", "--k", ks])
-    assert shown.exit_code == 0, shown.output
+    shown = quatro("eval", "ucc", toy, "--also", "distinct", "--similarity", "exact", "--k", ks)
     assert said in shown.stderr
     assert ("Clusters among" in shown.stdout) is (ks != "8")
 
@@ -42,7 +38,5 @@ def test_the_reason_for_a_missing_distinct_k_is_told(toy, ks, said):
 def test_counts_of_every_problem_need_a_place(toy, tmp_path, command):
     arguments = ["eval", command, *[toy] * (1 + (command == "flips")), "--per-problem"]
     for out in ([], ["-o", str(tmp_path / "rows.csv")]):
-        refused = runner.invoke(app, [*arguments, *out])
-        assert refused.exit_code == 2
-        assert "add --json, or -o FILE.json" in refused.stderr
-    assert runner.invoke(app, [*arguments, "-o", str(tmp_path / "all.json")]).exit_code == 0
+        assert "add --json, or -o FILE.json" in quatro(*arguments, *out, code=2).stderr
+    quatro(*arguments, "-o", tmp_path / "all.json")

@@ -103,8 +103,7 @@ def test_results_name_the_sandbox(tmp_path):
 def test_tests_that_cannot_be_run_are_no_wrong_answer(tmp_path):
     problems = problems_file(write(tmp_path))
     problems.write_text(problems.read_text().replace("f(1) == 1", "f(object()) == 1"), encoding="utf-8")
-    done = quatro("eval", "passk", tmp_path, "--k", "1")
-    assert "error 4 of 5 graded samples count as wrong" in done.stderr
+    assert "error 4 of 5 graded samples count as wrong" in quatro("eval", "passk", tmp_path, "--k", "1").stderr
 
 
 @needs_sandbox

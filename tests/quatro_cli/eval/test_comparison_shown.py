@@ -2,11 +2,7 @@
 
 import json
 
-from typer.testing import CliRunner
-
-from quatro_cli.app import app
-
-runner = CliRunner()
+from tests.kit import quatro
 
 
 def sides(folder, num_problems, *, names=("B", "A"), boxed=True):
@@ -25,9 +21,7 @@ def sides(folder, num_problems, *, names=("B", "A"), boxed=True):
 
 
 def compare(*arguments):
-    result = runner.invoke(app, ["eval", "compare", *map(str, arguments)])
-    assert result.exit_code == 0, result.output
-    return result
+    return quatro("eval", "compare", *arguments)
 
 
 def test_the_sides_are_named_above_the_table(tmp_path):

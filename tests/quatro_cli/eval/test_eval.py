@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from quatro_cli.app import app
+from tests.kit import quatro
 
 runner = CliRunner()
 
@@ -34,9 +35,7 @@ def samples(tmp_path) -> Path:
 
 
 def document(*arguments: str) -> dict:
-    result = runner.invoke(app, ["eval", *arguments, "--json"])
-    assert result.exit_code == 0, result.stderr
-    return json.loads(result.stdout)
+    return json.loads(quatro("eval", *arguments, "--json").stdout)
 
 
 def test_pass_at_k_is_the_mean_over_all_problems(samples):
@@ -72,16 +71,13 @@ def test_the_papers_preset_clusters_in_our_reading(samples):
     ],
 )
 def test_a_preset_leaves_nothing_to_choose(samples, options, said):
-    result = runner.invoke(app, ["eval", "ucc", str(samples), *options])
-    assert result.exit_code == 2
-    assert said in result.stderr
+    assert said in quatro("eval", "ucc", samples, *options, code=2).stderr
 
 
 def test_the_table_shows_percent_and_the_warnings_go_elsewhere(samples):
     rows = samples.read_text(encoding="utf-8").splitlines(keepends=True)
     samples.write_text("".join(rows[1:]), encoding="utf-8")
-    result = runner.invoke(app, ["eval", "passk", str(samples), "--k", "1"])
-    assert result.exit_code == 0
+    result = quatro("eval", "passk", samples, "--k", "1")
     assert "Pass@k (%)" in result.stdout
     assert "30.6" in result.stdout  # problem a lost its first sample: (2/3 + 1/4 + 0) / 3
     assert "warning" not in result.stdout
@@ -135,9 +131,7 @@ def test_out_with_a_suffix_of_tables_writes_tidy_rows(samples, tmp_path, monkeyp
     ]
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     for command in ("passk", "ucc"):
-        result = runner.invoke(app, ["eval", command, str(samples), "-o", str(tmp_path / "r.parquet")])
-        assert result.exit_code == 3
-        assert "[parquet]'" in result.stderr
+        assert "[parquet]'" in quatro("eval", command, samples, "-o", tmp_path / "r.parquet", code=3).stderr
 
 
 @pytest.fixture
@@ -185,8 +179,7 @@ def test_compare_refuses_other_problems_and_other_n(samples, tmp_path):
     shorter = write_samples(tmp_path / "shorter.jsonl", {id: ["x"] * 3 for id in "abc"}, right={"x"})
     for other, words in ((fewer, ["'c'", "fewer.jsonl"]), (shorter, ["'a'", "n = 4", "n = 3"])):
         for metric in ("pass@k", "ucc@k"):
-            result = runner.invoke(app, ["eval", "compare", str(samples), str(other), "--metric", metric])
-            assert result.exit_code == 4, result.output
+            result = quatro("eval", "compare", samples, other, "--metric", metric, code=4)
             assert all(word in result.stderr for word in words)
             assert result.stdout == ""
 
@@ -222,8 +215,7 @@ def test_clusters_prints_representatives_escaped(tmp_path):
     path = write_samples(
         tmp_path / "h.jsonl", {"a\u202eb": [hostile, hostile, "other words"]}, right={hostile, "other words"}
     )
-    result = runner.invoke(app, ["eval", "clusters", str(path), "--id", "a\u202eb", "--similarity", "edit"])
-    assert result.exit_code == 0, result.stderr
+    result = quatro("eval", "clusters", path, "--id", "a\u202eb", "--similarity", "edit")
     assert not {"\x1b", "\u202e", "\r"} & set(result.stdout)
     assert "#1  2 sample(s), 1 different text(s); this one 2 time(s):" in result.stdout
     assert "\\x1b[31mred" in result.stdout
@@ -273,17 +265,13 @@ def test_clusters_cuts_long_texts_and_many_clusters(tmp_path):
     ],
 )
 def test_an_option_that_cannot_be_met_is_refused_with_2(samples, arguments, said):
-    result = runner.invoke(app, ["eval", arguments[0], str(samples), *arguments[1:]])
-    assert result.exit_code == 2, result.output
+    result = quatro("eval", arguments[0], samples, *arguments[1:], code=2)
     assert said in result.stderr
-    assert result.stdout == ""
 
 
 def test_no_samples_is_a_usage_error():
     for command in ("passk", "ucc"):
-        result = runner.invoke(app, ["eval", command])
-        assert result.exit_code == 2
-        assert ".jsonl" in result.stderr
+        assert ".jsonl" in quatro("eval", command, code=2).stderr
 
 
 def test_the_table_says_which_share_of_all_solutions_was_found(tmp_path):

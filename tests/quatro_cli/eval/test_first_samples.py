@@ -3,11 +3,8 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from quatro_cli.app import app
-
-runner = CliRunner()
+from tests.kit import quatro
 
 
 def write(path, n, *, num_problems=2):
@@ -33,9 +30,7 @@ def files(tmp_path):
 
 
 def invoke(*arguments, code=0):
-    result = runner.invoke(app, ["eval", *map(str, arguments)])
-    assert result.exit_code == code, result.output
-    return result
+    return quatro("eval", *arguments, code=code)
 
 
 @pytest.mark.parametrize("least_bytes", [1, 1 << 20])

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from quatro_cli.app import app
+from tests.kit import quatro
 
 runner = CliRunner()
 
@@ -29,12 +30,10 @@ def told(result):
 def test_a_table_leads_to_the_command_that_imports_it(tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
     spreadsheet(tmp_path)
-    refused = runner.invoke(app, ["eval", *command, "answers.csv"])
-    assert refused.exit_code == 4
-    typed = told(refused)
+    typed = told(quatro("eval", *command, "answers.csv", code=4))
     lacking = runner.invoke(app, typed)
     assert (lacking.exit_code, "--benchmark NAME" in lacking.stderr) == (2, True)
-    assert runner.invoke(app, [*typed, "--benchmark", "own"]).exit_code == 0
+    quatro(*typed, "--benchmark", "own")
     measured = runner.invoke(app, ["eval", "passk", typed[-1], "--k", "1", "--json"])
     assert json.loads(measured.stdout)["rows"][0]["value"] == 0.75
 
@@ -56,9 +55,7 @@ def test_a_table_leads_to_the_command_that_imports_it(tmp_path, monkeypatch, com
 )
 def test_what_another_program_wrote_is_known_by_its_name_or_keys(tmp_path, name, content, tool):
     (tmp_path / name).write_text(content, encoding="utf-8")
-    refused = runner.invoke(app, ["eval", "passk", str(tmp_path / name)])
-    assert refused.exit_code == 4
-    assert told(refused)[:4] == ["eval", "import", "--from", tool]
+    assert told(quatro("eval", "passk", tmp_path / name, code=4))[:4] == ["eval", "import", "--from", tool]
 
 
 def test_a_list_of_rows_is_imported_as_lines_are(tmp_path):
@@ -66,8 +63,7 @@ def test_a_list_of_rows_is_imported_as_lines_are(tmp_path):
     (tmp_path / "list.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
     out = tmp_path / "out.jsonl"
     options = ["--from", "jsonl", "-b", "toy", "-o", str(out)]
-    done = runner.invoke(app, ["eval", "import", str(tmp_path / "list.json"), *options])
-    assert done.exit_code == 0, done.output
+    quatro("eval", "import", tmp_path / "list.json", *options)
     assert [json.loads(line)["id"] for line in out.read_text(encoding="utf-8").splitlines()] == ["0", "1"]
     out.unlink()
     one = '[{"id": 1, "completion": "x", "answer": "1"}'
@@ -80,8 +76,7 @@ def test_a_list_of_rows_is_imported_as_lines_are(tmp_path):
 def test_an_import_names_all_that_is_missing_at_once_and_leaves_no_file_behind(tmp_path):
     spreadsheet(tmp_path, header="question;gold;output;score")
     out = tmp_path / "new" / "folder" / "x.jsonl"
-    refused = runner.invoke(app, ["eval", "import", "--from", "csv", str(tmp_path / "answers.csv"), "-o", str(out)])
-    assert refused.exit_code == 4
+    refused = quatro("eval", "import", "--from", "csv", tmp_path / "answers.csv", "-o", out, code=4)
     assert "no benchmark, no id or prompt, no completion, no reference answer" in refused.stderr
     for option in ("--benchmark NAME", "prompt=FIELD", "completion=FIELD", "answer=FIELD", "correct=FIELD"):
         assert option in refused.stderr
@@ -103,8 +98,7 @@ def test_the_same_prompt_is_the_same_problem_in_files_of_any_order(tmp_path):
             "-o",
             str(tmp_path / f"{model}-s.jsonl"),
         ]
-        imported = runner.invoke(app, ["eval", "import", str(tmp_path / f"{model}.jsonl"), *options])
-        assert imported.exit_code == 0, imported.output
+        imported = quatro("eval", "import", tmp_path / f"{model}.jsonl", *options)
         assert "the 2 different prompts got hashes" in imported.stderr
     files = [str(tmp_path / f"{model}-s.jsonl") for model in right]
     (row, *_) = json.loads(runner.invoke(app, ["eval", "compare", *files, "--json"]).stdout)["rows"]

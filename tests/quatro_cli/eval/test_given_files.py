@@ -5,11 +5,8 @@ import os
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from quatro_cli.app import app
-
-runner = CliRunner()
+from tests.kit import quatro
 
 
 def bad_inputs() -> list:
@@ -31,8 +28,7 @@ def test_hostile_files_end_as_they_should(case, command, tmp_path):
     if case["expect"] == "refuse":
         named = case["command"].split()
         options = named[named.index("passk") + 1 :]
-    result = runner.invoke(app, ["eval", command, str(path), *options, "-o", str(tmp_path / "r.json")])
-    assert result.exit_code == EXIT_CODES[case["expect"]], result.output
+    result = quatro("eval", command, path, *options, "-o", tmp_path / "r.json", code=EXIT_CODES[case["expect"]])
     everything = result.stdout + result.stderr
     assert "\x1b" not in everything
     for text in case["must_not"]:
@@ -73,9 +69,7 @@ def test_ucc_of_a_samples_file_made_of_the_texts_is_that_of_the_vectors(file, tm
             ks = sorted({int(k) for one in expected.values() for k in one["ucc"]})
             options = ["--similarity", similarity, "--tokens", tokens, "--linkage", linkage, "--per-problem"]
             options += ["--threshold", ",".join(map(str, expected)), "--k", ",".join(map(str, ks))]
-            result = runner.invoke(app, ["eval", "ucc", str(path), *options, "--json"])
-            assert result.exit_code == 0, result.stderr
-            found = json.loads(result.stdout)
+            found = json.loads(quatro("eval", "ucc", path, *options, "--json").stdout)
             for problem in found["problems"]:
                 assert problem["clusters"] == sorted(expected[problem["threshold"]]["sizes"], reverse=True)
             for row in (row for row in found["rows"] if row["benchmark"] == "toy"):

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from evals.errors import how_to_install
 from evals.grading import GRADER_VERSION, same_answer
 from quatro_cli.app import app
+from tests.kit import quatro
 
 runner = CliRunner()
 
@@ -106,9 +107,7 @@ def test_failures_of_the_machine_are_tried_again_next_time(samples, tmp_path, mo
         patch.setattr("evals.samples.graded.grade_rows", lambda rows, **options: failed)
         result = grade(samples, "-o", tmp_path / "out")
     assert "infra_error" in result.stderr
-    refused = runner.invoke(app, ["eval", "passk", str(tmp_path / "out" / "toy.jsonl")])
-    assert refused.exit_code == 4
-    assert "infra_error" in refused.stderr
+    assert "infra_error" in quatro("eval", "passk", tmp_path / "out" / "toy.jsonl", code=4).stderr
     assert "written" in grade(samples, "-o", tmp_path / "out").stderr
     assert read_rows(tmp_path / "out" / "toy.jsonl")[0]["outcome"] == "correct"
 
@@ -306,9 +305,7 @@ def test_only_what_follows_a_thought_is_graded_and_an_unfinished_one_has_no_answ
     assert [row["outcome"] for row in explained["samples"]] == outcomes
 
     def pass_at_1(*arguments: object) -> float:
-        result = runner.invoke(app, ["eval", "passk", *map(str, arguments), "--k", "1", "--json"])
-        assert result.exit_code == 0, result.output
-        document = json.loads(result.stdout)
+        document = json.loads(quatro("eval", "passk", *arguments, "--k", "1", "--json").stdout)
         assert document["grader"].get("thinking") == "</think>"
         return document["rows"][0]["value"]
 

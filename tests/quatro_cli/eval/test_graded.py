@@ -4,19 +4,15 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from evals.grading import GRADER_VERSION
-from quatro_cli.app import app
+from tests.kit import quatro
 
-runner = CliRunner()
 OURS = {"version": GRADER_VERSION, "policy": "strict"}
 
 
 def invoke(*arguments: object, code: int = 0):
-    result = runner.invoke(app, [str(one) for one in arguments])
-    assert result.exit_code == code, result.output
-    return result
+    return quatro(*arguments, code=code)
 
 
 def document(command: str, *arguments: object) -> dict:

@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from quatro_cli.app import app
+from tests.kit import quatro
 
 runner = CliRunner()
 
@@ -24,8 +25,7 @@ def rollouts(tmp_path):
 
 def test_imported_samples_can_be_measured(rollouts, tmp_path):
     out = tmp_path / "toy.jsonl"
-    result = runner.invoke(app, ["eval", "import", str(rollouts), "--from", "verl", "-b", "toy", "-o", str(out)])
-    assert result.exit_code == 0, result.output
+    result = quatro("eval", "import", rollouts, "--from", "verl", "-b", "toy", "-o", out)
     assert result.stdout == f"{out}\n"
     assert "6 samples of 3 problems of toy" in result.stderr
     measured = json.loads(runner.invoke(app, ["eval", "passk", str(out), "--k", "1,2", "--json"]).stdout)
@@ -35,7 +35,7 @@ def test_imported_samples_can_be_measured(rollouts, tmp_path):
 def test_columns_are_named_on_the_command_line(rollouts, tmp_path):
     out = tmp_path / "toy.jsonl"
     options = ["--from", "verl", "-b", "toy", "--column", "correct=score", "-o", str(out)]
-    assert runner.invoke(app, ["eval", "import", str(rollouts), *options]).exit_code == 0
+    quatro("eval", "import", rollouts, *options)
     measured = json.loads(runner.invoke(app, ["eval", "passk", str(out), "--k", "2", "--json"]).stdout)
     assert measured["rows"][0]["value"] == 0.0  # the tool's word was asked for
 
@@ -48,12 +48,11 @@ def test_a_whole_solution_as_the_answer_leads_to_answer_after(tmp_path):
     refused = runner.invoke(app, ["eval", "import", str(tmp_path / "g.jsonl"), *options])
     assert (refused.exit_code, out.exists()) == (4, False)
     assert "--answer-after '####'" in refused.stderr
-    done = runner.invoke(app, ["eval", "import", str(tmp_path / "g.jsonl"), *options, "--answer-after", "####"])
-    assert done.exit_code == 0, done.output
+    quatro("eval", "import", tmp_path / "g.jsonl", *options, "--answer-after", "####")
     assert json.loads(out.read_text(encoding="utf-8"))["answer"] == "20"
     out.unlink()
     own = [*options, "--column", "correct=score"]  # nobody grades by the reference answer
-    assert runner.invoke(app, ["eval", "import", str(tmp_path / "g.jsonl"), *own]).exit_code == 0
+    quatro("eval", "import", tmp_path / "g.jsonl", *own)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from evals.code.grading import ALLOW_UNSAFE
 from quatro_cli.app import app
+from tests.kit import quatro
 
 runner = CliRunner()
 TESTS = ["assert double(2) == 4"]
@@ -17,8 +18,7 @@ def imported(folder, *rows, tool="jsonl", options=("-b", "own")):
     """The imported rows, and their file."""
     source, out = folder / "theirs.jsonl", folder / "ours.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    done = runner.invoke(app, ["eval", "import", str(source), "--from", tool, *options, "-o", str(out)])
-    assert done.exit_code == 0, done.output
+    quatro("eval", "import", source, "--from", tool, *options, "-o", out)
     return [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()], out
 
 
@@ -52,8 +52,5 @@ def test_a_raw_file_of_evalplus_leads_to_its_import(tmp_path, monkeypatch, form)
 def test_a_file_that_exists_stays_and_both_ways_out_are_named(tmp_path):
     row = {"id": 1, "completion": "x", "answer": "1"}
     _, out = imported(tmp_path, row)
-    again = runner.invoke(
-        app, ["eval", "import", str(tmp_path / "theirs.jsonl"), "--from", "jsonl", "-b", "own", "-o", str(out)]
-    )
-    assert again.exit_code == 2
+    again = quatro("eval", "import", tmp_path / "theirs.jsonl", "--from", "jsonl", "-b", "own", "-o", out, code=2)
     assert f"name another file with -o, or delete it (`rm {out}`)" in again.stderr

@@ -4,11 +4,8 @@ import json
 import os
 
 import pytest
-from typer.testing import CliRunner
 
-from quatro_cli.app import app
-
-runner = CliRunner()
+from tests.kit import quatro
 
 READ = {
     "passk": ["eval", "passk", "a.jsonl"],
@@ -30,7 +27,7 @@ def folder(tmp_path, monkeypatch):
     ]
     for name in ("a.jsonl", "b.jsonl"):
         (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    assert runner.invoke(app, ["eval", "passk", "a.jsonl", "-o", "r.json"]).exit_code == 0
+    quatro("eval", "passk", "a.jsonl", "-o", "r.json")
     for name in ("config.yaml", "status.json", "metrics.jsonl", "checkpoints/step-000001/model/config.json"):
         file = tmp_path / "run" / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -51,8 +48,7 @@ def test_the_samples_that_are_read_are_not_replaced(command, how, folder):
     elif how == "symbolic link":
         os.symlink("a.jsonl", out)
     before = contents(folder)
-    result = runner.invoke(app, [*READ[command], "-o", out])
-    assert result.exit_code == 2, result.output
+    result = quatro(*READ[command], "-o", out, code=2)
     assert f"-o {out}: this file is read and would be replaced; name another file" in " ".join(result.stderr.split())
     assert contents(folder) == before
 
@@ -61,8 +57,7 @@ def test_the_samples_that_are_read_are_not_replaced(command, how, folder):
 def test_the_result_that_a_table_shows_is_not_replaced(options, folder):
     os.rename("r.json", "r.csv")  # the name does not matter
     before = contents(folder)
-    result = runner.invoke(app, ["table", "r.csv", *options, "-o", "r.csv"])
-    assert result.exit_code == 2
+    result = quatro("table", "r.csv", *options, "-o", "r.csv", code=2)
     assert "this file is read and would be replaced" in " ".join(result.stderr.split())
     assert contents(folder) == before
 
@@ -75,14 +70,12 @@ def test_the_result_that_a_table_shows_is_not_replaced(options, folder):
 def test_other_samples_and_parts_of_a_run_are_not_replaced(out, folder):
     before = contents(folder)
     for command in (["eval", "passk", "a.jsonl"], ["table", "r.json"]):
-        result = runner.invoke(app, [*command, "-o", out])
-        assert result.exit_code == 2, result.output
-        assert "this file is no result" in " ".join(result.stderr.split())
+        assert "this file is no result" in " ".join(quatro(*command, "-o", out, code=2).stderr.split())
     assert contents(folder) == before
 
 
 @pytest.mark.parametrize("out", ["r.json", "run/passk.json", "new.jsonl"])
 def test_an_older_result_is_replaced_and_a_new_one_is_written(out, folder):
     for _ in range(2 if out.endswith(".json") else 1):
-        assert runner.invoke(app, ["eval", "passk", "b.jsonl", "-o", out]).exit_code == 0
+        quatro("eval", "passk", "b.jsonl", "-o", out)
     assert json.loads((folder / out).read_text(encoding="utf-8"))["rows"]

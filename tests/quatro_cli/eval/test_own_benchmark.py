@@ -6,15 +6,14 @@ import pytest
 from typer.testing import CliRunner
 
 from quatro_cli.app import app
+from tests.kit import quatro
 
 runner = CliRunner()
 DIGITS = "8 2 4 6 1 9 -> 20"
 
 
 def run(*arguments):
-    result = runner.invoke(app, [*map(str, arguments)])
-    assert result.exit_code == 0, result.output
-    return result
+    return quatro(*arguments)
 
 
 @pytest.fixture
@@ -63,8 +62,7 @@ def test_chains_are_short_answers(sums):
 def test_an_answer_that_is_no_countdown_problem_is_named_with_the_key(sums):
     file = sums.parent / "here" / "p.jsonl"
     file.write_text(file.read_text(encoding="utf-8").replace(DIGITS, "21"), encoding="utf-8")
-    result = runner.invoke(app, ["benchmarks", "show", "sums"])
-    assert result.exit_code == 4, result.output
+    result = quatro("benchmarks", "show", "sums", code=4)
     for words in ("is not a countdown prompt: '21'", "key `grader` of the benchmark's table", "7 2 7 6 2 8 -> 67"):
         assert words in result.stderr
     sums.write_text(sums.read_text(encoding="utf-8").replace(DIGITS, "21"), encoding="utf-8")

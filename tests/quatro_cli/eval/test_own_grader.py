@@ -4,12 +4,10 @@ import json
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
 from quatro.rewards import make_grader
 from quatro.types import Prompt, Rollout
-from quatro_cli.app import app
-from tests.kit import verdicts
+from tests.kit import quatro, verdicts
 
 SOURCE = """
 def near(completion, reference):
@@ -29,9 +27,7 @@ COMPLETIONS = ["5", "5.4", "9"]
 def eval_(*arguments, code=0):
     """What `quatro eval` says, as if in a process of its own: a module that an earlier call imported is forgotten."""
     sys.modules.pop("mine", None)
-    found = CliRunner().invoke(app, ["eval", *map(str, arguments)])
-    assert found.exit_code == code, found.output
-    return found
+    return quatro("eval", *arguments, code=code)
 
 
 def share(*arguments):

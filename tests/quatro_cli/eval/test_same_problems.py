@@ -3,11 +3,8 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from quatro_cli.app import app
-
-runner = CliRunner()
+from tests.kit import quatro
 
 
 def write(path, *problems):
@@ -42,15 +39,12 @@ def test_one_id_for_two_problems_is_refused_with_both_texts(
     monkeypatch.setenv("QUATRO_CACHE", str(tmp_path / "cache"))
     files = [str(write(tmp_path / name / "s.jsonl", *rows)) for name, rows in (("a", mine), ("b", theirs))]
     for file in files:
-        assert runner.invoke(app, ["eval", "passk", file]).exit_code == 0  # which may keep the counts
-    refused = runner.invoke(app, ["eval", command, *files])
-    assert refused.exit_code == 4
+        quatro("eval", "passk", file)
+    refused = quatro("eval", command, *files, code=4)
     assert f"is another problem in {files[1]} than in {files[0]}" in refused.stderr
     assert said in refused.stderr
     assert "--column id=FIELD" in refused.stderr
-    beside = runner.invoke(app, ["eval", "side-by-side", *files])
-    assert beside.exit_code == 0
-    assert "hold different problems under" in beside.stderr
+    assert "hold different problems under" in quatro("eval", "side-by-side", *files).stderr
 
 
 @pytest.mark.parametrize(
@@ -65,6 +59,4 @@ def test_one_id_for_two_problems_is_refused_with_both_texts(
 )
 def test_templates_and_spellings_do_not_make_another_problem(tmp_path, mine, theirs, is_told):
     files = [str(write(tmp_path / name / "s.jsonl", row)) for name, row in (("a", mine), ("b", theirs))]
-    compared = runner.invoke(app, ["eval", "compare", *files])
-    assert compared.exit_code == 0, compared.output
-    assert ("have another reference answer" in compared.stderr) is is_told
+    assert ("have another reference answer" in quatro("eval", "compare", *files).stderr) is is_told

@@ -3,18 +3,13 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
 from evals.estimators import pass_at_k
-from quatro_cli.app import app
-
-runner = CliRunner()
+from tests.kit import quatro
 
 
 def invoke(*arguments):
-    result = runner.invoke(app, ["eval", "side-by-side", *map(str, arguments)])
-    assert result.exit_code == 0, result.output
-    return result
+    return quatro("eval", "side-by-side", *arguments)
 
 
 @pytest.fixture
@@ -52,7 +47,7 @@ def test_k_adds_pass_and_ucc(sides):
     assert all(row["ci_low"] <= row["value"] <= row["ci_high"] for row in found)
     head = invoke(*sides[:2], "--k", "4").stdout.splitlines()[1]
     assert head.split()[2:7] == ["pass@1", "%", "pass@4", "%", "UCC@4"]
-    assert runner.invoke(app, ["eval", "side-by-side", str(sides[0]), "--k", "9"]).exit_code == 2
+    quatro("eval", "side-by-side", sides[0], "--k", "9", code=2)
 
 
 def test_the_bar_of_each_side_ends_at_its_own_number_of_problems(sides):

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from evals.similarity import SIMILARITIES, Similarity
 from evals.similarity.measures import distinct, similarity_of_distinct
 from quatro_cli.app import app
+from tests.kit import quatro
 
 ROOT = Path(__file__).parents[3]
 TEXTS = ["add one", "add two", "take one", "take two"]
@@ -39,9 +40,7 @@ def samples(tmp_path, monkeypatch):
 
 
 def invoke(*arguments):
-    result = runner.invoke(app, [str(one) for one in arguments])
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    return quatro(*arguments).stdout
 
 
 def first_letter(unique, tokens):

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from evals.samples import graded as samples_graded
 from quatro_cli.app import app
+from tests.kit import quatro
 
 runner = CliRunner()
 
@@ -34,9 +35,7 @@ def files(tmp_path):
 
 
 def invoke(*arguments):
-    result = runner.invoke(app, [str(one) for one in arguments])
-    assert result.exit_code == 0, result.output
-    return result
+    return quatro(*arguments)
 
 
 def test_flips_are_printed_in_percent_and_as_a_document(files, tmp_path):
@@ -53,10 +52,8 @@ def test_flips_are_printed_in_percent_and_as_a_document(files, tmp_path):
 
 
 def test_flips_of_different_problems_end_with_4_and_a_large_k_with_2(files):
-    result = runner.invoke(app, ["eval", "flips", files["base"], files["other"]])
-    assert result.exit_code == 4
-    assert "holds 'q' of toy" in result.stderr
-    assert runner.invoke(app, ["eval", "flips", files["base"], files["tuned"], "--k", "9"]).exit_code == 2
+    assert "holds 'q' of toy" in quatro("eval", "flips", files["base"], files["other"], code=4).stderr
+    quatro("eval", "flips", files["base"], files["tuned"], "--k", "9", code=2)
 
 
 def test_similarity_shows_every_measure(files):
@@ -73,7 +70,7 @@ def test_files_stand_side_by_side_in_one_table(files):
     assert [line[-4:-2] for line in lines] == [["18.8", "0.188"], ["75.0", "0.375"]]  # 3 of 16, 12 of 16; 3, 3 + 3
     rows = json.loads(invoke(*arguments, "--label", "A", "--label", "B", "--json").stdout)["rows"]
     assert {row["label"] for row in rows} == {"A", "B"}
-    assert runner.invoke(app, [*arguments, "--label", "A"]).exit_code == 2
+    quatro(*arguments, "--label", "A", code=2)
 
 
 @pytest.mark.parametrize(
@@ -86,9 +83,7 @@ def test_files_stand_side_by_side_in_one_table(files):
     ids=" ".join,
 )
 def test_names_of_options_are_checked_before_any_file_is_read(arguments):
-    refused = runner.invoke(app, [*arguments, "nowhere.jsonl"])
-    assert refused.exit_code == 2, refused.output
-    assert "nowhere" not in refused.stderr
+    assert "nowhere" not in quatro(*arguments, "nowhere.jsonl", code=2).stderr
 
 
 def test_a_part_of_a_benchmark_is_warned_of_by_every_study(files, tmp_path, monkeypatch):
@@ -127,22 +122,19 @@ def test_a_figure_of_other_numbers_or_of_equal_labels_is_refused(files, tmp_path
     passk, flips = tmp_path / "passk.json", tmp_path / "flips.json"
     invoke("eval", "passk", files["tuned"], "--label", "Ours", "-o", passk)
     invoke("eval", "flips", files["base"], files["tuned"], "--label", "Ours", "-o", flips)
-    wrong = runner.invoke(app, ["plot", "flips", str(passk), "-o", str(tmp_path / "x.png")])
-    assert wrong.exit_code == 4
+    wrong = quatro("plot", "flips", passk, "-o", tmp_path / "x.png", code=4)
     assert "quatro eval flips BASE TUNED" in wrong.stderr
     # Another k would work: the same command with --k 8.
-    other_k = runner.invoke(app, ["plot", "flips", str(flips), "--k", "5", "-o", str(tmp_path / "x.png")])
-    assert other_k.exit_code == 2
+    other_k = quatro("plot", "flips", flips, "--k", "5", "-o", tmp_path / "x.png", code=2)
     assert "--k 5: no flip@k at k = 5 in the files, only at 8" in other_k.stderr
     again = tmp_path / "again.json"
     again.write_bytes(flips.read_bytes())
-    twice = runner.invoke(app, ["plot", "flips", str(flips), str(again), "-o", str(tmp_path / "x.png")])
-    assert twice.exit_code == 2
+    twice = quatro("plot", "flips", flips, again, "-o", tmp_path / "x.png", code=2)
     assert "both labelled 'Ours'" in twice.stderr
     assert not (tmp_path / "x.png").exists()
     without = runner.invoke(app, ["plot", "heatmap", "--id", "p"])
     assert (without.exit_code, "no samples given" in without.stderr) == (2, True)
-    assert runner.invoke(app, ["plot", "heatmap", files["base"], "--id", "none"]).exit_code == 2
+    quatro("plot", "heatmap", files["base"], "--id", "none", code=2)
 
 
 def test_members_of_clusters_are_shown_with_their_samples_and_the_nearest_text(tmp_path):
@@ -177,6 +169,5 @@ def test_samples_are_read_and_graded_once(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "evals.samples.graded.read_files", lambda files, **how: read.append(files) or read_files(files, **how)
     )
-    done = runner.invoke(app, ["eval", "ucc", str(file), "--preset", "paper", "--json"])
-    assert done.exit_code == 0, done.output
+    quatro("eval", "ucc", file, "--preset", "paper", "--json")
     assert (graded, len(read)) == ([3], 1)

@@ -6,15 +6,14 @@ import pytest
 from typer.testing import CliRunner
 
 from quatro_cli.app import app
+from tests.kit import quatro
 
 runner = CliRunner()
 NOTE = "not quatro's: `quatro eval grade FILE -o graded`"
 
 
 def invoke(*arguments):
-    result = runner.invoke(app, ["eval", *map(str, arguments)])
-    assert result.exit_code == 0, result.output
-    return result
+    return quatro("eval", *arguments)
 
 
 def samples(path, **more):

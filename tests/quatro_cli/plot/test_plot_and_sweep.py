@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from quatro.config import config_to_yaml, load_config
 from quatro_cli.app import app
+from tests.kit import quatro, settings
 
 runner = CliRunner()
 
@@ -23,26 +24,21 @@ def run(tmp_path):
 
 def test_a_figure_goes_into_the_run_and_its_path_to_stdout(run):
     pytest.importorskip("matplotlib")
-    result = runner.invoke(app, ["plot", "training", str(run)])
-    assert result.exit_code == 0, result.output
+    result = quatro("plot", "training", run)
     path = run / "figures/training.png"
     assert result.stdout == f"{path}\n"
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def test_several_runs_need_a_place(run):
-    result = runner.invoke(app, ["plot", "training", str(run), str(run)])
-    assert result.exit_code == 2
-    assert "-o" in result.stderr
+    assert "-o" in quatro("plot", "training", run, run, code=2).stderr
 
 
 def test_a_figure_of_an_unknown_kind_and_of_a_run_without_steps_are_refused(run, tmp_path):
     pytest.importorskip("matplotlib")
-    assert runner.invoke(app, ["plot", "training", str(run), "-o", str(tmp_path / "x.bmp")]).exit_code == 2
+    quatro("plot", "training", run, "-o", tmp_path / "x.bmp", code=2)
     (run / "metrics.jsonl").unlink()
-    result = runner.invoke(app, ["plot", "training", str(run)])
-    assert result.exit_code == 4
-    assert "no metrics yet" in result.stderr
+    assert "no metrics yet" in quatro("plot", "training", run, code=4).stderr
 
 
 def test_a_dry_run_lists_points_and_writes_nothing(tmp_path):
@@ -57,9 +53,7 @@ def test_a_dry_run_lists_points_and_writes_nothing(tmp_path):
         "-o",
         str(tmp_path / "sweep"),
     ]
-    result = runner.invoke(app, arguments)
-    assert result.exit_code == 0, result.output
-    assert "3 runs" in result.stdout
+    assert "3 runs" in quatro(*arguments).stdout
     document = json.loads(runner.invoke(app, [*arguments, "--json"]).stdout)
     assert [point["name"] for point in document["points"]] == ["quatro-delta=0.1", "quatro-delta=0.01", "gspo"]
     assert list(tmp_path.iterdir()) == []
@@ -68,22 +62,8 @@ def test_a_dry_run_lists_points_and_writes_nothing(tmp_path):
 def test_fault_18_a_sweep_whose_run_fails_ends_with_6_and_says_why(tmp_path, monkeypatch):
     monkeypatch.setenv("QUATRO_CACHE", str(tmp_path / "cache"))
     # A model that is not there: the run fails in its child process, before any training.
-    result = runner.invoke(
-        app,
-        [
-            "sweep",
-            "quickstart",
-            "-g",
-            "seed=0",
-            "-s",
-            "steps=1",
-            "-s",
-            "model=./no-such-model",
-            "-o",
-            str(tmp_path / "sweep"),
-        ],
-    )
-    assert result.exit_code == 6, result.output
+    missing = settings("steps=1", "model=./no-such-model")
+    result = quatro("sweep", "quickstart", "-g", "seed=0", *missing, "-o", tmp_path / "sweep", code=6)
     assert "seed=0" in result.stdout
     assert "1 of 1 runs" in result.stderr
     assert (tmp_path / "sweep/summary.csv").is_file()
@@ -105,9 +85,7 @@ def test_fault_18_a_sweep_whose_run_fails_ends_with_6_and_says_why(tmp_path, mon
     ],
 )
 def test_options_that_would_be_ignored_or_mean_nothing_are_refused(tmp_path, arguments, message):
-    result = runner.invoke(app, ["sweep", *arguments, "--dry-run", "-o", str(tmp_path / "s")])
-    assert result.exit_code == 2, result.output
-    assert message in result.stderr
+    assert message in quatro("sweep", *arguments, "--dry-run", "-o", tmp_path / "s", code=2).stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -147,12 +125,11 @@ def test_the_folder_of_a_sweep_goes_on_as_it_was_planned(tmp_path):
     grid = ["-g", "method.name=quatro,gspo", "-g", "method.delta=0.1,0.01", "-s", "steps=3", "--submit", "slurm"]
     measure = ["--eval", "countdown", "--eval-n", "4", "--eval-top-p", "1,0.7"]
     command, folder = ["sweep", "quickstart", *grid, *measure], tmp_path / "s"
-    assert runner.invoke(app, [*command, "-o", str(folder)]).exit_code == 0
+    quatro(*command, "-o", folder)
     begun = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
     for name in (folder, folder / "sweep.yaml"):
-        again = runner.invoke(app, ["sweep", str(name), "--submit", "slurm"])
-        assert again.exit_code == 0, again.output
+        quatro("sweep", name, "--submit", "slurm")
         assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == begun
     planned, goes_on = (
         runner.invoke(app, [*words, "--dry-run", "--json"]).stdout
@@ -160,25 +137,19 @@ def test_the_folder_of_a_sweep_goes_on_as_it_was_planned(tmp_path):
     )
     assert json.loads(goes_on) == json.loads(planned)
     # The command that began it, without what it measures: that is recorded.
-    again = runner.invoke(app, ["sweep", "quickstart", *grid, "-o", str(folder)])
-    assert again.exit_code == 0, again.output
+    quatro("sweep", "quickstart", *grid, "-o", folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == begun
 
-    assert runner.invoke(app, ["sweep", str(folder), "--eval-n", "8", "--submit", "slurm"]).exit_code == 0
+    quatro("sweep", folder, "--eval-n", "8", "--submit", "slurm")
     assert '"n": 8, "temperature": [1.0], "top_p": [1.0, 0.7]' in (folder / "sweep.yaml").read_text(encoding="utf-8")
 
 
 def test_what_would_change_a_sweep_that_goes_on_is_refused(tmp_path):
     folder = tmp_path / "s"
-    assert (
-        runner.invoke(app, ["sweep", "quickstart", "--seeds", "0,1", "--submit", "slurm", "-o", str(folder)]).exit_code
-        == 0
-    )
+    quatro("sweep", "quickstart", "--seeds", "0,1", "--submit", "slurm", "-o", folder)
 
     def refused(*words: str, code: int = 2) -> str:
-        result = runner.invoke(app, ["sweep", str(folder), *words, "--dry-run"])
-        assert result.exit_code == code, result.output
-        return result.stderr
+        return quatro("sweep", folder, *words, "--dry-run", code=code).stderr
 
     said = refused("-g", "method.delta=0.1", "-s", "steps=3", "-o", str(tmp_path / "t"))
     assert "goes on as it was planned; leave out -g and -s and -o" in said
@@ -191,9 +162,7 @@ def test_what_would_change_a_sweep_that_goes_on_is_refused(tmp_path):
 def test_a_sweep_is_written_for_a_cluster_instead_of_run(tmp_path):
     folder = tmp_path / "s"
     arguments = ["sweep", "quickstart", "--seeds", "0,1", "--submit", "slurm", "--jobs", "4", "-o", str(folder)]
-    result = runner.invoke(app, arguments)
-    assert result.exit_code == 0, result.output
-    assert result.stdout == f"{folder / 'submit.sh'}\n"
+    assert quatro(*arguments).stdout == f"{folder / 'submit.sh'}\n"
     assert "--array=1-2%4" in (folder / "submit.sh").read_text(encoding="utf-8")
     commands = (folder / "commands.txt").read_text(encoding="utf-8").splitlines()
     assert [f"runs/seed={seed}" in line for seed, line in enumerate(commands)] == [True, True]

@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from quatro_cli.app import app
+from tests.kit import quatro
 
 runner = CliRunner()
 
@@ -26,9 +27,7 @@ def samples(tmp_path):
 def test_a_heatmap_of_correct_or_all_answers_is_written(samples, tmp_path, options):
     pytest.importorskip("matplotlib")
     out = tmp_path / "x.svg"
-    result = runner.invoke(app, ["plot", "heatmap", str(samples), "--id", "p", "-o", str(out), *options])
-    assert result.exit_code == 0, result.output
-    assert result.stdout == f"{out}\n"
+    assert quatro("plot", "heatmap", samples, "--id", "p", "-o", out, *options).stdout == f"{out}\n"
     assert out.read_bytes().startswith(b"<?xml")
 
 
@@ -39,16 +38,14 @@ def test_the_papers_curves_are_drawn_or_their_absence_is_said(samples, tmp_path)
     drawn = []
     for options in ([], ["--with-paper"]):
         out = tmp_path / f"{len(options)}.png"
-        result = runner.invoke(app, ["plot", "passk", str(document), "-o", str(out), *options])
-        assert result.exit_code == 0, result.output
+        result = quatro("plot", "passk", document, "-o", out, *options)
         drawn.append(out.read_bytes())
     assert "the paper's curves are of Qwen2.5-Math-1.5B" in result.stderr
     assert drawn[0] != drawn[1]
     document.write_text(document.read_text(encoding="utf-8").replace("math500", "elsewhere"), encoding="utf-8")
     result = runner.invoke(app, ["plot", "passk", str(document), "-o", str(tmp_path / "x.png"), "--with-paper"])
     assert "the paper prints no pass@k of elsewhere" in result.stderr
-    figure = runner.invoke(app, ["plot", "passk", str(document), "-o", str(tmp_path / "x.png"), "--labels", "a,b"])
-    assert figure.exit_code == 2
+    figure = quatro("plot", "passk", document, "-o", tmp_path / "x.png", "--labels", "a,b", code=2)
     assert "--labels has 2 names" in figure.stderr
 
 
@@ -65,5 +62,4 @@ def test_results_without_a_label_are_called_by_the_method_of_their_samples_or_by
         paths.append(path)
     named = named_by_samples(read_sources(paths))
     assert [one.label for one in named.results] == ["gspo", "quatro", "c", "d"]
-    result = runner.invoke(app, ["plot", "passk", *map(str, paths), "-o", str(tmp_path / "x.png")])
-    assert result.exit_code == 0, result.output
+    quatro("plot", "passk", *paths, "-o", tmp_path / "x.png")

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from quatro.config import config_to_yaml, load_config
 from quatro_cli.app import app
+from tests.kit import quatro
 
 runner = CliRunner()
 
@@ -31,25 +32,21 @@ def sweep(tmp_path):
 @pytest.mark.parametrize("name", ["limitation", "delta-lambda", "entropy", "stability"])
 def test_a_sweep_becomes_a_figure_and_its_path_goes_to_stdout(sweep, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    result = runner.invoke(app, ["plot", name, str(sweep)])
-    assert result.exit_code == 0, result.output
-    assert result.stdout == f"{name}.png\n"
+    assert quatro("plot", name, sweep).stdout == f"{name}.png\n"
     assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_what_is_left_out_of_a_figure_is_a_warning(sweep, tmp_path):
-    result = runner.invoke(app, ["plot", "stability", str(sweep), "-o", str(tmp_path / "x.svg")])
-    assert result.exit_code == 0, result.output
+    result = quatro("plot", "stability", sweep, "-o", tmp_path / "x.svg")
     assert "(b) learning rate" in result.stderr
     assert "(c) needs" in result.stderr
     assert "(a)" not in result.stderr
 
 
 def test_missing_ingredients_end_with_4_and_a_folder_that_is_no_run_with_2(sweep, tmp_path):
-    result = runner.invoke(app, ["plot", "limitation", str(sweep / "runs/gspo-1-0"), "-o", str(tmp_path / "x.png")])
-    assert result.exit_code == 4
+    result = quatro("plot", "limitation", sweep / "runs/gspo-1-0", "-o", tmp_path / "x.png", code=4)
     assert "inner updates K" in result.stderr
-    assert runner.invoke(app, ["plot", "entropy", str(tmp_path)]).exit_code == 2
+    quatro("plot", "entropy", tmp_path, code=2)
     assert not (tmp_path / "x.png").exists()
 
 
@@ -70,8 +67,7 @@ def test_a_sweep_is_grouped_by_setting_and_every_run_alone_is_a_curve(sweep, tmp
 
 
 def test_runs_that_stand_in_no_part_are_named_with_the_reason(sweep, tmp_path):
-    result = runner.invoke(app, ["plot", "entropy", str(sweep), "-o", str(tmp_path / "x.svg")])
-    assert result.exit_code == 0, result.output
+    result = quatro("plot", "entropy", sweep, "-o", tmp_path / "x.svg")
     assert "left out: GSPO, lr 0.0003, K 2 (gspo-2-0, gspo-2-1)" in result.stderr
 
 
@@ -80,11 +76,9 @@ def test_the_size_names_and_title_are_options(sweep, tmp_path):
 
     out = tmp_path / "x.png"
     arguments = ["plot", "entropy", str(sweep), "-o", str(out), "--width", "column"]
-    result = runner.invoke(app, [*arguments, "--labels", "Ours,", "--title", "Entropy of it"])
-    assert result.exit_code == 0, result.output
+    result = quatro(*arguments, "--labels", "Ours,", "--title", "Entropy of it")
     assert imread(out).shape[1] == 650
-    result = runner.invoke(app, [*arguments, "--labels", "a,b,c"])
-    assert result.exit_code == 2
+    result = quatro(*arguments, "--labels", "a,b,c", code=2)
     assert "QUATRO δ 0.01,GSPO" in result.stderr
 
 
