@@ -79,11 +79,9 @@ def _head(facts: Facts) -> str:
         pipeline_tag="text-generation",
         tags=["quatro", "reinforcement-learning", *([] if method == "quatro" else [method])],
         datasets=list(facts.datasets) or None,
-        model_name=visible(facts.name, keep=""),
+        model_name=visible(facts.name, keep="") if index else None,  # belongs to the model index
         eval_results=index or None,
     )
-    if not index:
-        data.pop("model_name")  # belongs to the model index
     return f"---\n{data.to_yaml()}\n---"
 
 

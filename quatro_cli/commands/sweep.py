@@ -153,22 +153,19 @@ def _new_plan(
     from quatro.sweep.file import load_sweep
     from quatro.sweep.plan import parse_axis, part_of, plan_sweep
 
+    chosen_seeds = numbers(seeds or None, "--seeds", int) or ()
     if file is not None:
         ignored = [name for name, value in (("-g", grid), ("-m", method)) if value]
         if ignored:
             raise usage_error(f"{file} is a sweep file; leave out {' and '.join(ignored)}, or change a copy of it")
-        return part_of(
-            load_sweep(file, overrides=settings), split([cells]), numbers(seeds or None, "--seeds", int) or ()
-        )
+        return part_of(load_sweep(file, overrides=settings), split([cells]), chosen_seeds)
     if cells:
         raise usage_error(f"--cell {cells}: {config} has no cells, for it is a configuration; leave --cell out")
     find_config(config)
     if not grid and not seeds:
         raise usage_error(f"{config} is a configuration, not a sweep file: name an axis, -g method.delta=0.1,0.01")
     axes = [parse_axis(text) for text in grid]
-    return plan_sweep(
-        config, axes, seeds=numbers(seeds or None, "--seeds", int) or (), overrides=settings, method=method
-    )
+    return plan_sweep(config, axes, seeds=chosen_seeds, overrides=settings, method=method)
 
 
 def _run(
