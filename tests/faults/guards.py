@@ -74,7 +74,7 @@ GUARDS = [
     Guard(25, "empty prompts are asked", "evals/benchmarks/problems.py", "if not text.strip():", "if False:"),
     Guard(26, "twice is once", READING, "        if first != (file, number):\n", "        if False:\n"),
     Guard(27, "long prompts pass", "quatro/rollout/prompts.py", "if len(prompt.token_ids) <= limit:", "if True:"),
-    Guard(28, "any k will do", "evals/metrics/counting.py", "    if short is not None:\n", "    if False:\n"),
+    Guard(28, "any k will do", "evals/metrics/passk_ucc.py", "    if short is not None:\n", "    if False:\n"),
     Guard(29, "any benchmark will do", READING, "    if found.isdisjoint(wanted):\n", "    if False:\n"),
     Guard(29, "a part is the whole", "evals/samples/about.py", "if usable > len(present):", "if False:"),
     Guard(30, "classes may be named", "quatro/config/yaml_text.py", "if event.tag is not None:", "if False:"),
