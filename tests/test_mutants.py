@@ -1,7 +1,5 @@
 """Every mutant still has the place that it breaks; whether it is caught is for `make test-mutants` to say."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The page of `quatro report` in a real browser: every section, values under the pointer, filters, hostile text."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

@@ -49,9 +49,7 @@ def make_pool(tmp_path: Path) -> Iterator[Callable[..., WorkerPool]]:
 
 
 @pytest.mark.parametrize("num_workers", [1, 3])
-def test_a_process_that_fails_costs_one_request_and_the_rest_are_answered_in_order(
-    make_pool: Callable[..., WorkerPool], num_workers: int
-) -> None:
+def test_a_process_that_fails_costs_one_request_and_the_rest_are_answered_in_order(make_pool, num_workers):
     pool = make_pool(num_workers=num_workers, timeout_s=3.0)
     answers = pool.ask(["a", "die", "b", "leave", "garbage", "list", "c", "hang", "d"])
     assert [answer if isinstance(answer, Failure) else answer["echo"] for answer in answers] == [
@@ -67,7 +65,7 @@ def test_a_process_that_fails_costs_one_request_and_the_rest_are_answered_in_ord
     ]
 
 
-def test_a_process_that_stops_reading_cannot_stop_its_parent(make_pool: Callable[..., WorkerPool]) -> None:
+def test_a_process_that_stops_reading_cannot_stop_its_parent(make_pool):
     pool = make_pool(timeout_s=3.0)
     (answer,) = pool.ask(["then stop reading"])
     assert not isinstance(answer, Failure)
@@ -86,15 +84,13 @@ def wait_until_stopped(process_id: int) -> None:
         time.sleep(0.01)
 
 
-def test_a_process_that_is_not_ready_in_time_is_killed(make_pool: Callable[..., WorkerPool]) -> None:
+def test_a_process_that_is_not_ready_in_time_is_killed(make_pool):
     pool = make_pool("import time\ntime.sleep(1000)\n", start_timeout_s=0.3)
     with pytest.raises(CannotStartError, match=r"was not ready within 0\.3 s"):
         pool.ask(["a", "b"])
 
 
-def test_an_interruption_ends_the_processes(
-    make_pool: Callable[..., WorkerPool], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interruption_ends_the_processes(make_pool, monkeypatch):
     pool = make_pool()
 
     def interrupt() -> Iterator[object]:

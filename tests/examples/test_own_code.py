@@ -66,9 +66,7 @@ def test_every_example_begins_with_the_commands_that_run_it():
 
 
 @pytest.mark.parametrize(("folder", "line"), CASES, ids=[line for _, line in CASES])
-def test_the_commands_of_an_example_run_as_they_stand(
-    folder: Path, line: str, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_commands_of_an_example_run_as_they_stand(folder, line, tiny_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setattr("sys.path", [str(folder), *sys.path])
     _, command, *words = shlex.split(line.replace("embedded:countdown", str(tiny_folder)))
@@ -138,7 +136,7 @@ def test_the_reward_is_higher_for_a_short_answer_and_0_for_one_that_was_cut():
     assert brief(short, prompt, "length") == {"reward": 0.0, "correct": False, "steps": 1}
 
 
-def test_the_engine_keeps_only_tokens_near_the_likeliest(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_keeps_only_tokens_near_the_likeliest(tiny_folder, monkeypatch):
     from examples import own_engine
     from quatro.policy.loading import load_tokenizer
     from quatro.rollout.engine import Recipe
@@ -184,13 +182,13 @@ def of_the_page(file: str, name: str) -> Any:
     return found[name]
 
 
-def test_a_part_of_a_built_in_method_is_changed_as_the_page_shows() -> None:
+def test_a_part_of_a_built_in_method_is_changed_as_the_page_shows():
     method = of_the_page("my_methods.py", "MedianGrpo")(name="my_methods:MedianGrpo", clip_high=0.3)
     value_B = method.advantages(torch.tensor([1.0, 0.0, 0.0, 5.0]), torch.tensor([0, 0, 0, 1])).value_B
     assert value_B.tolist() == [1.0, 0.0, 0.0, 0.0]
 
 
-def test_any_of_several_answers_is_enough_for_the_grader_of_the_page() -> None:
+def test_any_of_several_answers_is_enough_for_the_grader_of_the_page():
     grader = of_the_page("my_graders.py", "any_of")
     found = {boxed: grader(rf"\boxed{{{boxed}}}", "11 | 13") for boxed in ("11", "13", "11, 13", "7")}
     assert found == {"11": True, "13": True, "11, 13": False, "7": False}

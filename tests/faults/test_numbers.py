@@ -1,7 +1,5 @@
 """Every fault of docs/guarantees.md has a test that is named after it, and a mutant that the test notices."""
 
-from __future__ import annotations
-
 import re
 import runpy
 from pathlib import Path

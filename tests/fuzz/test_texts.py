@@ -1,7 +1,5 @@
 """Answers, names and templates of any text: a value or one of our own errors, and nothing acts where it is shown."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """The same code path on a CUDA device: `make test-gpu`."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

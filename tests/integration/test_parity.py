@@ -1,7 +1,5 @@
 """Parity of log-probabilities (METHODS 1.2): what the sampler says against the trainer, on every response."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The embedded code task from warm start to a policy that has learnt, with every program run in the sandbox."""
 
-from __future__ import annotations
-
 import json
 from statistics import mean
 

@@ -41,7 +41,7 @@ from collecting import patterns  # noqa: E402
         r"(?:[ap]\.m\.?|[a-z]+\.?)(?:(?:\s+|(?<=\.))(?:[ap]\.m\.?|[a-z]+\.?))*",
     ],
 )
-def test_a_pattern_that_reads_a_text_in_ever_more_ways_is_found(pattern: str) -> None:
+def test_a_pattern_that_reads_a_text_in_ever_more_ways_is_found(pattern):
     assert ambiguity(pattern)
 
 
@@ -67,17 +67,17 @@ def test_a_pattern_that_reads_a_text_in_ever_more_ways_is_found(pattern: str) ->
         r'"(?:[^"\\]|\\.)*"',
     ],
 )
-def test_a_pattern_that_reads_a_text_in_one_way_is_none(pattern: str) -> None:
+def test_a_pattern_that_reads_a_text_in_one_way_is_none(pattern):
     assert ambiguity(pattern) is None
 
 
-def test_the_text_that_is_found_can_be_repeated() -> None:
+def test_the_text_that_is_found_can_be_repeated():
     text = ambiguity(r"(?:ab|a|b)*c")
     assert text
     assert re.fullmatch(r"(?:ab|a|b)*", text * 5)
 
 
-def test_every_pattern_of_the_packages_reads_a_text_in_one_way() -> None:
+def test_every_pattern_of_the_packages_reads_a_text_in_one_way():
     found = list(patterns())
     assert len(found) > 100
     ambiguous = {one.where: ambiguity(one.pattern.pattern, one.pattern.flags) for one in found}
@@ -93,10 +93,10 @@ def _output(program: str) -> str:
 
 
 @pytest.mark.slow
-def test_no_search_for_a_pattern_takes_more_than_time_linear_in_the_text() -> None:
+def test_no_search_for_a_pattern_takes_more_than_time_linear_in_the_text():
     assert _output("pumping.py") == ""
 
 
 @pytest.mark.slow
-def test_what_reads_answers_takes_steps_in_proportion_to_them() -> None:
+def test_what_reads_answers_takes_steps_in_proportion_to_them():
     assert _output("reading.py") == ""

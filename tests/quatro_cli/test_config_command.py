@@ -1,6 +1,5 @@
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,13 +17,13 @@ def document(*words: object) -> Any:
 
 
 @pytest.mark.parametrize("name", shipped_configs())
-def test_what_is_shown_is_a_config_again(tmp_path: Path, name: str) -> None:
+def test_what_is_shown_is_a_config_again(tmp_path, name):
     path = tmp_path / "mine.yaml"
     path.write_text(shown("show", name, "-s", "optimizer.lr=1e-5", "-m", "gspo"), encoding="utf-8")
     assert load_config(path) == load_config(name, overrides=["optimizer.lr=1e-5"], method="gspo")
 
 
-def test_each_line_says_what_set_it() -> None:
+def test_each_line_says_what_set_it():
     text = shown("show", "quickstart", "-m", "gspo", "-s", "method.preset=official", "-s", "seed=3")
     lines = {line.split(":")[0]: line for line in text.splitlines()}
     assert lines["seed"].endswith("# -s seed=3")
@@ -39,7 +38,7 @@ def test_each_line_says_what_set_it() -> None:
     assert found["origins"]["method.delta"] == "quickstart.yaml:12"
 
 
-def test_an_option_cannot_break_out_of_its_comment(tmp_path: Path) -> None:
+def test_an_option_cannot_break_out_of_its_comment(tmp_path):
     override = "eval.benchmark=one\n\n  two"
     path = tmp_path / "mine.yaml"
     path.write_text(shown("show", "quickstart", "-s", override), encoding="utf-8")
@@ -47,7 +46,7 @@ def test_an_option_cannot_break_out_of_its_comment(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [("config", "show"), ("train", "--dry-run"), ("sweep", "--dry-run")])
-def test_a_reward_that_does_not_exist_is_refused_where_it_is_read(tmp_path: Path, command: tuple[str, str]) -> None:
+def test_a_reward_that_does_not_exist_is_refused_where_it_is_read(tmp_path, command):
     path = tmp_path / "mine.yaml"
     path.write_text("model: some/model\nmethod: {name: quatro}\nreward: prose\n", encoding="utf-8")
     axis = ["-g", "seed=0,1"] if command[0] == "sweep" else []
@@ -71,7 +70,7 @@ PAPER, VERL, OURS = "stated by the paper", "verl's default", "our reading"
         ),
     ],
 )
-def test_a_preset_says_whose_its_values_are(arguments: list[str], whose: dict[str, str]) -> None:
+def test_a_preset_says_whose_its_values_are(arguments, whose):
     origins = document("show", *arguments)["origins"]
     assert {key: origins[f"method.{key}"] for key in whose} == {key: f"preset paper, {of}" for key, of in whose.items()}
     assert origins["kl.beta"] == f"preset paper, {PAPER}"
@@ -79,7 +78,7 @@ def test_a_preset_says_whose_its_values_are(arguments: list[str], whose: dict[st
 
 
 @pytest.mark.parametrize("name", ["math-1.5b", "math-1.5b-2gpu", "math-7b", "math-7b-4gpu"])
-def test_a_maths_config_says_which_values_are_the_papers_verls_and_ours(name: str) -> None:
+def test_a_maths_config_says_which_values_are_the_papers_verls_and_ours(name):
     found = document("show", name)
     whose = {
         PAPER: ["prompts_per_step", "rollouts_per_prompt", "minibatch_prompts", "inner_updates", "optimizer.lr"]
@@ -97,7 +96,7 @@ def test_a_maths_config_says_which_values_are_the_papers_verls_and_ours(name: st
     assert re.search(r"max_grad_norm: 2.0 +# -s optimizer.max_grad_norm=2$", text, re.MULTILINE)
 
 
-def test_the_schema_calls_no_default_the_papers_that_is_not() -> None:
+def test_the_schema_calls_no_default_the_papers_that_is_not():
     lines = shown("schema").splitlines()
     heads = {line.partition(":")[0]: line for line in lines if not line.startswith((" ", "#"))}
     assert heads["optimizer.lr"].endswith(f"= 1.0e-06, {PAPER}")
@@ -107,7 +106,7 @@ def test_the_schema_calls_no_default_the_papers_that_is_not() -> None:
         assert VERL not in heads[key], key
 
 
-def test_dapo_as_verl_runs_it_is_grpo() -> None:
+def test_dapo_as_verl_runs_it_is_grpo():
     def settings(method: str, preset: str) -> dict:
         return document("show", "quickstart", "-m", method, "-s", f"method.preset={preset}")["config"]
 
@@ -121,6 +120,6 @@ def test_dapo_as_verl_runs_it_is_grpo() -> None:
     assert {**dapo, "method": None} == {**grpo, "method": None}
 
 
-def test_the_schema_is_printed_for_people_and_editors() -> None:
+def test_the_schema_is_printed_for_people_and_editors():
     assert "optimizer.lr: float > 0 = 1.0e-06" in shown("schema")
     assert "optimizer" in document("schema")["properties"]

@@ -119,7 +119,7 @@ def cheap_commands(run: Path) -> dict[str, list[list[object]]]:
 
 
 @pytest.mark.parametrize("name", ["status.json", "environment.json", "metrics.jsonl", "samples/t/sampling.json"])
-def test_a_damaged_file_of_a_run_is_no_bug(run: Path, name: str) -> None:
+def test_a_damaged_file_of_a_run_is_no_bug(run, name):
     rng, file = random.Random(0), run / name
     whole = file.read_bytes()
     kinds = [*damaged_bytes(whole, rng), *wrong_values(whole, rng, is_lines=name.endswith("l"), count=12)]
@@ -142,7 +142,7 @@ def test_a_damaged_file_of_a_run_is_no_bug(run: Path, name: str) -> None:
         (b'{"step": 2, "rew', "not JSON"),
     ],
 )
-def test_damaged_metrics_are_refused_with_file_and_line(run: Path, line: bytes, reason: str) -> None:
+def test_damaged_metrics_are_refused_with_file_and_line(run, line, reason):
     file = run / "metrics.jsonl"
     first, _, third = file.read_bytes().splitlines()
     file.write_bytes(b"\n".join([first, line, third]) + b"\n")
@@ -154,7 +154,7 @@ def test_damaged_metrics_are_refused_with_file_and_line(run: Path, line: bytes, 
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "status.json", "environment.json"])
-def test_one_damaged_run_hides_no_other(run: Path, name: str) -> None:
+def test_one_damaged_run_hides_no_other(run, name):
     shutil.copytree(run, run.with_name("b"))
     (run / name).write_bytes(b"[" * 100_000 + b"\n")
     result = quatro("runs", "list", run.parent, "--json")
@@ -165,7 +165,7 @@ def test_one_damaged_run_hides_no_other(run: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"\xff", b"[1]", b'{"status": 5, "time": 5}', b"{" * 9, b'{"step": 1e999}'])
-def test_files_that_only_inform_are_rebuilt_with_a_warning(run: Path, caplog, content: bytes) -> None:
+def test_files_that_only_inform_are_rebuilt_with_a_warning(run, caplog, content):
     for name in ("status.json", "environment.json"):
         (run / name).write_bytes(content)
     with RunDir.open(run) as opened:
@@ -190,7 +190,7 @@ def test_files_that_only_inform_are_rebuilt_with_a_warning(run: Path, caplog, co
         "name: s\npoints: " + "[" * 500,
     ],
 )
-def test_a_damaged_sweep_is_refused_by_all_that_reads_one(tmp_path: Path, text: str) -> None:
+def test_a_damaged_sweep_is_refused_by_all_that_reads_one(tmp_path, text):
     write_plan(plan_sweep("quickstart", [Axis("method.delta", ("0.1",))]), tmp_path)
     (tmp_path / "sweep.yaml").write_text(text, encoding="utf-8")
     for command in (["table"], ["report", "-o", tmp_path / "report.html"]):
@@ -277,7 +277,7 @@ SWEEP_FILES = ["sweep.yaml", *(f"runs/delta=0.1/{name}" for name in ("config.yam
 @pytest.mark.parametrize(
     "name", [*(f"runs/a/{name}" for name in JSON_FILES), *(f"sweep/{name}" for name in SWEEP_FILES)]
 )
-def test_no_damage_to_a_trained_run_is_a_bug(trained: Path, tmp_path: Path, name: str) -> None:
+def test_no_damage_to_a_trained_run_is_a_bug(trained, tmp_path, name):
     rng, whole = random.Random(name), (trained / name).read_bytes()
     kinds = [*damaged_bytes(whole, rng)]
     if not name.endswith("yaml"):

@@ -30,7 +30,7 @@ def finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_demo_compares_delta_with_the_kl_that_it_bounds(finished: Path) -> None:
+def test_the_demo_compares_delta_with_the_kl_that_it_bounds(finished):
     pytest.importorskip("matplotlib")
     result = quatro("demo", "-o", finished, "--steps", "2", "-n", "2")
     table = {line[:17].strip(): line.split()[-1] for line in result.stdout.splitlines()[1:5]}
@@ -39,7 +39,7 @@ def test_the_demo_compares_delta_with_the_kl_that_it_bounds(finished: Path) -> N
     assert "old_new" not in result.stdout
 
 
-def test_a_demo_that_fails_ends_with_the_code_of_its_command(tmp_path: Path) -> None:
+def test_a_demo_that_fails_ends_with_the_code_of_its_command(tmp_path):
     (tmp_path / "quatro").mkdir()
     (tmp_path / "quatro" / "file").touch()
     assert "not empty" in quatro("demo", "-o", tmp_path, "--steps", "2", "-n", "2", code=2).stderr

@@ -23,7 +23,7 @@ def run(tmp_path: Path, tiny_config: Callable[..., Config]) -> Path:
     return path
 
 
-def test_an_exported_run_is_sampled_like_the_run_and_by_transformers(run: Path, tmp_path: Path) -> None:
+def test_an_exported_run_is_sampled_like_the_run_and_by_transformers(run, tmp_path):
     from transformers import AutoModelForCausalLM
 
     out = tmp_path / "models" / "tuned"
@@ -40,7 +40,7 @@ def test_an_exported_run_is_sampled_like_the_run_and_by_transformers(run: Path, 
     assert len(set(drawn[out])) > 100
 
 
-def test_a_taken_folder_and_unknown_values_are_refused_with_2(run: Path, tmp_path: Path) -> None:
+def test_a_taken_folder_and_unknown_values_are_refused_with_2(run, tmp_path):
     out = tmp_path / "out"
     document = json.loads(quatro("export", run, "-o", out, "--dtype", "bfloat16", "--json").stdout)
     assert document == {"schema": 1, "folder": str(out), "step": 2, "dtype": "bfloat16"}
@@ -51,7 +51,7 @@ def test_a_taken_folder_and_unknown_values_are_refused_with_2(run: Path, tmp_pat
     assert not (tmp_path / "a").exists()
 
 
-def test_a_damaged_checkpoint_is_refused_with_4(run: Path, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_refused_with_4(run, tmp_path):
     file = run / "checkpoints" / "step-000002" / "model" / "config.json"
     file.write_bytes(file.read_bytes().replace(b"32", b"33", 1))
     assert "config.json" in quatro("export", run, "-o", tmp_path / "out", code=4).stderr

@@ -196,7 +196,7 @@ def test_a_pruned_run_is_exported_and_goes_further(run, tmp_path):
     assert status(run) == ("done", STEPS + 1)
 
 
-def test_a_run_begins_with_the_weights_of_another(arguments: list[str], run: Path, tmp_path: Path) -> None:
+def test_a_run_begins_with_the_weights_of_another(arguments, run, tmp_path):
     chosen = ["-s", f"model={run}", "-s", "optimizer.lr=1e-4"]
     done = quatro(*arguments, *chosen, "-o", tmp_path / "second")
     checkpoint = run / f"checkpoints/step-{STEPS:06}"
@@ -212,9 +212,7 @@ def test_a_run_begins_with_the_weights_of_another(arguments: list[str], run: Pat
     assert str(checkpoint.with_name("step-000001") / "model") in other.stdout
 
 
-def test_a_second_stage_keeps_the_reference_of_the_first_where_it_is_asked_to(
-    arguments: list[str], run: Path, tmp_path: Path
-) -> None:
+def test_a_second_stage_keeps_the_reference_of_the_first_where_it_is_asked_to(arguments, run, tmp_path):
     from safetensors.torch import load_file, save_file
 
     began, first = tmp_path / "began", run / "checkpoints/step-000001"
@@ -233,7 +231,7 @@ def test_a_second_stage_keeps_the_reference_of_the_first_where_it_is_asked_to(
     quatro("train", tmp_path / "kept", "--resume", "--steps", "2")
 
 
-def test_a_model_to_sample_is_named_like_one_to_train(run: Path) -> None:
+def test_a_model_to_sample_is_named_like_one_to_train(run):
     assert find_model(f"{run}@1") == find_model(str(run), 1)
 
 
@@ -248,16 +246,14 @@ def test_a_model_to_sample_is_named_like_one_to_train(run: Path) -> None:
         (["kl.reference={other}"], "is of another architecture than the model: "),
     ],
 )
-def test_weights_that_cannot_be_taken_are_refused(
-    arguments: list[str], run: Path, model: Path, tmp_path: Path, chosen: list[str], says: str
-) -> None:
+def test_weights_that_cannot_be_taken_are_refused(arguments, run, model, tmp_path, chosen, says):
     words = settings(*(setting.format(run=run, other=model) for setting in chosen))
     refused = quatro(*arguments, *words, "-o", tmp_path / "second", code=2)
     assert says.format(run=run) in " ".join(refused.stderr.split())
 
 
 @pytest.mark.parametrize("words", [["--resume"], []])
-def test_a_run_with_other_settings_is_told_how_to_begin_with_its_weights(run: Path, words: list[str]) -> None:
+def test_a_run_with_other_settings_is_told_how_to_begin_with_its_weights(run, words):
     refused = quatro("train", run, *words, "-s", "optimizer.lr=1e-4", code=2)
     assert f"`quatro train {run}/config.yaml -s model={run} -s optimizer.lr=1e-4 -s seed=1`" in refused.stderr
     assert "RUN@best" in refused.stderr

@@ -25,7 +25,7 @@ def output_of(*arguments: object) -> str:
     return quatro(*arguments).stdout
 
 
-def test_what_is_shown_says_who_set_it_and_is_a_config_again(config: Path, tmp_path: Path) -> None:
+def test_what_is_shown_says_who_set_it_and_is_a_config_again(config, tmp_path):
     chosen = ["-s", "reward.options.scale=2", "-s", "reward.timeout_s=5"]
     shown = output_of("config", "show", config, *chosen)
     rows = [row.split(maxsplit=1) for row in shown.partition("\nreward:")[2].partition("\nprompts")[0].splitlines()]
@@ -46,7 +46,7 @@ def test_what_is_shown_says_who_set_it_and_is_a_config_again(config: Path, tmp_p
     assert document["origins"]["reward.name"] == "mine.yaml:3"
 
 
-def test_differences_are_those_of_the_meaning(config: Path, tmp_path: Path) -> None:
+def test_differences_are_those_of_the_meaning(config, tmp_path):
     other = tmp_path / "other.yaml"
     other.write_text(f"{CONFIG}{{name: 'm:f', workers: 0}}\n", encoding="utf-8")
     assert differing_keys([load_config(config), load_config(other)]) == {}
@@ -55,7 +55,7 @@ def test_differences_are_those_of_the_meaning(config: Path, tmp_path: Path) -> N
     assert differences == {"reward.name": ["m:f", "m:g"], "reward.options.scale": [None, "2"]}
 
 
-def test_a_list_has_no_limits_of_its_own(config: Path, tmp_path: Path) -> None:
+def test_a_list_has_no_limits_of_its_own(config, tmp_path):
     other = tmp_path / "other.yaml"
     other.write_text(f"{CONFIG}[math, 'm:f']\n", encoding="utf-8")
     config.write_text(f"{CONFIG}{{name: 'm:f', on_error: drop}}\n", encoding="utf-8")
@@ -65,7 +65,7 @@ def test_a_list_has_no_limits_of_its_own(config: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["train", "sweep"])
-def test_a_wrong_option_is_refused_before_anything_is_made(config: Path, command: str, tmp_path: Path) -> None:
+def test_a_wrong_option_is_refused_before_anything_is_made(config, command, tmp_path):
     axis = ["-g", "seed=0,1"] if command == "sweep" else []
     out = ["-o", str(tmp_path / "out")]
     chosen = ["-s", "reward=math", "-s", "reward.options.scale=2", "-s", "reward.timeout_s=5"]
@@ -98,7 +98,7 @@ def test_a_sweep_goes_over_rewards_and_their_options(config, tmp_path, axes, cho
     assert [(reward.name, reward.timeout_s, reward.options.model_dump()) for reward in rewards] == expected
 
 
-def test_the_schema_shows_the_block() -> None:
+def test_the_schema_shows_the_block():
     shown = output_of("config", "schema")
     for head in (
         "reward.name: text = math",

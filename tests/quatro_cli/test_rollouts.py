@@ -31,7 +31,7 @@ def shown(run: Path, *words: str) -> list[str]:
     return quatro("rollouts", run, *words).stdout.splitlines()[1::2]
 
 
-def test_responses_are_chosen_by_step_problem_and_reward(run: Path) -> None:
+def test_responses_are_chosen_by_step_problem_and_reward(run):
     assert shown(run) == ["half", r"\x1b[31mnone", "all"]
     assert shown(run, "--best", "-n", "2") == ["all", "half"]
     assert shown(run, "--worst", "-n", "1") == [r"\x1b[31mnone"]
@@ -41,7 +41,7 @@ def test_responses_are_chosen_by_step_problem_and_reward(run: Path) -> None:
     assert (document["step"], document["total"], document["rollouts"][0]["completion"]) == (12, 3, "half")
 
 
-def test_failed_rollouts_are_shown_with_their_errors_and_their_number_in_the_group(run: Path) -> None:
+def test_failed_rollouts_are_shown_with_their_errors_and_their_number_in_the_group(run):
     gone = {"reward": None, "advantage": None, "is_dropped": True, "error": "KeyError: '\x1b[31m'"}
     rows = [row("a", 0, 0.5, "half"), row("a", 1, 0.0, "lost") | gone, row("a", 2, 0.0, "none")]
     rows.append(row("b", 0, 0.0, "late") | {"error": "KeyError: 'c'"})
@@ -72,11 +72,11 @@ def test_failed_rollouts_are_shown_with_their_errors_and_their_number_in_the_gro
         (["--best", "--worst"], "exclude each other"),
     ],
 )
-def test_what_is_not_there_is_named(run: Path, words: list[str], says: str) -> None:
+def test_what_is_not_there_is_named(run, words, says):
     assert says in quatro("rollouts", run, *words, code=2).stderr
 
 
-def test_a_run_without_rollouts_says_why(run: Path) -> None:
+def test_a_run_without_rollouts_says_why(run):
     for path in (run / "rollouts").iterdir():
         path.unlink()
     assert "save_rollouts is false" in quatro("rollouts", run, code=2).stderr

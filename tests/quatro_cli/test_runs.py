@@ -62,7 +62,7 @@ def listed(*words: object) -> list[str]:
     return [line.split()[0].removeprefix("runs/") for line in done.stdout.splitlines()[1:]]
 
 
-def test_a_line_of_a_run_has_its_age_and_its_size_on_disk(runs: Path) -> None:
+def test_a_line_of_a_run_has_its_age_and_its_size_on_disk(runs):
     head, first, second, third = quatro("runs", "list").stdout.splitlines()
     assert head.split() == ["run", "status", "step", "method", "reward", "age", "size"]
     assert first.split() == ["runs/a", "done", "2/100", "quatro", "0.1", "2", "d", "5.0", "MiB"]
@@ -72,7 +72,7 @@ def test_a_line_of_a_run_has_its_age_and_its_size_on_disk(runs: Path) -> None:
     assert document["size_bytes"] - (5 << 20) == pytest.approx(4000, abs=4000)
 
 
-def test_each_field_of_a_runs_document_is_that_of_its_file(tmp_path: Path) -> None:
+def test_each_field_of_a_runs_document_is_that_of_its_file(tmp_path):
     """All numbers and times differ, so none can stand for another."""
     rows = [{"eval/pass@1": value, "reward/mean": value / 2} for value in (0.25, 0.75, 0.5)]
     settings = ("steps=9", "eval.every=1", "eval.benchmark=countdown")
@@ -101,7 +101,7 @@ def test_each_field_of_a_runs_document_is_that_of_its_file(tmp_path: Path) -> No
     }
 
 
-def test_a_run_says_on_how_many_of_all_responses_its_reward_failed(runs: Path) -> None:
+def test_a_run_says_on_how_many_of_all_responses_its_reward_failed(runs):
     assert "reward failures" not in quatro("runs", "show", "runs/a").stdout
     failures = [{"reward/errors": 2.0, "reward/timeouts": 1.0}, {"reward/errors": 0.0}, {"reward/errors": 4.0}]
     make_run(Path("runs/d"), *failures, settings=("prompts_per_step=4", "minibatch_prompts=4", "rollouts_per_prompt=2"))
@@ -111,7 +111,7 @@ def test_a_run_says_on_how_many_of_all_responses_its_reward_failed(runs: Path) -
     assert document["reward_failures"] == {"count": 7, "of": 24}
 
 
-def test_runs_are_sorted_by_what_is_asked_for_and_those_without_it_come_last(runs: Path) -> None:
+def test_runs_are_sorted_by_what_is_asked_for_and_those_without_it_come_last(runs):
     assert listed() == listed("--sort", "name") == ["a", "b", "c"]
     assert listed("--sort", "age") == ["c", "b", "a"]
     assert listed("--sort", "size")[0] == "a"
@@ -122,7 +122,7 @@ def test_runs_are_sorted_by_what_is_asked_for_and_those_without_it_come_last(run
     says(quatro("runs", "list", "--sort", "kl/newold", code=2), "did you mean kl/new_old?")
 
 
-def test_runs_are_chosen_by_method_status_and_name(runs: Path) -> None:
+def test_runs_are_chosen_by_method_status_and_name(runs):
     assert listed("--method", "gspo,dapo") == ["b"]
     assert listed("--status", "done,failed") == ["a", "c"]
     assert listed("--name", "[ab]", "--method", "quatro") == ["a"]
@@ -134,12 +134,12 @@ def test_runs_are_chosen_by_method_status_and_name(runs: Path) -> None:
     says(quatro("runs", "list", "--status", "dnoe", code=2), "did you mean done?")
 
 
-def test_a_list_takes_several_runs_and_folders_and_shows_each_run_once(runs: Path) -> None:
+def test_a_list_takes_several_runs_and_folders_and_shows_each_run_once(runs):
     assert listed("runs/c", "runs/a") == ["c", "a"]
     assert listed("runs/b", "runs") == ["b", "a", "c"]
 
 
-def test_a_list_of_runs_opens_no_more_of_a_run_than_it_shows(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_of_runs_opens_no_more_of_a_run_than_it_shows(runs, monkeypatch):
     monkeypatch.setattr("quatro.runs.views.summary.read_metrics", lambda run: pytest.fail("all metrics are read"))
     assert listed("--sort", "reward", "--status", "done") == ["a"]
 
@@ -160,7 +160,7 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
     return a, b
 
 
-def test_runs_are_compared_by_settings_last_iterations_and_evaluation(pair: tuple[Path, Path]) -> None:
+def test_runs_are_compared_by_settings_last_iterations_and_evaluation(pair):
     lines = [line.split() for line in quatro("runs", "compare", *pair).stdout.splitlines()]
     assert ["seed", "0", "3"] in lines
     assert ["method.name", "quatro", "gspo"] in lines
@@ -178,9 +178,7 @@ def test_runs_are_compared_by_settings_last_iterations_and_evaluation(pair: tupl
     assert document["evaluation"]["best"] == {"eval/pass@1": [{"value": 0.5, "step": 8, "error": None}, None]}
 
 
-def test_two_runs_have_a_column_with_the_difference_and_rows_of_failures_and_parts_of_the_reward(
-    tmp_path: Path,
-) -> None:
+def test_two_runs_have_a_column_with_the_difference_and_rows_of_failures_and_parts_of_the_reward(tmp_path):
     a, b = (
         {"reward/mean": 0.5, "reward/parts/bonus": 1.0, "reward/errors": errors, "base/pass@1": 0.25}
         | {"eval/pass@1": 0.25, "eval/pass@1_se": error}
@@ -200,7 +198,7 @@ def test_two_runs_have_a_column_with_the_difference_and_rows_of_failures_and_par
     assert "difference" not in three
 
 
-def test_what_is_no_pair_of_runs_is_refused(pair: tuple[Path, Path], tmp_path: Path) -> None:
+def test_what_is_no_pair_of_runs_is_refused(pair, tmp_path):
     mistakes = [("two runs or more", [pair[0]]), ("is named twice", [pair[0]] * 2), ("is not a run", [*pair, tmp_path])]
     for said, words in mistakes:
         says(quatro("runs", "compare", *words, code=2), said)
@@ -219,7 +217,7 @@ def cells(text: str, label: str) -> list[str]:
     return line.removeprefix(f"  {label}").split()
 
 
-def test_a_run_is_shown_in_sections_and_the_lines_of_an_error_stay_lines(tmp_path: Path) -> None:
+def test_a_run_is_shown_in_sections_and_the_lines_of_an_error_stay_lines(tmp_path):
     row = {f"log_ratio/{place}": 1.0 for place in range(60)} | {"reward/mean": 0.5, "reward/parts/bonus": 2.0}
     reason = "the reward failed:\n  my_reward.py:3 in f: return {}[1]\nKeyError: 1"
     run = make_run(
@@ -244,7 +242,7 @@ def test_a_run_is_shown_in_sections_and_the_lines_of_an_error_stay_lines(tmp_pat
     assert cells(shown(run, "--all"), "log_ratio/59") == ["1", "1"]
 
 
-def test_evaluations_have_a_line_each_with_their_error(tmp_path: Path) -> None:
+def test_evaluations_have_a_line_each_with_their_error(tmp_path):
     settings = ("eval.every=1", "eval.benchmark=countdown")
     counts = {"pass@1_se": 0.1, "pass@4": 0.75, "problems": 20.0, "n": 4.0}
     rows = [
@@ -265,7 +263,7 @@ def test_evaluations_have_a_line_each_with_their_error(tmp_path: Path) -> None:
     assert cells(shown(many), "1") == cells(shown(many), "30") == cells(shown(many, "--all"), "9")
 
 
-def test_the_metrics_of_a_run_are_read_once_to_show_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_metrics_of_a_run_are_read_once_to_show_it(tmp_path, monkeypatch):
     from quatro.runs.views import summary
 
     reads: list[Path] = []
@@ -278,7 +276,7 @@ def test_the_metrics_of_a_run_are_read_once_to_show_it(tmp_path: Path, monkeypat
     assert reads == [run]
 
 
-def test_a_list_by_best_value_shows_it_with_its_metric_and_step(tmp_path: Path) -> None:
+def test_a_list_by_best_value_shows_it_with_its_metric_and_step(tmp_path):
     evaluated = ("eval.every=1", "eval.benchmark=countdown")
     make_run(tmp_path / "a", {"step": 1.0, "eval/pass@1": 0.5}, {"step": 2.0, "eval/pass@1": 0.25}, settings=evaluated)
     make_run(tmp_path / "b", {"step": 1.0, "reward/mean": 0.75}, settings=("checkpoint.keep.best=reward/mean",))
@@ -292,7 +290,7 @@ def test_a_list_by_best_value_shows_it_with_its_metric_and_step(tmp_path: Path) 
     ]
 
 
-def test_the_best_value_of_a_run_is_that_of_the_metric_by_which_a_checkpoint_is_kept(tmp_path: Path) -> None:
+def test_the_best_value_of_a_run_is_that_of_the_metric_by_which_a_checkpoint_is_kept(tmp_path):
     rows = [{"reward/mean": value} for value in (-0.5, None, -0.25, -0.25)]
     run = make_run(tmp_path / "run", *rows, settings=("checkpoint.keep={best: reward/mean}",))
     assert cells(shown(run), "best reward/mean") == ["-0.25", "in", "step", "3"]
@@ -303,7 +301,7 @@ def test_the_best_value_of_a_run_is_that_of_the_metric_by_which_a_checkpoint_is_
     assert json.loads(quatro("runs", "list", run, "--json").stdout)["runs"] == [document]
 
 
-def test_no_runs_is_said_and_no_directory_is_refused(tmp_path: Path) -> None:
+def test_no_runs_is_said_and_no_directory_is_refused(tmp_path):
     none = quatro("runs", "list", tmp_path)
     assert none.stdout == ""
     says(none, "no runs below", tmp_path)
@@ -313,7 +311,7 @@ def test_no_runs_is_said_and_no_directory_is_refused(tmp_path: Path) -> None:
 # ---- rm and prune
 
 
-def test_a_run_is_removed_once_somebody_says_yes(runs: Path, tmp_path: Path) -> None:
+def test_a_run_is_removed_once_somebody_says_yes(runs, tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "file").touch()
@@ -328,7 +326,7 @@ def test_a_run_is_removed_once_somebody_says_yes(runs: Path, tmp_path: Path) -> 
     assert (outside / "file").exists()
 
 
-def test_what_is_no_run_or_is_in_use_is_not_removed(runs: Path, tmp_path: Path) -> None:
+def test_what_is_no_run_or_is_in_use_is_not_removed(runs, tmp_path):
     def assert_refused(path: Path, code: int, said: str) -> None:
         says(quatro("runs", "rm", runs / "c", path, "--yes", code=code), said)
 
@@ -366,7 +364,7 @@ def saved(tmp_path: Path) -> Path:
     return tmp_path / "runs/saved"
 
 
-def test_pruning_keeps_the_newest_and_the_best_checkpoint_of_finished_runs(saved: Path) -> None:
+def test_pruning_keeps_the_newest_and_the_best_checkpoint_of_finished_runs(saved):
     told = quatro("runs", "prune", saved.parent, "--dry-run", "--keep", "2")
     assert told.stdout.splitlines()[1].split() == [str(saved), "2", "4", "5", "1", "3", "2.0", "MiB"]
     assert "left alone: 1 interrupted" in told.stderr
@@ -379,7 +377,7 @@ def test_pruning_keeps_the_newest_and_the_best_checkpoint_of_finished_runs(saved
     assert "nothing to prune" in quatro("runs", "prune", saved.parent, "--yes").stderr
 
 
-def test_pruning_leaves_a_run_alone_that_a_process_holds_or_whose_kept_checkpoint_was_changed(saved: Path) -> None:
+def test_pruning_leaves_a_run_alone_that_a_process_holds_or_whose_kept_checkpoint_was_changed(saved):
     with RunDir.open(saved):
         assert "1 running" in quatro("runs", "prune", saved, "--yes").stderr
     (saved / "checkpoints/step-000005/weights").write_bytes(b"changed")
@@ -387,7 +385,7 @@ def test_pruning_leaves_a_run_alone_that_a_process_holds_or_whose_kept_checkpoin
     assert checkpoints(saved) == [1, 2, 3, 4, 5]
 
 
-def test_a_run_that_cannot_be_read_keeps_no_other_from_being_pruned(saved: Path) -> None:
+def test_a_run_that_cannot_be_read_keeps_no_other_from_being_pruned(saved):
     shutil.copytree(saved, saved.with_name("damaged"))
     metrics = saved.with_name("damaged") / "metrics.jsonl"
     metrics.write_bytes(metrics.read_bytes().replace(b"{", b"[", 1))

@@ -376,7 +376,7 @@ FILES += (
 
 
 @pytest.mark.parametrize("name", [name for name, (_, refused) in SWAPS.items() if refused])
-def test_fault_54_what_was_swapped_is_named(name: str, here: Path, truth: Callable[[str], Shown]) -> None:
+def test_fault_54_what_was_swapped_is_named(name, here, truth):
     change, refused = SWAPS[name]
     change()
     readers = [word.replace("_", " ") for word in refused.split()]
@@ -385,21 +385,19 @@ def test_fault_54_what_was_swapped_is_named(name: str, here: Path, truth: Callab
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SWAPS)
-def test_fault_54_no_reader_is_misled_by_what_was_swapped(name: str, here: Path, truth: Callable[[str], Shown]) -> None:
+def test_fault_54_no_reader_is_misled_by_what_was_swapped(name, here, truth):
     SWAPS[name][0]()
     look([reader for reader in FAST | SLOW if name not in WHOLE or reader in OF_SWEEP], [], truth)
 
 
-def test_a_message_names_the_key_both_values_and_what_to_do(here: Path) -> None:
+def test_a_message_names_the_key_both_values_and_what_to_do(here):
     edit(f"{A}/config.yaml", "delta: 0.1", "delta: 0.3")()
     found = read(f"table {A} --layout tidy")
     for text in (f"{A}/config.yaml", "step-000002", "method.delta was 0.1, is 0.3", "put back", f"quatro doctor {A}"):
         assert text in found.err
 
 
-def test_a_sweep_that_was_moved_is_read_as_before(
-    whole: Path, truth: Callable[[str], Shown], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_that_was_moved_is_read_as_before(whole, truth, tmp_path, monkeypatch):
     """All of it: under another folder, and with other times of its files."""
     moved = tmp_path / "else" / "where"
     shutil.copytree(whole, moved, copy_function=shutil.copyfile)
@@ -411,12 +409,12 @@ def test_a_sweep_that_was_moved_is_read_as_before(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reader", SLOW)
-def test_figures_and_pages_of_a_sweep_that_was_moved(reader: str, here: Path, truth: Callable[[str], Shown]) -> None:
+def test_figures_and_pages_of_a_sweep_that_was_moved(reader, here, truth):
     found = SLOW[reader]()
     assert (found.code, found.out) == (0, truth(reader).out)
 
 
-def test_a_run_under_another_name_is_the_same_run(here: Path) -> None:
+def test_a_run_under_another_name_is_the_same_run(here):
     shutil.copytree(A, "elsewhere/copy")
     os.rename(A, "renamed")
     for run in ("elsewhere/copy", "renamed"):
@@ -428,7 +426,7 @@ def test_a_run_under_another_name_is_the_same_run(here: Path) -> None:
         assert second_stage_of(run).model
 
 
-def test_what_may_change_changes_nothing(here: Path) -> None:
+def test_what_may_change_changes_nothing(here):
     """More steps, another schedule of checkpoints, a comment, and fewer checkpoints."""
     ok(f"train {A} --resume --steps 3 -s checkpoint.every=5")
     ok(f"runs prune {A} --yes")
@@ -440,7 +438,7 @@ def test_what_may_change_changes_nothing(here: Path) -> None:
     ok(f"eval passk {A}/samples/T1-p1-step000003")
 
 
-def test_runs_and_samples_of_earlier_versions_are_read_as_before(here: Path) -> None:
+def test_runs_and_samples_of_earlier_versions_are_read_as_before(here):
     """Nothing says of which run they are."""
     for file in Path("s").rglob("*.json"):
         if file.name in ("status.json", "sampling.json", "passk.json", "ucc.json"):
@@ -457,7 +455,7 @@ def test_runs_and_samples_of_earlier_versions_are_read_as_before(here: Path) -> 
     assert FAST["show"]().code == 4
 
 
-def test_changed_samples_are_read_from_a_folder_of_their_own(here: Path) -> None:
+def test_changed_samples_are_read_from_a_folder_of_their_own(here):
     edit(f"{A}/{HOT}/toy.jsonl", '"correct": true', '"correct": false')()
     assert read(f"eval passk {A}/{HOT}").code == 4
     Path("own").mkdir()

@@ -1,7 +1,5 @@
 """`train` on two ranks with a policy of its own each: the run of one process, and one end for all."""
 
-from __future__ import annotations
-
 import json
 import signal
 import time

@@ -18,7 +18,7 @@ def write(path: Path, *rows: object) -> str:
     return str(path)
 
 
-def test_registry_entries_are_complete_and_refer_to_what_exists() -> None:
+def test_registry_entries_are_complete_and_refer_to_what_exists():
     assert list(registry()) == [
         "countdown",
         "codegrammar",
@@ -54,7 +54,7 @@ def test_registry_entries_are_complete_and_refer_to_what_exists() -> None:
         assert bool(entry.sha256) == entry.verified
 
 
-def test_no_split_or_config_is_written_that_public_code_does_not_show() -> None:
+def test_no_split_or_config_is_written_that_public_code_does_not_show():
     named = {source.id: (source.config, source.split) for entry in registry().values() for source in entry.hub}
     assert {id: found for id, found in named.items() if any(found)} == {
         "HuggingFaceH4/MATH-500": ("", "test"),
@@ -71,7 +71,7 @@ def test_no_split_or_config_is_written_that_public_code_does_not_show() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, entry in registry().items() if entry.source == "hub"])
-def test_verified_counts_and_hashes_are_those_of_the_data(name: str) -> None:
+def test_verified_counts_and_hashes_are_those_of_the_data(name):
     folder = os.environ.get("QUATRO_DATA")
     if not folder or not (Path(folder) / f"{name}.jsonl").exists():
         pytest.skip("QUATRO_DATA does not name a folder with this benchmark")
@@ -82,7 +82,7 @@ def test_verified_counts_and_hashes_are_those_of_the_data(name: str) -> None:
     assert {problem.benchmark for problem in problems} == {name}
 
 
-def test_countdown_answers_are_the_prompts_themselves() -> None:
+def test_countdown_answers_are_the_prompts_themselves():
     test, train = load_problems("countdown"), load_problems("countdown", split="train")
     assert len(test) == registry()["countdown"].count == 200
     assert len(train) == 3000
@@ -93,7 +93,7 @@ def test_countdown_answers_are_the_prompts_themselves() -> None:
     assert count_solutions([int(digit) for digit in digits], int(target)) > 0
 
 
-def test_files_may_name_their_fields_in_several_ways(tmp_path: Path) -> None:
+def test_files_may_name_their_fields_in_several_ways(tmp_path):
     source = write(
         tmp_path / "mine.jsonl",
         {"id": "a", "problem": "1+1?", "answer": "2"},
@@ -109,7 +109,7 @@ def test_files_may_name_their_fields_in_several_ways(tmp_path: Path) -> None:
     ]
 
 
-def test_gzip_files_are_read_and_named_after_their_stem(tmp_path: Path) -> None:
+def test_gzip_files_are_read_and_named_after_their_stem(tmp_path):
     path = tmp_path / "mine.jsonl.gz"
     with gzip.open(path, "wt", encoding="utf-8") as file:
         file.write('{"problem": "π?", "answer": "3.14"}\n')
@@ -134,14 +134,14 @@ def test_gzip_files_are_read_and_named_after_their_stem(tmp_path: Path) -> None:
         ("text", "expected a JSON object"),
     ],
 )
-def test_a_bad_row_is_named_by_file_and_line(tmp_path: Path, row: object, reason: str) -> None:
+def test_a_bad_row_is_named_by_file_and_line(tmp_path, row, reason):
     source = write(tmp_path / "mine.jsonl", {"id": "ok", "problem": "x", "answer": "1"}, row)
     with pytest.raises(DataError, match=reason) as caught:
         load_problems(source)
     assert str(caught.value).startswith(f"{source}:2: ")
 
 
-def test_empty_and_missing_files_are_errors(tmp_path: Path) -> None:
+def test_empty_and_missing_files_are_errors(tmp_path):
     (tmp_path / "empty.jsonl").write_text("\n\n", encoding="utf-8")
     with pytest.raises(DataError, match="no problems"):
         load_problems(str(tmp_path / "empty.jsonl"))
@@ -149,12 +149,12 @@ def test_empty_and_missing_files_are_errors(tmp_path: Path) -> None:
         load_problems(str(tmp_path / "gone.jsonl"))
 
 
-def test_a_file_named_like_a_benchmark_gets_its_row_fixes(tmp_path: Path) -> None:
+def test_a_file_named_like_a_benchmark_gets_its_row_fixes(tmp_path):
     rows = [{"problem": "x", "solution": "no box"}, {"problem": "y", "solution": r"\boxed{2}"}]
     assert load_problems(write(tmp_path / "math_train.jsonl", *rows)) == [Problem("math_train", "2", "y", "2")]
 
 
-def test_unknown_names_and_needless_splits_are_refused(tmp_path: Path) -> None:
+def test_unknown_names_and_needless_splits_are_refused(tmp_path):
     with pytest.raises(UsageError, match="one of countdown, codegrammar, math500"):
         load_problems("math501")
     with pytest.raises(UsageError, match="split"):
@@ -169,7 +169,7 @@ def own(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_a_users_entry_needs_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_entry_needs_no_code(tmp_path, monkeypatch):
     (tmp_path / "data").mkdir()
     rows = [
         {"nr": 7, "question": "1+1?", "answer": "one and one #### 2"},
@@ -197,7 +197,7 @@ def test_a_users_entry_needs_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert load_problems("sums") == [Problem("sums", "7", "1+1?", "2"), Problem("sums", "8", "2+2?", "4")]
 
 
-def test_the_file_in_the_working_directory_is_found_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_in_the_working_directory_is_found_too(tmp_path, monkeypatch):
     write(tmp_path / "a.jsonl", {"problem": "x", "solution": r"so \boxed{3}"})
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("QUATRO_BENCHMARKS", raising=False)
@@ -208,7 +208,7 @@ def test_the_file_in_the_working_directory_is_found_too(tmp_path: Path, monkeypa
     assert "mine" not in registry()
 
 
-def test_a_users_hash_and_count_are_held_against_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_hash_and_count_are_held_against_the_file(tmp_path, monkeypatch):
     write(tmp_path / "a.jsonl", {"problem": "x", "answer": "3"})
     digest = content_hash([Problem("", "", "x", "3")])
     path = own(tmp_path, f'[mine]\nfile = "a.jsonl"\ncount = 1\nsha256 = "{digest}"\n', monkeypatch)
@@ -243,22 +243,20 @@ def test_a_users_hash_and_count_are_held_against_the_file(tmp_path: Path, monkey
         ("[mine", "not readable as TOML"),
     ],
 )
-def test_a_wrong_entry_is_named_by_file_and_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, reason: str
-) -> None:
+def test_a_wrong_entry_is_named_by_file_and_key(tmp_path, monkeypatch, text, reason):
     path = own(tmp_path, text, monkeypatch)
     with pytest.raises(UsageError, match=reason) as caught:
         registry()
     assert str(caught.value).startswith(str(path))
 
 
-def test_a_users_file_that_is_not_there_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_file_that_is_not_there_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setenv("QUATRO_BENCHMARKS", str(tmp_path / "gone.toml"))
     with pytest.raises(UsageError, match=r"gone\.toml"):
         registry()
 
 
-def test_the_hash_ignores_order_and_spacing_but_not_content() -> None:
+def test_the_hash_ignores_order_and_spacing_but_not_content():
     rows = [Problem("a", "1", "x  y", "1"), Problem("a", "2", "z", "2")]
     same = [Problem("b", "9", "z\n", " 2"), Problem("b", "8", "x y", "1")]
     assert content_hash(rows) == content_hash(same)

@@ -67,7 +67,7 @@ def write(path: Path, rows: Sequence[object]) -> Path:
     return path
 
 
-def test_the_first_fetch_locks_the_commit_and_the_content(hub: FakeHub) -> None:
+def test_the_first_fetch_locks_the_commit_and_the_content(hub):
     fetched = fetch(registry()["amc23"])
     assert fetched.problems[3] == Problem("amc23", "amc23/3", "3?", "3")
     lock = read_json(lock_path(registry()["amc23"]))
@@ -76,14 +76,14 @@ def test_the_first_fetch_locks_the_commit_and_the_content(hub: FakeHub) -> None:
     assert len(lock["sha256"]) == 64
 
 
-def test_the_copy_in_the_cache_is_used_without_the_hub(hub: FakeHub) -> None:
+def test_the_copy_in_the_cache_is_used_without_the_hub(hub):
     fetched = load_problems("amc23")
     hub.data.clear()
     assert load_problems("amc23") == fetched
     assert is_here(registry()["amc23"])
 
 
-def test_later_fetches_ask_for_the_locked_commit(hub: FakeHub) -> None:
+def test_later_fetches_ask_for_the_locked_commit(hub):
     fetch(registry()["amc23"])
     hub.commit = "c2"
     fetch(registry()["amc23"])
@@ -91,7 +91,7 @@ def test_later_fetches_ask_for_the_locked_commit(hub: FakeHub) -> None:
     assert read_lock(registry()["amc23"]).commit == "c1"
 
 
-def test_other_content_is_refused_with_both_hashes(hub: FakeHub, tmp_path: Path) -> None:
+def test_other_content_is_refused_with_both_hashes(hub, tmp_path):
     first = fetch(registry()["amc23"]).lock.sha256
     before = cached_path(registry()["amc23"]).read_bytes()
     hub.data["math-ai/amc23"]["default"]["test"] = [{"question": f"{i}!", "answer": str(i)} for i in range(40)]
@@ -104,14 +104,14 @@ def test_other_content_is_refused_with_both_hashes(hub: FakeHub, tmp_path: Path)
     assert cached_path(registry()["amc23"]).read_bytes() == before
 
 
-def test_the_same_content_in_another_order_with_other_ids_keeps_the_first_copy(hub: FakeHub, tmp_path: Path) -> None:
+def test_the_same_content_in_another_order_with_other_ids_keeps_the_first_copy(hub, tmp_path):
     problems = fetch(registry()["amc23"]).problems
     file = write(tmp_path / "f.jsonl", [{**row, "id": f"x{i}"} for i, row in enumerate(reversed(AMC))])
     assert fetch(registry()["amc23"], file=file).problems == problems
     assert load_problems("amc23") == problems
 
 
-def test_a_copy_that_was_changed_by_hand_is_refused(hub: FakeHub) -> None:
+def test_a_copy_that_was_changed_by_hand_is_refused(hub):
     fetch(registry()["amc23"])
     path = cached_path(registry()["amc23"])
     path.write_bytes(path.read_bytes().replace(b'"17"', b'"18"'))
@@ -122,7 +122,7 @@ def test_a_copy_that_was_changed_by_hand_is_refused(hub: FakeHub) -> None:
         load_problems("amc23")
 
 
-def test_another_number_of_rows_is_refused_unless_accepted(hub: FakeHub) -> None:
+def test_another_number_of_rows_is_refused_unless_accepted(hub):
     hub.data["math-ai/amc23"]["default"]["test"].pop()
     with pytest.raises(DataError, match=r"39 rows, expected 40.*--from FILE.*--accept-count"):
         load_problems("amc23")
@@ -131,13 +131,13 @@ def test_another_number_of_rows_is_refused_unless_accepted(hub: FakeHub) -> None
     assert local_copy(registry()["amc23"]).num_missing == 1
 
 
-def test_content_that_is_not_the_registrys_is_warned_about(hub: FakeHub, caplog: pytest.LogCaptureFixture) -> None:
+def test_content_that_is_not_the_registrys_is_warned_about(hub, caplog):
     fetch(registry()["amc23"])
     assert registry()["amc23"].sha256 in caplog.text
     assert local_copy(registry()["amc23"]).same_as_registry is False
 
 
-def test_an_ambiguous_split_is_a_question(hub: FakeHub) -> None:
+def test_an_ambiguous_split_is_a_question(hub):
     hub.data["math-ai/amc23"]["default"] = {"a": AMC, "b": AMC[:8]}
     with pytest.raises(UsageError, match="the splits a, b; choose one with --split"):
         fetch(registry()["amc23"])
@@ -145,13 +145,13 @@ def test_an_ambiguous_split_is_a_question(hub: FakeHub) -> None:
     assert fetch(registry()["amc23"], hub=chosen).lock.hub.split == "a"
 
 
-def test_an_ambiguous_config_is_a_question(hub: FakeHub) -> None:
+def test_an_ambiguous_config_is_a_question(hub):
     hub.data["math-ai/amc23"]["other"] = {"test": AMC}
     with pytest.raises(UsageError, match="the configs default, other; choose one with --config"):
         fetch(registry()["amc23"])
 
 
-def test_the_second_data_set_is_used_where_the_first_cannot_be_had(hub: FakeHub) -> None:
+def test_the_second_data_set_is_used_where_the_first_cannot_be_had(hub):
     rows = [{"problem": f"{i}?", "answer": "025"} for i in range(30)]
     hub.data["Maxwell-Jia/AIME_2024"] = {"default": {"train": rows}}
     fetched = fetch(registry()["aime24"])
@@ -159,13 +159,13 @@ def test_the_second_data_set_is_used_where_the_first_cannot_be_had(hub: FakeHub)
     assert fetched.problems[0].answer == "025"
 
 
-def test_other_columns_than_the_registrys_are_named(hub: FakeHub) -> None:
+def test_other_columns_than_the_registrys_are_named(hub):
     hub.data["math-ai/amc23"]["default"]["test"] = [{"Problem": "x", "Answer": "1"}] * 40
     with pytest.raises(DataError, match=r"row 0.*question.*\['Problem', 'Answer'\]"):
         fetch(registry()["amc23"])
 
 
-def test_rows_are_fixed_before_they_are_kept(hub: FakeHub) -> None:
+def test_rows_are_fixed_before_they_are_kept(hub):
     rows = [{"problem": f"{i}?", "solution": rf"\boxed{{{i}}}", "answer": "not this"} for i in range(7499)]
     hub.data["EleutherAI/hendrycks_math"] = {"all": {"train": [*rows, {"problem": "x", "solution": "no box"}]}}
     fetched = fetch(registry()["math_train"])
@@ -173,7 +173,7 @@ def test_rows_are_fixed_before_they_are_kept(hub: FakeHub) -> None:
     assert load_problems("math_train")[5] == Problem("math_train", "math_train/5", "5?", "5")
 
 
-def test_an_unreachable_hub_says_how_to_use_a_file(hub: FakeHub) -> None:
+def test_an_unreachable_hub_says_how_to_use_a_file(hub):
     hub.data.clear()
     with pytest.raises(MissingError, match=r"ConnectionError: no route to host") as caught:
         load_problems("amc23")
@@ -182,14 +182,14 @@ def test_an_unreachable_hub_says_how_to_use_a_file(hub: FakeHub) -> None:
     assert caught.value.exit_code == 3
 
 
-def test_without_the_hub_client_the_message_says_how_to_use_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_hub_client_the_message_says_how_to_use_a_file(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)  # import raises ImportError
     with pytest.raises(MissingError, match=r"`-s data\.prompts=math500\.jsonl`") as caught:
         load_problems("math500")
     assert "`quatro benchmarks fetch math500 --from FILE`" in str(caught.value)
 
 
-def test_what_is_local_anyway_is_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_local_anyway_is_not_fetched(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="built in"):
         fetch(registry()["countdown"])
     assert local_copy(registry()["countdown"]).same_as_registry is True
@@ -201,9 +201,7 @@ def test_what_is_local_anyway_is_not_fetched(tmp_path: Path, monkeypatch: pytest
     assert local_copy(registry()["mine"]).path == tmp_path / "a.jsonl"
 
 
-def test_a_users_data_set_of_the_hub_is_fetched_like_ours(
-    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_users_data_set_of_the_hub_is_fetched_like_ours(hub, tmp_path, monkeypatch):
     hub.data["openai/gsm8k"] = {
         "main": {"test": [{"question": "q", "answer": "long #### 18"}], "train": []},
         "socratic": {"test": []},
@@ -219,7 +217,7 @@ def test_a_users_data_set_of_the_hub_is_fetched_like_ours(
     assert read_lock(registry()["g"]).same_as_registry is None
 
 
-def test_a_data_set_of_the_hub_is_read_by_its_id_config_and_split(hub: FakeHub) -> None:
+def test_a_data_set_of_the_hub_is_read_by_its_id_config_and_split(hub):
     rows = [{"id": 7, "question": "1+1?", "answer": "2", "level": 3}, {"question": "2+2?", "answer": 4}]
     hub.data["owner/set"] = {"main": {"train": rows, "test": rows[:1]}, "other": {"train": []}}
     name = "owner/set:main:train"
@@ -244,20 +242,20 @@ def test_a_data_set_of_the_hub_is_read_by_its_id_config_and_split(hub: FakeHub) 
         ("owner/set.json", "unknown benchmark"),
     ],
 )
-def test_an_id_that_names_no_split_lists_those_that_there_are(hub: FakeHub, name: str, said: str) -> None:
+def test_an_id_that_names_no_split_lists_those_that_there_are(hub, name, said):
     hub.data["owner/set"] = {"main": {"train": [], "test": []}, "other": {"train": []}}
     hub.data["owner/one"] = {"default": {"train": [], "test": []}}
     with pytest.raises(UsageError, match=re.escape(said)):
         load_problems(name)
 
 
-def test_a_data_set_whose_answers_are_workings_is_refused(hub: FakeHub) -> None:
+def test_a_data_set_whose_answers_are_workings_is_refused(hub):
     hub.data["openai/gsm8k"] = {"main": {"train": [{"question": "q", "answer": "6 and 12 are 18\n#### 18"}]}}
     with pytest.raises(DataError, match=r'an entry of \./quatro-benchmarks\.toml with answer_after = "####"'):
         load_problems("openai/gsm8k:main:train")
 
 
-def test_a_known_benchmark_may_be_named_by_its_id(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_known_benchmark_may_be_named_by_its_id(hub, monkeypatch):
     entry = registry()["amc23"].model_copy(update={"sha256": fetch(registry()["amc23"]).lock.sha256})
     monkeypatch.setattr("evals.benchmarks.fetching.registry", lambda: {"amc23": entry})
     assert len(load_problems("math-ai/amc23:test")) == 40
@@ -271,7 +269,7 @@ def test_a_known_benchmark_may_be_named_by_its_id(hub: FakeHub, monkeypatch: pyt
         if entry.source == "hub"
     ],
 )
-def test_the_real_data_become_verified_copies(name: str) -> None:
+def test_the_real_data_become_verified_copies(name):
     folder = os.environ.get("QUATRO_DATA")
     if not folder or not (Path(folder) / f"{name}.jsonl").exists():
         pytest.skip("QUATRO_DATA does not name a folder with this benchmark")
@@ -282,14 +280,14 @@ def test_the_real_data_become_verified_copies(name: str) -> None:
     assert len(load_problems(name)) == entry.count - entry.num_left_out
 
 
-def test_a_cache_that_cannot_be_written_names_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_names_the_variable(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("", encoding="utf-8")
     monkeypatch.setenv("QUATRO_CACHE", str(tmp_path / "file"))
     with pytest.raises(MissingError, match="QUATRO_CACHE"):
         fetch(registry()["amc23"], file=write(tmp_path / "f.jsonl", AMC))
 
 
-def test_an_unreadable_lock_is_named(hub: FakeHub) -> None:
+def test_an_unreadable_lock_is_named(hub):
     fetch(registry()["amc23"])
     lock_path(registry()["amc23"]).write_text('{"schema": 1}', encoding="utf-8")
     with pytest.raises(DataError, match=r"amc23\.lock\.json cannot be read"):

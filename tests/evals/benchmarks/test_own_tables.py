@@ -2,7 +2,6 @@
 
 import gzip
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,7 @@ READ = [
 
 @pytest.mark.parametrize("bom", ["", "\ufeff"])
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
-def test_a_csv_of_any_separator_and_system_is_read_alike(tmp_path: Path, separator: str, bom: str) -> None:
+def test_a_csv_of_any_separator_and_system_is_read_alike(tmp_path, separator, bom):
     rows = [["id", "problem", "answer", "level"], ["a", '"What is 1+1,\nsaid ""simply""?"', "2", "easy"]]
     text = "\n".join(separator.join(row) for row in [*rows, ["b", '"{x}; 50 %?"', "007", ""], [""] * 4]) + "\n"
     for ending in ("\n", "\r\n"):
@@ -30,7 +29,7 @@ def test_a_csv_of_any_separator_and_system_is_read_alike(tmp_path: Path, separat
         ]
 
 
-def test_a_packed_csv_has_ids_by_line(tmp_path: Path) -> None:
+def test_a_packed_csv_has_ids_by_line(tmp_path):
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b',question,answer\n0,"a\nb",1\n1,c,2\n'))
     assert load_problems(str(tmp_path / "t.csv.gz")) == [Problem("t", "2", "a\nb", "1"), Problem("t", "4", "c", "2")]
 
@@ -50,13 +49,13 @@ def test_a_packed_csv_has_ids_by_line(tmp_path: Path) -> None:
         (b"", "no problems"),
     ],
 )
-def test_a_csv_that_cannot_be_read_says_where_and_why(tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_csv_that_cannot_be_read_says_where_and_why(tmp_path, content, said):
     (tmp_path / "t.csv").write_bytes(content)
     with pytest.raises(DataError, match=said):
         load_problems(str(tmp_path / "t.csv"))
 
 
-def test_parquet_gives_problems_with_their_own_columns(tmp_path: Path) -> None:
+def test_parquet_gives_problems_with_their_own_columns(tmp_path):
     pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     from pyarrow import parquet
 
@@ -68,7 +67,7 @@ def test_parquet_gives_problems_with_their_own_columns(tmp_path: Path) -> None:
     ]
 
 
-def test_parquet_problems_without_pyarrow_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_problems_without_pyarrow_say_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingError, match=r"pip install -e '.*\[parquet\]'"):
         load_problems(str(tmp_path / "t.parquet"))

@@ -11,7 +11,7 @@ from evals.files import whole
 
 
 @pytest.mark.parametrize("function", ["fsync", "replace"])
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str) -> None:
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch, function):
     path = tmp_path / "table.csv"
     whole.write_text(path, "old")
 
@@ -28,7 +28,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
     assert path.read_bytes() == "new λ".encode()
 
 
-def test_a_file_that_a_user_named_is_written_where_a_link_points_and_nowhere_but_in_a_file(tmp_path: Path) -> None:
+def test_a_file_that_a_user_named_is_written_where_a_link_points_and_nowhere_but_in_a_file(tmp_path):
     target, link = tmp_path / "folder" / "target.json", tmp_path / "link.json"
     link.symlink_to(target)
     whole.write_whole(link, [b"one, ", b"two"])

@@ -38,13 +38,13 @@ def check(attacks: ModuleType, found: list) -> None:
         assert rates.get(family, (0, 0, 0, 0))[0] == 0, rates
 
 
-def test_a_sample_of_the_hacks_is_refused_and_their_honest_twins_are_accepted(attacks: ModuleType) -> None:
+def test_a_sample_of_the_hacks_is_refused_and_their_honest_twins_are_accepted(attacks):
     check(attacks, Random(0).sample(attacks.cases(seed=0), 250))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_hacks_are_refused_and_their_honest_twins_are_accepted(attacks: ModuleType, seed: int) -> None:
+def test_hacks_are_refused_and_their_honest_twins_are_accepted(attacks, seed):
     found = attacks.cases(seed=seed)
     assert len(found) >= 2000
     check(attacks, found)
@@ -67,13 +67,13 @@ def check_unseen(attacks: ModuleType, found: list) -> None:
     assert honest_refused <= 0.05 * honest, rates
 
 
-def test_a_sample_of_the_unseen_hacks_is_refused_and_their_honest_twins_are_accepted(attacks: ModuleType) -> None:
+def test_a_sample_of_the_unseen_hacks_is_refused_and_their_honest_twins_are_accepted(attacks):
     text_side = [case for case in unseen(attacks) if case.family not in ("formulas", "constants", "huge_tiny")]
     check_unseen(attacks, Random(0).sample(text_side, 150))
 
 
 @pytest.mark.slow
-def test_unseen_hacks_are_refused_and_their_honest_twins_are_accepted(attacks: ModuleType) -> None:
+def test_unseen_hacks_are_refused_and_their_honest_twins_are_accepted(attacks):
     check_unseen(attacks, unseen(attacks))
 
 
@@ -88,7 +88,7 @@ def test_unseen_hacks_are_refused_and_their_honest_twins_are_accepted(attacks: M
     ]
     + [r"\text{The number of triangles is }", r"\text{Total: }", "= ", r"\text{There are exactly }"],
 )
-def test_a_sentence_that_says_it_is_the_answer_is_passed_over(lead: str) -> None:
+def test_a_sentence_that_says_it_is_the_answer_is_passed_over(lead):
     assert is_right(f"{lead}7", "7")
     assert is_right(rf"{lead}\frac{{1}}{{2}}", "0.5")
     assert not is_right(rf"{lead}\text{{ not }}7", "7")
@@ -104,12 +104,12 @@ def test_a_sentence_that_says_it_is_the_answer_is_passed_over(lead: str) -> None
     ]
     + [r"7\text{ oder mehr}", "7以上", r"7\text{ больше}", r"7\text{ doz.}", r"7\text{ euros}", r"7\text{ gradians}"],
 )
-def test_a_sentence_or_a_unit_that_says_more_is_not_passed_over(box: str) -> None:
+def test_a_sentence_or_a_unit_that_says_more_is_not_passed_over(box):
     assert not is_right(box, r"x=7\text{ dollars}" if "euro" in box else r"7^\circ" if "grad" in box else "x=7")
 
 
 @pytest.mark.parametrize("noun", ["mètres", "米", "рублей", "個", "Äpfel", "平方米"])
-def test_nouns_of_other_languages_are_units(noun: str) -> None:
+def test_nouns_of_other_languages_are_units(noun):
     assert is_right(f"20 {noun}", "20")
     assert is_right(rf"20\text{{ {noun}}}", "20")
 
@@ -117,7 +117,7 @@ def test_nouns_of_other_languages_are_units(noun: str) -> None:
 @pytest.mark.parametrize(
     "box", [r"\pi=4", r"\ln x=4", r"\sqrt{x}=4", "|x|=4", "e=4", r"\cos x=4", "4=8-5", r"\sqrt{18}=4", "a+b=2+3=4"]
 )
-def test_an_equation_that_is_no_name_and_no_identity_says_no_value(box: str) -> None:
+def test_an_equation_that_is_no_name_and_no_identity_says_no_value(box):
     assert not is_right(box, "4")
 
 
@@ -144,7 +144,7 @@ def test_an_equation_that_is_no_name_and_no_identity_says_no_value(box: str) -> 
         (r"50\text{ dollars}", r"\$50"),
     ],
 )
-def test_other_ways_to_write_the_same_are_right(box: str, gold: str) -> None:
+def test_other_ways_to_write_the_same_are_right(box, gold):
     assert is_right(box, gold)
 
 
@@ -162,7 +162,7 @@ def test_other_ways_to_write_the_same_are_right(box: str, gold: str) -> None:
         ("1½", r"\frac{1}{2}"),
     ],
 )
-def test_what_looks_alike_is_wrong(box: str, gold: str) -> None:
+def test_what_looks_alike_is_wrong(box, gold):
     assert not is_right(box, gold)
 
 
@@ -173,14 +173,14 @@ def accepted_letters(attacks: ModuleType, forms: list[str]) -> dict[str, int]:
     return Counter(box for (box, _), found in zip(pairs, grades, strict=True) if found.correct)
 
 
-def test_a_box_is_right_for_at_most_one_letter(attacks: ModuleType) -> None:
+def test_a_box_is_right_for_at_most_one_letter(attacks):
     found = accepted_letters(attacks, attacks.TWO_LETTERS[::4] + attacks.ONE_LETTER)
     assert [box for box, count in found.items() if count > 1] == []
     assert len(found) >= len(attacks.ONE_LETTER) * len(LETTERS)
 
 
 @pytest.mark.slow
-def test_a_box_is_right_for_at_most_one_letter_in_every_form(attacks: ModuleType) -> None:
+def test_a_box_is_right_for_at_most_one_letter_in_every_form(attacks):
     assert [box for box, count in accepted_letters(attacks, attacks.TWO_LETTERS).items() if count > 1] == []
 
 
@@ -201,12 +201,12 @@ def test_a_box_is_right_for_at_most_one_letter_in_every_form(attacks: ModuleType
     + ["apples or six", "of", "per", "6", "-1", "= 6", "?", "ab", "IV", "red and six", "Not", "twenty-one", "maybe"],
 )
 @pytest.mark.parametrize("form", [r"5\text{{ {}}}", r"5 \mathrm{{{}}}", r"\text{{5 {}}}", r"(2,3)\mbox{{ {}}}"])
-def test_a_tail_that_says_more_is_no_unit(form: str, tail: str) -> None:
+def test_a_tail_that_says_more_is_no_unit(form, tail):
     assert not is_right(form.format(tail), "5" if "5" in form else "(2,3)")
 
 
 @pytest.mark.parametrize("box", [r"0\text{ or six}", r"\text{not }0", "0 or six", "0 not", "not 0", r"0\,\mathrm{or}"])
-def test_words_beside_zero_are_no_factors(box: str) -> None:
+def test_words_beside_zero_are_no_factors(box):
     assert not is_right(box, "0")
 
 
@@ -224,7 +224,7 @@ def test_words_beside_zero_are_no_factors(box: str) -> None:
     + [r"5\text{ pounds per square inch}", r"5\text{ cups of flour}", r"5\,\mathrm{kg\cdot m/s^2}", r"5\text{ Km}"]
     + [r"5\text{ distinct ways.}", r"5\textit{ cm}", r"5\text{ man-hours}"],
 )
-def test_a_noun_behind_a_value_is_its_unit(box: str) -> None:
+def test_a_noun_behind_a_value_is_its_unit(box):
     assert is_right(box, "5")
 
 
@@ -242,7 +242,7 @@ def test_a_noun_behind_a_value_is_its_unit(box: str) -> None:
         (r"x=2\text{ gross}", "288", "2"),
     ],
 )
-def test_plain_arithmetic_in_words_is_computed(box: str, value: str, number: str) -> None:
+def test_plain_arithmetic_in_words_is_computed(box, value, number):
     assert is_right(box, value)
     assert not is_right(box, number)
 
@@ -251,25 +251,25 @@ def test_plain_arithmetic_in_words_is_computed(box: str, value: str, number: str
     "chain",
     ["x=6=5", "x=1=2=5", "5=x=6", "6=x=5", "a=b=6=5", r"x=\sqrt{36}=5", "x=5=6=5", r"5\approx 6", r"x=5\approx 9"],
 )
-def test_a_chain_is_right_only_if_each_of_its_links_holds(chain: str) -> None:
+def test_a_chain_is_right_only_if_each_of_its_links_holds(chain):
     assert not is_right(chain, "5")
 
 
 @pytest.mark.parametrize(
     "chain", ["2+3=5", "x=2+3=5", "x = 10/2 = 5", "a=b=5", "5=x", r"x=\sqrt{25}=5", r"S=\frac12 ab=5"]
 )
-def test_a_true_chain_says_its_value(chain: str) -> None:
+def test_a_true_chain_says_its_value(chain):
     assert is_right(chain, "5")
     assert not is_right(chain, "6")
 
 
 @pytest.mark.parametrize("box", [r"0\lor 9", r"9\oplus 0", r"0\mapsto 9", "0x", r"0\ll 9", r"0*", r"*0", "9 0", "{9}0"])
-def test_an_answer_with_more_variables_than_the_reference_is_wrong(box: str) -> None:
+def test_an_answer_with_more_variables_than_the_reference_is_wrong(box):
     assert not is_right(box, "0")
 
 
 @pytest.mark.parametrize("box", [r"x\not=5", r"\lnot x=5", r"x\text{ is not}=5", r"|x|=5", "x'=5"])
-def test_a_statement_is_no_name(box: str) -> None:
+def test_a_statement_is_no_name(box):
     assert not is_right(box, "x=5")
 
 
@@ -287,7 +287,7 @@ def test_a_statement_is_no_name(box: str) -> None:
         (r"\boxed{1}, \boxed{\boxed{2} \boxed{3}}", [], ["1", "2", "3"]),
     ],
 )
-def test_an_inner_a_hidden_or_a_commented_box_never_wins(completion: str, right: list[str], wrong: list[str]) -> None:
+def test_an_inner_a_hidden_or_a_commented_box_never_wins(completion, right, wrong):
     assert [gold for gold in right if not grade(completion, gold).correct] == []
     assert [gold for gold in wrong if grade(completion, gold).correct] == []
 
@@ -304,7 +304,7 @@ def test_an_inner_a_hidden_or_a_commented_box_never_wins(completion: str, right:
         ("5%6", [], ["5", "6"]),
     ],
 )
-def test_the_reference_says_whether_a_percent_is_a_share(box: str, right: list[str], wrong: list[str]) -> None:
+def test_the_reference_says_whether_a_percent_is_a_share(box, right, wrong):
     assert [gold for gold in right if not is_right(box, gold)] == []
     assert [gold for gold in wrong if is_right(box, gold)] == []
 
@@ -325,7 +325,7 @@ def test_the_reference_says_whether_a_percent_is_a_share(box: str, right: list[s
     ]
     + [r"\not 5", r"\neg 5", r"\sout{5}", r"5\textcolor{white}{6}", "5...", r"5\ldots", r"5\tag{6}"],
 )
-def test_marks_that_hide_or_change_a_value_do_not_help_it(box: str) -> None:
+def test_marks_that_hide_or_change_a_value_do_not_help_it(box):
     assert not is_right(box, "5")
 
 
@@ -356,7 +356,7 @@ def test_marks_that_hide_or_change_a_value_do_not_help_it(box: str) -> None:
         (r"\text{(A) 12}", "12"),
     ],
 )
-def test_legitimate_forms_are_right(box: str, gold: str) -> None:
+def test_legitimate_forms_are_right(box, gold):
     assert is_right(box, gold)
 
 
@@ -374,5 +374,5 @@ def test_legitimate_forms_are_right(box: str, gold: str) -> None:
         (r"\frac{\sqrt{2}}{2}\%", r"\frac{\sqrt{2}}{2}"),
     ],
 )
-def test_other_readings_are_wrong(box: str, gold: str) -> None:
+def test_other_readings_are_wrong(box, gold):
     assert not is_right(box, gold)

@@ -31,17 +31,17 @@ from evals.grading.read import read
         ("", None),
     ],
 )
-def test_the_last_complete_box_is_the_answer(completion: str, text: str | None) -> None:
+def test_the_last_complete_box_is_the_answer(completion, text):
     assert extract(completion).text == text
 
 
-def test_a_truncated_box_is_wrong_and_a_missing_one_is_no_answer() -> None:
+def test_a_truncated_box_is_wrong_and_a_missing_one_is_no_answer():
     assert grade(r"\boxed{54", "54").outcome == "incorrect"
     assert grade("It is 54.", "54").outcome == "no_answer"
     assert grade("", "54").outcome == "no_answer"
 
 
-def test_an_answer_beyond_20_kb_is_not_an_answer() -> None:
+def test_an_answer_beyond_20_kb_is_not_an_answer():
     assert extract("\\boxed{" + "1" * 20_000 + "}").text == "1" * 20_000
     assert extract("\\boxed{" + "1" * 20_001 + "}").text is None
 
@@ -62,15 +62,13 @@ def test_an_answer_beyond_20_kb_is_not_an_answer() -> None:
         ("nothing", None, None),
     ],
 )
-def test_other_extractions_are_only_asked_for_where_there_is_no_box(
-    completion: str, answer_is: str | None, last_number: str | None
-) -> None:
+def test_other_extractions_are_only_asked_for_where_there_is_no_box(completion, answer_is, last_number):
     assert extract(completion, "answer-is").text == answer_is
     assert extract(completion, "last-number").text == last_number
 
 
 @pytest.mark.parametrize("said", ["is $17.", "is: $17.00", "is **$17**", "is $17 per day.\nThen $x$ is 3."])
-def test_a_lone_dollar_sign_before_the_answer_is_a_currency_sign(said: str) -> None:
+def test_a_lone_dollar_sign_before_the_answer_is_a_currency_sign(said):
     assert grade(f"The answer {said}", "17", extraction="answer-is").outcome == "correct"
     assert grade(f"The answer {said}", "1700", extraction="answer-is").outcome == "incorrect"
     assert grade("The answer is $17 or $18.", "17", extraction="answer-is").outcome == "incorrect"
@@ -106,7 +104,7 @@ def exact(text: str) -> Fraction | None:
         ("(" * 500 + "5" + ")" * 499, None),
     ],
 )
-def test_numbers_are_exact_and_bounded(text: str, value: Fraction | None) -> None:
+def test_numbers_are_exact_and_bounded(text, value):
     assert exact(text) == value
 
 

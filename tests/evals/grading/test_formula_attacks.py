@@ -324,17 +324,17 @@ REWRITTEN = [
 
 
 @pytest.mark.slow
-def test_no_list_of_points_and_no_smallness_makes_formulas_equal() -> None:
+def test_no_list_of_points_and_no_smallness_makes_formulas_equal():
     cases = graded([("nearly", *pair) for pair in NEARLY] + [("rewritten", *pair) for pair in REWRITTEN])
     assert [case for case, grade in cases if grade.correct != (case[0] == "rewritten")] == []
 
 
 @pytest.mark.slow
-def test_formulas_that_only_nearly_agree_are_wrong_and_their_honest_twins_right() -> None:
+def test_formulas_that_only_nearly_agree_are_wrong_and_their_honest_twins_right():
     check(30, seed=1)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [2, 3])
-def test_thousands_of_formulas_that_nearly_agree_are_wrong(seed: int) -> None:
+def test_thousands_of_formulas_that_nearly_agree_are_wrong(seed):
     check(1500, seed)

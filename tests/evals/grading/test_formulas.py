@@ -113,17 +113,17 @@ DIFFERENT = [
 ]
 
 
-def test_equal_formulas_are_right_however_they_are_written() -> None:
+def test_equal_formulas_are_right_however_they_are_written():
     grades = grade_many((f"\\boxed{{{answer}}}", reference) for answer, reference in SAME)
     assert [texts for texts, found in zip(SAME, grades, strict=True) if not found.correct] == []
 
 
-def test_other_formulas_are_wrong() -> None:
+def test_other_formulas_are_wrong():
     grades = grade_many((f"\\boxed{{{answer}}}", reference) for answer, reference in DIFFERENT)
     assert [texts for texts, found in zip(DIFFERENT, grades, strict=True) if found.outcome != "incorrect"] == []
 
 
-def test_grading_works_in_threads_and_never_touches_signals() -> None:
+def test_grading_works_in_threads_and_never_touches_signals():
     before = [signal.getsignal(number) for number in (signal.SIGALRM, signal.SIGPROF, signal.SIGXCPU)]
     found: dict[int, list[bool]] = {}
 
@@ -140,7 +140,7 @@ def test_grading_works_in_threads_and_never_touches_signals() -> None:
     assert [signal.getsignal(number) for number in (signal.SIGALRM, signal.SIGPROF, signal.SIGXCPU)] == before
 
 
-def test_grading_loads_no_computer_algebra_and_starts_no_process() -> None:
+def test_grading_loads_no_computer_algebra_and_starts_no_process():
     code = (
         "import os, sys\n"
         "from evals.grading import grade\n"
@@ -155,7 +155,7 @@ def test_grading_loads_no_computer_algebra_and_starts_no_process() -> None:
 @pytest.mark.parametrize(
     "piece", ["x+", "\\text{a}", "{", "(", "\\frac", "1,", "5\\text{ to }", "|", "f(", "a.m.", "\\mbox{", "^"]
 )
-def test_a_text_is_read_in_steps_that_grow_with_its_length(piece: str) -> None:
+def test_a_text_is_read_in_steps_that_grow_with_its_length(piece):
     def steps(length: int) -> int:
         text = (piece * length)[:length]
         with contextlib.suppress(NotAFormula):
@@ -165,7 +165,7 @@ def test_a_text_is_read_in_steps_that_grow_with_its_length(piece: str) -> None:
     assert steps(4000) <= 4.5 * steps(1000)
 
 
-def test_a_decision_shows_what_was_read_and_names_its_rule() -> None:
+def test_a_decision_shows_what_was_read_and_names_its_rule():
     decision = same_answer("x = \\frac{2}{4}\\text{ cm}", "0.5")
     assert decision.is_equal
     assert decision.said is not None
@@ -174,7 +174,7 @@ def test_a_decision_shows_what_was_read_and_names_its_rule() -> None:
     assert "unit" in same_answer("5\\text{ cm}", "5\\text{ m}").rule
 
 
-def test_the_points_of_a_pair_follow_from_both_texts() -> None:
+def test_the_points_of_a_pair_follow_from_both_texts():
     """An answer that is right at the points of one pair is no answer to another: its own points are other ones."""
     from evals.grading.tree import _points
 
@@ -188,7 +188,7 @@ def test_the_points_of_a_pair_follow_from_both_texts() -> None:
 
 
 @pytest.mark.slow
-def test_real_completions_agree_with_their_published_scores() -> None:
+def test_real_completions_agree_with_their_published_scores():
     folder = os.environ.get("QUATRO_COMPLETIONS")
     file = Path(folder or ".") / "completions_qwen_math_cot_100.jsonl"
     if not folder or not file.is_file():

@@ -17,11 +17,11 @@ def check(rows: list[dict]) -> None:
     assert [row for row, grade in zip(rows, grades, strict=True) if grade.correct != row["right"]] == []
 
 
-def test_everything_that_was_found_is_graded_as_labelled() -> None:
+def test_everything_that_was_found_is_graded_as_labelled():
     check(ROWS)
 
 
-def test_every_kind_has_right_and_wrong_answers_and_each_pair_stands_once() -> None:
+def test_every_kind_has_right_and_wrong_answers_and_each_pair_stands_once():
     assert len({(row["reference"], row["answer"]) for row in ROWS}) == len(ROWS)
     kinds = {row["kind"] for row in ROWS}
     assert {(row["kind"], row["right"]) for row in ROWS} == {(kind, right) for kind in kinds for right in (True, False)}
@@ -31,7 +31,7 @@ def nouns() -> list[str]:
     return [line for line in NOUNS.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
 
 
-def test_the_nouns_are_lower_case_sorted_and_few_and_say_whose_they_are() -> None:
+def test_the_nouns_are_lower_case_sorted_and_few_and_say_whose_they_are():
     words = nouns()
     assert words == sorted(set(words))
     assert all(re.fullmatch("[a-z]{3,}", word) for word in words)
@@ -41,14 +41,14 @@ def test_the_nouns_are_lower_case_sorted_and_few_and_say_whose_they_are() -> Non
     assert "Copyright 2000-2011 by Kevin Atkinson" in head
 
 
-def test_no_noun_is_a_number_or_a_multiplier() -> None:
+def test_no_noun_is_a_number_or_a_multiplier():
     numbers = "zero one two twelve twenty hundred thousand million quadrillion googol dozen score gross pair half"
     numbers += " couple quarter third double triple twice"
     numbers += " percent mille mil lakh crore grand giga mega myriad second root base"
     assert not set(numbers.split()) & set(nouns())
 
 
-def test_the_words_of_wrong_answers_are_no_nouns_and_those_of_right_answers_are() -> None:
+def test_the_words_of_wrong_answers_are_no_nouns_and_those_of_right_answers_are():
     known = set(nouns())
     for row in ROWS:
         tail = re.fullmatch(r"5\\text\{ ([a-z]+)\}", row["answer"])

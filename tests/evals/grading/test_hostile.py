@@ -99,7 +99,7 @@ REPEATED += [
 
 
 @pytest.mark.slow
-def test_the_cost_of_hostile_answers_is_bounded() -> None:
+def test_the_cost_of_hostile_answers_is_bounded():
     pairs = []
     for piece in REPEATED:
         for length in (500, 4000, 19_000):
@@ -115,13 +115,13 @@ def test_the_cost_of_hostile_answers_is_bounded() -> None:
 @pytest.mark.parametrize(
     "answer", ["5 " + "\\text{to} " * 24 + "x", f"5\\text{{ {'a.m.' * 24}@}}", f"5\\text{{ {'a2 * ' * 24}@}}"]
 )
-def test_words_that_could_be_cut_in_many_ways_are_read_once(answer: str) -> None:
+def test_words_that_could_be_cut_in_many_ways_are_read_once(answer):
     with cpu_limit(2):
         assert not boxed(answer, "7").correct
 
 
 @pytest.mark.parametrize("piece", ["\\boxed{", "\\boxed ", "{", "\\", "answer is ", "1,", "answer is $"])
-def test_a_megabyte_is_read_in_linear_time(piece: str) -> None:
+def test_a_megabyte_is_read_in_linear_time(piece):
     text = piece * (10**6 // len(piece))
     with cpu_limit(5):
         for extraction in ("boxed", "answer-is", "last-number"):
@@ -134,7 +134,7 @@ def prediction_of(case: dict[str, object]) -> str:
     return "".join(text * times for text, times in case.get("prediction_rle") or [])
 
 
-def test_labelled_cases_are_graded_as_labelled() -> None:
+def test_labelled_cases_are_graded_as_labelled():
     path = folder("QUATRO_GRADING_CASES")
     lines = [line for file in sorted(path.glob("*.jsonl")) for line in file.read_text(encoding="utf-8").split("\n")]
     cases = [json.loads(line) for line in lines if line]
@@ -154,7 +154,7 @@ def test_labelled_cases_are_graded_as_labelled() -> None:
     assert {found.outcome for found in grades} <= {"correct", "incorrect", "no_answer", "timeout"}
 
 
-def test_dangerous_sample_files_are_wrong_cheap_and_harmless() -> None:
+def test_dangerous_sample_files_are_wrong_cheap_and_harmless():
     files = sorted(folder("QUATRO_BAD_INPUTS").glob("samples/grader_*.jsonl"))
     assert files
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -167,7 +167,7 @@ def test_dangerous_sample_files_are_wrong_cheap_and_harmless() -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < 2**20
 
 
-def test_every_reference_of_the_benchmarks_equals_itself_in_a_box() -> None:
+def test_every_reference_of_the_benchmarks_equals_itself_in_a_box():
     for file in sorted(folder("QUATRO_DATA").glob("*.jsonl")):
         for line in file.read_text(encoding="utf-8").split("\n"):
             gold = json.loads(line)["answer"] if line else None

@@ -20,12 +20,12 @@ from evals.grading.words import unit_name
         (["m / m"], ""),
     ],
 )
-def test_a_unit_has_one_name_however_it_is_written(texts: list[str], name: str) -> None:
+def test_a_unit_has_one_name_however_it_is_written(texts, name):
     assert {unit_name(text) for text in texts} == {name}
 
 
 @pytest.mark.parametrize("text", ["{} m", "m^{}", "meters {}"])
-def test_a_power_is_the_same_in_words_and_in_digits(text: str) -> None:
+def test_a_power_is_the_same_in_words_and_in_digits(text):
     """Each word against each power: it is one of them and no other."""
     if text == "{} m":
         words = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
@@ -50,12 +50,12 @@ def test_a_power_is_the_same_in_words_and_in_digits(text: str) -> None:
         ("ABC + D", "ABC + D", ""),
     ],
 )
-def test_only_what_stands_behind_a_value_is_its_unit(text: str, value: str, unit: str) -> None:
+def test_only_what_stands_behind_a_value_is_its_unit(text, value, unit):
     [found] = read(text)
     assert (written(found.node), found.unit) == (value, unit)
 
 
-def test_degrees_and_percent_are_marks_and_not_units() -> None:
+def test_degrees_and_percent_are_marks_and_not_units():
     marks = {text: read(text)[0].mark for text in (r"30^\circ", "30 degrees", r"30\%", "30 percent", r"\cos 60^\circ")}
     assert list(marks.values()) == ["deg", "deg", "%", "%", ""]
     assert not any(read(text)[0].unit for text in marks)

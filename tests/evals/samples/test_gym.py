@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +23,7 @@ def sample(problem, text: str, index: int = 0, **extra: object) -> Sample:
     )
 
 
-def test_a_file_of_samples_is_graded_from_its_rows(tmp_path: Path):
+def test_a_file_of_samples_is_graded_from_its_rows(tmp_path):
     problem, other = load_problems("palindrome")[0], load_problems("reasoning-gym:gcd")[0]
     rows = [sample(problem, problem.answer), sample(problem, "abc", 1), sample(problem, "", 2)]
     rows += [sample(other, f"I say <answer>{other.answer}</answer>"), sample(other, "I say 0", 1)]
@@ -55,7 +54,7 @@ def test_a_samples_file_alone_does_not_choose_what_the_library_does(changed):
         grade_rows([sample(problem, problem.answer, reasoning_gym=column)])
 
 
-def test_samples_of_ones_own_entry_are_graded_where_the_entry_is(tmp_path: Path, monkeypatch):
+def test_samples_of_ones_own_entry_are_graded_where_the_entry_is(tmp_path, monkeypatch):
     """Its settings are too long for a row, and lie beside the file."""
     operators = json.dumps(["+", "-", "*"] * 60)
     settings = f"{{ operators = {operators}, min_terms = 2, max_terms = 3 }}"

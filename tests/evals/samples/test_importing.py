@@ -36,7 +36,7 @@ def lm_eval_row(doc_id: int, texts: Sequence[str], *, filter: str = "none", **mo
     }
 
 
-def test_lm_eval_keeps_every_raw_response_of_a_document(tmp_path: Path, convert: Convert) -> None:
+def test_lm_eval_keeps_every_raw_response_of_a_document(tmp_path, convert):
     rows, imported = convert(
         write(tmp_path / LM_EVAL, lm_eval_row(0, ["a 7", "b 7"]), lm_eval_row(1, ["c"])), "lm-eval"
     )
@@ -55,19 +55,19 @@ def test_lm_eval_keeps_every_raw_response_of_a_document(tmp_path: Path, convert:
     assert imported.notes == []
 
 
-def test_rows_of_other_filters_hold_the_same_responses_and_are_left_out(tmp_path: Path, convert: Convert) -> None:
+def test_rows_of_other_filters_hold_the_same_responses_and_are_left_out(tmp_path, convert):
     rows = [lm_eval_row(i, ["x"], filter=name) for name in ("strict-match", "flexible-extract") for i in range(3)]
     samples, imported = convert(write(tmp_path / LM_EVAL, *rows), "lm-eval")
     assert len(samples) == 3
     assert imported.notes[0].startswith("3 ")
 
 
-def test_lm_eval_arguments_of_older_versions_are_lists(tmp_path: Path, convert: Convert) -> None:
+def test_lm_eval_arguments_of_older_versions_are_lists(tmp_path, convert):
     row = lm_eval_row(0, ["x"], arguments=[["the prompt", {"until": []}]])
     assert convert(write(tmp_path / LM_EVAL, row), "lm-eval")[0][0].prompt == "the prompt"
 
 
-def test_the_answer_may_stand_behind_a_mark(tmp_path: Path, convert: Convert) -> None:
+def test_the_answer_may_stand_behind_a_mark(tmp_path, convert):
     row = lm_eval_row(0, ["x"], target="16 - 3 = 13 #### no\n#### 18")
     assert convert(write(tmp_path / LM_EVAL, row), "lm-eval", answer_after="####")[0][0].answer == "18"
     (tmp_path / "out.jsonl").unlink()
@@ -75,13 +75,13 @@ def test_the_answer_may_stand_behind_a_mark(tmp_path: Path, convert: Convert) ->
         convert(tmp_path / LM_EVAL, "lm-eval", answer_after="@@")
 
 
-def test_a_multiple_choice_task_is_refused(tmp_path: Path, convert: Convert) -> None:
+def test_a_multiple_choice_task_is_refused(tmp_path, convert):
     row = lm_eval_row(0, [], resps=[[["-3.0", "False"]], [["-4.0", "False"]]])
     with pytest.raises(DataError, match=r"\.jsonl:1: resps .*multiple choice"):
         convert(write(tmp_path / LM_EVAL, row), "lm-eval")
 
 
-def test_a_task_that_the_file_name_does_not_say_must_be_named(tmp_path: Path, convert: Convert) -> None:
+def test_a_task_that_the_file_name_does_not_say_must_be_named(tmp_path, convert):
     file = write(tmp_path / "renamed.jsonl", lm_eval_row(0, ["x"]))
     with pytest.raises(UsageError, match="--benchmark"):
         convert(file, "lm-eval")
@@ -89,7 +89,7 @@ def test_a_task_that_the_file_name_does_not_say_must_be_named(tmp_path: Path, co
     assert convert(file, "lm-eval", benchmark="gsm8k")[0][0].benchmark == "gsm8k"
 
 
-def test_evalplus_samples_are_code_without_answers(tmp_path: Path, convert: Convert) -> None:
+def test_evalplus_samples_are_code_without_answers(tmp_path, convert):
     rows = [
         {"task_id": "HumanEval/0", "solution": "def f(): pass", "_identifier": "x"},
         {"task_id": "HumanEval/0", "solution": "def f(): return 1"},
@@ -104,7 +104,7 @@ def test_evalplus_samples_are_code_without_answers(tmp_path: Path, convert: Conv
     assert [row.extra["code"] for row in samples] == ["solution", "solution", "completion"]
 
 
-def test_verls_dumps_are_grouped_by_their_input(tmp_path: Path, convert: Convert) -> None:
+def test_verls_dumps_are_grouped_by_their_input(tmp_path, convert):
     rows = [
         {"input": f"user\n{q}\nassistant\n", "output": f"{q}{i}", "gts": "7", "score": 1.0, "step": 40, "acc": i == 0}
         for i in range(2)
@@ -128,7 +128,7 @@ def test_verls_dumps_are_grouped_by_their_input(tmp_path: Path, convert: Convert
     assert "2 different prompts" in imported.notes[0]
 
 
-def test_a_tools_verdict_is_taken_where_it_is_asked_for(tmp_path: Path, convert: Convert) -> None:
+def test_a_tools_verdict_is_taken_where_it_is_asked_for(tmp_path, convert):
     rows = [{"input": "a", "output": str(i), "score": float(i)} for i in range(2)]
     file = write(tmp_path / "1.jsonl", *rows)
     with pytest.raises(DataError, match=r"no reference answer.*--column correct=FIELD"):
@@ -142,13 +142,13 @@ def test_a_tools_verdict_is_taken_where_it_is_asked_for(tmp_path: Path, convert:
         )
 
 
-def test_steps_of_a_training_run_are_not_mixed(tmp_path: Path, convert: Convert) -> None:
+def test_steps_of_a_training_run_are_not_mixed(tmp_path, convert):
     rows = [{"input": "a", "output": "x", "gts": "7", "score": 0, "step": step} for step in (1, 2)]
     with pytest.raises(DataError, match=r":2: step 2 after 1: samples of other weights"):
         convert(write(tmp_path / "all.jsonl", *rows), "verl", benchmark="b")
 
 
-def test_one_problem_has_one_answer(tmp_path: Path, convert: Convert) -> None:
+def test_one_problem_has_one_answer(tmp_path, convert):
     rows = [{"input": "a", "output": "x", "gts": gold} for gold in ("7", "8")]
     file = write(tmp_path / "1.jsonl", *rows)
     with pytest.raises(DataError, match=r"1\.jsonl:2: answer '8' contradicts '7'"):
@@ -167,16 +167,14 @@ def test_one_problem_has_one_answer(tmp_path: Path, convert: Convert) -> None:
         ("jsonl", {"id": 1, "text": 2}, "no benchmark, no completion, no reference answer"),
     ],
 )
-def test_an_unknown_layout_is_refused_with_the_keys_found(
-    tmp_path: Path, convert: Convert, tool: str, row: dict[str, Any], lacks: str
-) -> None:
+def test_an_unknown_layout_is_refused_with_the_keys_found(tmp_path, convert, tool, row, lacks):
     with pytest.raises(DataError, match=lacks) as caught:
         convert(write(tmp_path / "f.jsonl", row), tool)
     assert f"found the keys {', '.join(row)}" in str(caught.value)
     assert "f.jsonl:1: " in str(caught.value)
 
 
-def test_fields_of_an_unknown_layout_can_be_named(tmp_path: Path, convert: Convert) -> None:
+def test_fields_of_an_unknown_layout_can_be_named(tmp_path, convert):
     rows = [
         {"q": {"n": 4, "gold": 2.5}, "text": "x", "p": "why"},
         {"q": {"n": 4, "gold": 2.5}, "text": "y", "p": "why"},
@@ -201,7 +199,7 @@ GENERATED = {
 }
 
 
-def test_verls_generated_table_needs_no_names(tmp_path: Path, convert: Convert) -> None:
+def test_verls_generated_table_needs_no_names(tmp_path, convert):
     samples, _ = convert(write(tmp_path / "f.jsonl", GENERATED), "jsonl")
     assert [(row.benchmark, row.id, row.sample_index, row.completion, row.answer) for row in samples] == [
         ("math500", "17", 0, "two", "2"),
@@ -210,7 +208,7 @@ def test_verls_generated_table_needs_no_names(tmp_path: Path, convert: Convert) 
     assert samples[0].prompt == "Think.\n\n1+1?"
 
 
-def test_parquet_gives_what_json_lines_give(tmp_path: Path, convert: Convert) -> None:
+def test_parquet_gives_what_json_lines_give(tmp_path, convert):
     pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     from pyarrow import parquet
 
@@ -223,15 +221,13 @@ def test_parquet_gives_what_json_lines_give(tmp_path: Path, convert: Convert) ->
         convert(tmp_path / "f.jsonl", "parquet")
 
 
-def test_parquet_without_pyarrow_says_what_to_install(
-    tmp_path: Path, convert: Convert, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path, convert, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingError, match=r"pip install -e '.*\[parquet\]'"):
         convert(tmp_path / "f.parquet", "parquet")
 
 
-def test_options_that_cannot_be_met_are_refused(tmp_path: Path) -> None:
+def test_options_that_cannot_be_met_are_refused(tmp_path):
     file = write(tmp_path / "f.jsonl", GENERATED)
     with pytest.raises(UsageError, match="lm-eval, inspect, lighteval, evalplus, verl, parquet, csv, jsonl"):
         import_samples(file, tmp_path / "out.jsonl", tool="helm")
@@ -247,21 +243,21 @@ def test_options_that_cannot_be_met_are_refused(tmp_path: Path) -> None:
     assert (tmp_path / "out.jsonl").read_text(encoding="utf-8") == "precious"
 
 
-def test_a_file_without_rows_is_no_samples_and_leaves_nothing_behind(tmp_path: Path, convert: Convert) -> None:
+def test_a_file_without_rows_is_no_samples_and_leaves_nothing_behind(tmp_path, convert):
     (tmp_path / "f.jsonl").write_text("\n", encoding="utf-8")
     with pytest.raises(DataError, match="no samples"):
         convert(tmp_path / "f.jsonl", "jsonl")
     assert [path.name for path in tmp_path.iterdir()] == ["f.jsonl"]
 
 
-def test_other_columns_are_kept_and_scores_are_no_grades(tmp_path: Path, convert: Convert) -> None:
+def test_other_columns_are_kept_and_scores_are_no_grades(tmp_path, convert):
     row = {"benchmark": "b", "id": 1, "completion": "5", "answer": "5", "level": 3, "is_correct": True, "outcome": "x"}
     rows, _ = convert(write(tmp_path / "table.jsonl", row), "jsonl")
     assert rows[0].correct is None
     assert rows[0].extra == {"level": 3, "source_scores": {"is_correct": True}}
 
 
-def test_a_table_from_a_spreadsheet_is_read(tmp_path: Path, convert: Convert) -> None:
+def test_a_table_from_a_spreadsheet_is_read(tmp_path, convert):
     file = tmp_path / "table.csv"
     file.write_bytes('\ufeffid;sample_index;completion;answer;level\r\n7;0;"a; b";5;\r\n7;1;c;5;2\r\n'.encode())
     rows, _ = convert(file, "csv", benchmark="mine")
@@ -271,7 +267,7 @@ def test_a_table_from_a_spreadsheet_is_read(tmp_path: Path, convert: Convert) ->
     ]
 
 
-def test_samples_of_several_models_are_refused(tmp_path: Path, convert: Convert) -> None:
+def test_samples_of_several_models_are_refused(tmp_path, convert):
     rows = [
         {"benchmark": "b", "id": id, "completion": f"{model} {id}", "answer": "5", "model": model}
         for id in range(2)

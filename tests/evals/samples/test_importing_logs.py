@@ -43,7 +43,7 @@ LOG = inspect_log(
 )
 
 
-def test_inspect_keeps_every_epoch_and_leaves_out_what_ended_with_an_error(tmp_path: Path, convert: Convert) -> None:
+def test_inspect_keeps_every_epoch_and_leaves_out_what_ended_with_an_error(tmp_path, convert):
     file = tmp_path / "log.json"
     file.write_text(json.dumps(LOG), encoding="utf-8")
     rows, imported = convert(file, "inspect")
@@ -97,13 +97,13 @@ def write_zip(file: Path, parts: dict[str, bytes], method: int = zipfile.ZIP_DEF
 
 @pytest.mark.parametrize("chunked", [False, True])
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, ZSTANDARD])
-def test_inspects_archives_hold_the_same(tmp_path: Path, convert: Convert, method: int, chunked: bool) -> None:
+def test_inspects_archives_hold_the_same(tmp_path, convert, method, chunked):
     file = write_zip(tmp_path / "log.eval", parts_of(LOG, chunked=chunked), method)
     rows, _ = convert(file, "inspect")
     assert [(row.id, row.sample_index, row.completion) for row in rows] == [("p", 0, "five"), ("p", 1, "\\boxed{5}")]
 
 
-def test_of_a_sample_that_was_logged_twice_the_last_counts(tmp_path: Path, convert: Convert) -> None:
+def test_of_a_sample_that_was_logged_twice_the_last_counts(tmp_path, convert):
     """With a slash in its id, as a task of ours has it."""
     file = write_zip(tmp_path / "log.eval", parts_of(inspect_log(inspect_sample("a/b", 1, "first"))))
     again = parts_of(inspect_log(inspect_sample("a/b", 1, "last")))["samples/a/b_epoch_1.json"]
@@ -112,9 +112,7 @@ def test_of_a_sample_that_was_logged_twice_the_last_counts(tmp_path: Path, conve
     assert [(row.id, row.completion) for row in convert(file, "inspect")[0]] == [("a/b", "last")]
 
 
-def test_without_zstandard_the_command_to_type_is_named(
-    tmp_path: Path, convert: Convert, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_zstandard_the_command_to_type_is_named(tmp_path, convert, monkeypatch):
     file = write_zip(tmp_path / "log.eval", parts_of(LOG), ZSTANDARD)
     monkeypatch.setitem(sys.modules, "zstandard", None)
     with pytest.raises(MissingError, match=r"zstandard.*pip install .*\[inspect\]") as refusal:
@@ -123,9 +121,7 @@ def test_without_zstandard_the_command_to_type_is_named(
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, ZSTANDARD])
-def test_an_archive_that_unpacks_to_what_no_log_holds_is_refused(
-    tmp_path: Path, convert: Convert, monkeypatch: pytest.MonkeyPatch, method: int
-) -> None:
+def test_an_archive_that_unpacks_to_what_no_log_holds_is_refused(tmp_path, convert, monkeypatch, method):
     """In all its parts, in one, and behind a directory that names a smaller length."""
     parts = {"header.json": parts_of(LOG)["header.json"], "samples/q_epoch_1.json": b" " * 10**6}
     file = write_zip(tmp_path / "log.eval", parts, method)
@@ -147,7 +143,7 @@ def test_an_archive_that_unpacks_to_what_no_log_holds_is_refused(
 
 
 @pytest.mark.parametrize("ending", ["json", "eval"])
-def test_a_completion_without_choices_is_read(tmp_path: Path, convert: Convert, ending: str) -> None:
+def test_a_completion_without_choices_is_read(tmp_path, convert, ending):
     outputs = ({"choices": [], "completion": "\\boxed{5}"}, {"choices": [], "completion": ""}, {"completion": "6"})
     samples = [inspect_sample("p", at, "", output=output) for at, output in enumerate(outputs, start=1)]
     rows, imported = convert(write_log(tmp_path / f"log.{ending}", inspect_log(*samples)), "inspect")
@@ -164,9 +160,7 @@ def write_log(file: Path, log: dict[str, Any]) -> Path:
 
 @pytest.mark.parametrize("ending", ["json", "eval"])
 @pytest.mark.parametrize("status", ["error", "cancelled", "started"])
-def test_a_run_that_did_not_end_well_says_so_with_counts(
-    tmp_path: Path, convert: Convert, status: str, ending: str
-) -> None:
+def test_a_run_that_did_not_end_well_says_so_with_counts(tmp_path, convert, status, ending):
     about = {**LOG["eval"], "dataset": {"samples": 900, "sample_ids": ["p", 2, 3]}, "config": {"epochs": 2}}
     log = {**LOG, "eval": about, "status": status, "error": {"message": "server gone"}}
     _, imported = convert(write_log(tmp_path / f"log.{ending}", log), "inspect")
@@ -184,7 +178,7 @@ def test_a_run_that_did_not_end_well_says_so_with_counts(
             convert(file, "inspect")
 
 
-def test_an_archive_without_a_header_is_of_a_run_that_was_killed(tmp_path: Path, convert: Convert) -> None:
+def test_an_archive_without_a_header_is_of_a_run_that_was_killed(tmp_path, convert):
     parts = parts_of({**LOG, "status": "success"})
     del parts["header.json"]
     rows, imported = convert(write_zip(tmp_path / "log.eval", parts), "inspect")
@@ -196,9 +190,7 @@ def test_an_archive_without_a_header_is_of_a_run_that_was_killed(tmp_path: Path,
     ("content", "words"),
     [(b"{}", "which task"), (b'{"eval": {}}', "without samples"), (b"PK", "no .eval log"), (b"", "no .eval log")],
 )
-def test_what_is_no_log_of_inspect_is_refused_by_name(
-    tmp_path: Path, convert: Convert, content: bytes, words: str
-) -> None:
+def test_what_is_no_log_of_inspect_is_refused_by_name(tmp_path, convert, content, words):
     file = tmp_path / ("log.json" if content.startswith(b"{") else "log.eval")
     file.write_bytes(content)
     with pytest.raises(DataError, match=words):
@@ -217,7 +209,7 @@ def test_what_is_no_log_of_inspect_is_refused_by_name(
     ],
     ids=["0.13", "before 0.10"],
 )
-def test_lighteval_keeps_every_text_of_a_row(tmp_path: Path, convert: Convert, row: dict[str, Any]) -> None:
+def test_lighteval_keeps_every_text_of_a_row(tmp_path, convert, row):
     pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     from pyarrow import parquet
 

@@ -1,7 +1,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import pytest
@@ -63,7 +62,7 @@ def refusal(*args: Any, **kwargs: Any) -> str:
 # ---- the tree
 
 
-def test_defaults_are_the_contracts(write: Any) -> None:
+def test_defaults_are_the_contracts(write):
     found = load_config(write(SMALLEST)).model_dump(mode="json")
     method = found.pop("method")
     assert method["name"] == "quatro"
@@ -141,7 +140,7 @@ def _fields(model: type[BaseModel], above: str = "") -> dict[str, Any]:
     return fields
 
 
-def test_every_key_says_what_it_means_and_the_schema_shows_it() -> None:
+def test_every_key_says_what_it_means_and_the_schema_shows_it():
     text = schema_text()
     for key, field in _fields(Config).items():
         assert field.description, key
@@ -152,7 +151,7 @@ def test_every_key_says_what_it_means_and_the_schema_shows_it() -> None:
     assert "method.delta: float > 0" in text
 
 
-def test_a_config_is_frozen(write: Any) -> None:
+def test_a_config_is_frozen(write):
     config = load_config(write(SMALLEST))
     with pytest.raises(ValidationError, match="frozen"):
         config.steps = 3
@@ -160,7 +159,7 @@ def test_a_config_is_frozen(write: Any) -> None:
         config.method.delta = 3.0
 
 
-def test_configuration_works_without_torch() -> None:
+def test_configuration_works_without_torch():
     code = (
         "import sys; from quatro.config import *; c = load_config('quickstart', method='gspo'); config_to_yaml(c); "
         "schema_text(); "
@@ -174,7 +173,7 @@ def test_configuration_works_without_torch() -> None:
 
 
 @pytest.mark.parametrize("name", shipped_configs())
-def test_every_shipped_config_loads_and_says_what_it_is(name: str) -> None:
+def test_every_shipped_config_loads_and_says_what_it_is(name):
     text = shipped_configs()[name].read_text(encoding="utf-8")
     assert text.startswith("# ")
     config = load_config(name)
@@ -184,7 +183,7 @@ def test_every_shipped_config_loads_and_says_what_it_is(name: str) -> None:
     assert written == json.loads(config.model_dump_json()) | {"reward": reward}
 
 
-def test_the_quickstart_is_a_countdown_run_on_the_cpu() -> None:
+def test_the_quickstart_is_a_countdown_run_on_the_cpu():
     config = load_config("quickstart")
     assert (config.model, config.data.prompts, config.reward.name) == ("embedded:countdown", "countdown", "countdown")
     assert (config.prompts_per_step, config.rollouts_per_prompt, config.inner_updates) == (32, 8, 5)
@@ -192,7 +191,7 @@ def test_the_quickstart_is_a_countdown_run_on_the_cpu() -> None:
     assert list(differing_keys([config, load_config("quickstart-hard")])) == ["model"]
 
 
-def test_the_quickstart_of_code_runs_programs_on_the_cpu() -> None:
+def test_the_quickstart_of_code_runs_programs_on_the_cpu():
     config = load_config("quickstart-code")
     assert (config.model, config.data.prompts, config.reward.name) == ("embedded:code", "codegrammar", "code")
     # A prompt and a body fit the model, the end token included.
@@ -200,7 +199,7 @@ def test_the_quickstart_of_code_runs_programs_on_the_cpu() -> None:
     assert config.data.max_prompt_tokens + MAX_ANSWER_TOKENS <= 64
 
 
-def test_sources_are_a_file_a_run_directory_or_a_shipped_name(tmp_path: Path, write: Any) -> None:
+def test_sources_are_a_file_a_run_directory_or_a_shipped_name(tmp_path, write):
     assert find_config("quickstart").name == "quickstart.yaml"
     assert find_config("quickstart.yaml") == find_config("quickstart")
     path = write(SMALLEST)
@@ -248,7 +247,7 @@ def test_a_written_config_loads_as_the_same_config(tmp_path_factory: Any, overri
     assert differing_keys([load_config(path), config]) == {}
 
 
-def test_stop_strings_are_a_list_of_texts_and_are_written_as_they_are_read(write: Any) -> None:
+def test_stop_strings_are_a_list_of_texts_and_are_written_as_they_are_read(write):
     stop = ("\ndef", "\t", "日本 😀\N{NO-BREAK SPACE}", '"', "no", "#")
     given = ", ".join(json.dumps(text, ensure_ascii=False) for text in stop)
     config = load_config("quickstart", overrides=[f"rollout.stop=[{given}]"])
@@ -257,7 +256,7 @@ def test_stop_strings_are_a_list_of_texts_and_are_written_as_they_are_read(write
     assert Config.model_validate_json(config.model_dump_json()) == config
 
 
-def test_true_and_false_are_short_for_an_audit_of_all_prompts_or_none(write: Any) -> None:
+def test_true_and_false_are_short_for_an_audit_of_all_prompts_or_none(write):
     """As in the config.yaml of an earlier version: a run goes on measuring what it measured."""
     assert load_config(write(SMALLEST)).audit.prompts == 32
     for text, prompts in (("true", "all"), ("false", 0)):
@@ -271,7 +270,7 @@ def test_true_and_false_are_short_for_an_audit_of_all_prompts_or_none(write: Any
         assert load_config(write(config_to_yaml(resolved.config))) == resolved.config
 
 
-def test_differences_name_keys_and_both_values() -> None:
+def test_differences_name_keys_and_both_values():
     quatro = load_config("quickstart")
     assert differing_keys([quatro, quatro]) == {}
     other = load_config("quickstart", overrides=["optimizer.betas=[0.5, 0.75]", "eval.benchmark=countdown"])
@@ -288,7 +287,7 @@ def test_differences_name_keys_and_both_values() -> None:
 # ---- options
 
 
-def test_overrides_are_yaml_values_and_the_last_one_counts() -> None:
+def test_overrides_are_yaml_values_and_the_last_one_counts():
     config = load_config(
         "quickstart",
         overrides=["optimizer.lr=1e-5", "optimizer.betas=[0.8, 0.9]", "eval.benchmark=math500", "seed=1", "seed=010"],
@@ -316,11 +315,11 @@ def test_overrides_are_yaml_values_and_the_last_one_counts() -> None:
         ("method.name=[a]", "method.name: missing, expected one of"),
     ],
 )
-def test_a_wrong_override_is_shown_as_typed(override: str, says: str) -> None:
+def test_a_wrong_override_is_shown_as_typed(override, says):
     assert says in refusal("quickstart", overrides=[override])
 
 
-def test_choosing_a_method_replaces_the_block_before_any_override() -> None:
+def test_choosing_a_method_replaces_the_block_before_any_override():
     by_option = load_config("quickstart", method="gspo", overrides=["method.clip_low=0.5"])
     assert by_option.method.model_dump()["clip_low"] == 0.5
     assert "delta" not in by_option.method.model_dump()
@@ -333,7 +332,7 @@ def test_choosing_a_method_replaces_the_block_before_any_override() -> None:
 # ---- presets
 
 
-def test_a_preset_fills_only_what_nobody_set(write: Any, peculiar: str) -> None:
+def test_a_preset_fills_only_what_nobody_set(write, peculiar):
     bare = f"model: a\nmethod: {{name: '{peculiar}'}}\n"
     paper = resolve_config(write(bare))
     assert paper.config.method.model_dump()["width"] == 0.5
@@ -358,13 +357,13 @@ def test_a_preset_fills_only_what_nobody_set(write: Any, peculiar: str) -> None:
     )
 
 
-def test_a_resolved_preset_stays_as_it_was_resolved(write: Any, peculiar: str) -> None:
+def test_a_resolved_preset_stays_as_it_was_resolved(write, peculiar):
     path = write(f"model: a\nmethod: {{name: '{peculiar}', preset: official}}\n")
     config = load_config(path)
     assert load_config(write(config_to_yaml(config))) == config
 
 
-def test_origins_tell_where_each_key_came_from() -> None:
+def test_origins_tell_where_each_key_came_from():
     resolved = resolve_config("quickstart", overrides=["optimizer.lr=1e-3"], method="gspo")
     assert resolved.stem == "quickstart"
     assert resolved.origins["optimizer.lr"] == "-s optimizer.lr=1e-3"
@@ -377,7 +376,7 @@ def test_origins_tell_where_each_key_came_from() -> None:
     assert set(resolved.origins) == {key for key, _ in leaves(tree)}
 
 
-def test_python_builds_the_same_config(write: Any) -> None:
+def test_python_builds_the_same_config(write):
     built = Config(model="some/model", method={"name": "quatro"})
     assert built == load_config(write(SMALLEST))
     assert Config(model="some/model", method=built.method) == built
@@ -386,6 +385,6 @@ def test_python_builds_the_same_config(write: Any) -> None:
 
 
 @pytest.mark.parametrize("source", ["x" * 5000, "a\0b"])
-def test_a_name_no_file_system_takes_is_refused(source: str) -> None:
+def test_a_name_no_file_system_takes_is_refused(source):
     with pytest.raises(UsageError, match="config"):
         load_config(source)

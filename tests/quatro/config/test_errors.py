@@ -17,7 +17,7 @@ def refusal(*args: Any, **kwargs: Any) -> str:
 
 
 @pytest.mark.parametrize(("key", "instead"), REMOVED.items())
-def test_a_removed_key_is_refused_with_what_to_do_instead(key: str, instead: str) -> None:
+def test_a_removed_key_is_refused_with_what_to_do_instead(key, instead):
     said = refusal("quickstart", overrides=[f"{key}=1"])
     assert f"-s {key}=1: {key}: " in said
     assert instead in said
@@ -85,7 +85,7 @@ def test_a_removed_key_is_refused_with_what_to_do_instead(key: str, instead: str
         ("optimizer: {schedule: step}", "optimizer.schedule: found step, expected one of constant, linear, cosine"),
     ],
 )
-def test_a_wrong_line_is_named_with_what_was_expected(write: Any, line: str, says: str) -> None:
+def test_a_wrong_line_is_named_with_what_was_expected(write, line, says):
     path = write(SMALLEST + line + "\n")
     message = refusal(path)
     assert f"{says}" in message
@@ -112,7 +112,7 @@ def test_a_wrong_line_is_named_with_what_was_expected(write: Any, line: str, say
         ("{name: 'no_such_module:Method'}", "cannot be imported"),
     ],
 )
-def test_a_wrong_method_is_named_too(write: Any, method: str, says: str) -> None:
+def test_a_wrong_method_is_named_too(write, method, says):
     message = refusal(write(f"model: a\nsteps: 0\nmethod: {method}\n"))
     method_line = message.splitlines()[1]
     assert ":3: method" in method_line
@@ -120,13 +120,13 @@ def test_a_wrong_method_is_named_too(write: Any, method: str, says: str) -> None
     assert ":2: steps: found 0" in message, "the rest of the file is checked as well"
 
 
-def test_model_and_method_are_required(write: Any) -> None:
+def test_model_and_method_are_required(write):
     message = refusal(write("steps: 3\n"))
     assert "model: missing, expected what to fine-tune" in message
     assert "method.name: missing" in message
 
 
-def test_problems_come_in_the_order_of_the_file_one_line_each(write: Any) -> None:
+def test_problems_come_in_the_order_of_the_file_one_line_each(write):
     path = write("model: a\nseed: x\nmethod:\n  name: quatro\n  delta: 0\noptimizer:\n  lr: x\n  lrr: 1\nstepz: 1\n")
     lines = refusal(path, overrides=["audit=1"]).splitlines()
     assert [line.split(": ")[0].removeprefix(str(path)) for line in lines] == [
@@ -135,7 +135,7 @@ def test_problems_come_in_the_order_of_the_file_one_line_each(write: Any) -> Non
     ]
 
 
-def test_embedded_models_are_known_and_read_their_own_benchmark_only(write: Any) -> None:
+def test_embedded_models_are_known_and_read_their_own_benchmark_only(write):
     assert "expected one of embedded:countdown, embedded:countdown-hard, embedded:code" in refusal(
         write("model: embedded:chess\nmethod: {name: quatro}\n")
     )
@@ -150,7 +150,7 @@ def test_embedded_models_are_known_and_read_their_own_benchmark_only(write: Any)
 
 
 @pytest.mark.parametrize("prompts", ["countdown", "codegrammar"])
-def test_embedded_prompts_are_plain(prompts: str, write: Any) -> None:
+def test_embedded_prompts_are_plain(prompts, write):
     path = write(SMALLEST + f"reward: my_module:reward\ndata: {{prompts: {prompts}}}\n")
     resolved = resolve_config(path)
     assert (resolved.config.data.template, resolved.origins["data.template"]) == ("plain", "derived")
@@ -158,7 +158,7 @@ def test_embedded_prompts_are_plain(prompts: str, write: Any) -> None:
     assert f"data.template: found qwen-boxed, expected plain: {prompts} prompts take no template" in refused
 
 
-def test_small_functions_are_graded_by_their_tests(write: Any) -> None:
+def test_small_functions_are_graded_by_their_tests(write):
     path = write("model: embedded:code\nmethod: {name: quatro}\ndata: {prompts: codegrammar}\n")
     for reward in ("math", "countdown"):
         refused = refusal(path, overrides=[f"reward={reward}"])

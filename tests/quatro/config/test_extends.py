@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -40,7 +39,7 @@ def refusal(path: Path) -> str:
     return str(error.value).replace(f"{path.parent}/", "")
 
 
-def test_the_files_own_keys_come_on_top_of_a_chain(files: Files) -> None:
+def test_the_files_own_keys_come_on_top_of_a_chain(files):
     middle = "extends: base.yaml\noptimizer: {betas: [0.3, 0.4]}\ncheckpoint: {keep: {best: reward/mean}}\n"
     path = files(top="seed: 3\nextends: middle.yaml\noptimizer:\n  lr: 0.25\n", middle=middle, base=BASE)
     resolved = resolve_config(path)
@@ -69,16 +68,14 @@ def test_the_files_own_keys_come_on_top_of_a_chain(files: Files) -> None:
         ("checkpoint: {keep: 4}", {"last": 4, "every": 5}),
     ],
 )
-def test_a_block_of_another_name_is_replaced_and_one_of_the_same_name_keeps_its_keys(
-    files: Files, own: str, found: dict[str, Any]
-) -> None:
+def test_a_block_of_another_name_is_replaced_and_one_of_the_same_name_keeps_its_keys(files, own, found):
     config = load_config(files(top=f"extends: base.yaml\n{own}\n", base=BASE))
     block = getattr(config, own.partition(":")[0]).model_dump()
     flat = {**block, **block.get("options", {}), **block.get("keep", {})}
     assert {key: flat[key] for key in found} == found
 
 
-def test_a_list_of_rewards_is_kept_until_another_reward_is_named(files: Files) -> None:
+def test_a_list_of_rewards_is_kept_until_another_reward_is_named(files):
     base = BASE.replace("reward: {", "reward: [math, {weight: 0.5, ").replace("9}}", "9}}]")
     assert load_config(files(top="extends: base.yaml\n", base=base)).reward.names == ("math", "length")
     assert "reward sum does not read workers" in refusal(files(top="extends: base.yaml\nreward: {workers: 2}\n"))
@@ -118,19 +115,17 @@ def test_a_list_of_rewards_is_kept_until_another_reward_is_named(files: Files) -
         ),
     ],
 )
-def test_what_is_wrong_is_named_with_its_file_and_the_files_that_led_there(
-    files: Files, texts: dict[str, str], said: str
-) -> None:
+def test_what_is_wrong_is_named_with_its_file_and_the_files_that_led_there(files, texts, said):
     assert said in refusal(files(**texts))
 
 
-def test_an_option_does_not_extend_and_the_schema_shows_the_key(files: Files) -> None:
+def test_an_option_does_not_extend_and_the_schema_shows_the_key(files):
     with pytest.raises(UsageError, match="only a file extends another"):
         load_config("quickstart", overrides=["extends=quickstart"])
     assert "\nextends: text\n" in schema_text()
 
 
-def test_a_run_of_an_extending_file_stands_alone(files: Files, tiny_folder: Path, tmp_path: Path) -> None:
+def test_a_run_of_an_extending_file_stands_alone(files, tiny_folder, tmp_path):
     own = (
         f"extends: quickstart\nmodel: {tiny_folder}\nsteps: 1\nprompts_per_step: 2\nminibatch_prompts: 2\n"
         "rollouts_per_prompt: 2\ninner_updates: 1\nthreads: 1\n"

@@ -1,12 +1,9 @@
 """`reward` as a name and as a block: one configuration, whatever asks for it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,7 +17,7 @@ BLOCK = "{name: 'm:f', options: {scale: 2, names: [a, null]}, timeout_s: 5, work
 
 @pytest.mark.parametrize("name", ["math", "m:f"])
 @pytest.mark.parametrize("block", ["{{name: '{}'}}", "{{name: '{}', options: {{}}, timeout_s: null, workers: 0}}"])
-def test_a_name_is_short_for_a_block(write: Any, name: str, block: str) -> None:
+def test_a_name_is_short_for_a_block(write, name, block):
     short = load_config(write(f"{SMALLEST}reward: '{name}'\n"))
     long = load_config(write(f"{SMALLEST}reward: {block.format(name)}\n"))
     assert short == long == Config(model="some/model", method={"name": "quatro"}, reward={"name": name})
@@ -30,12 +27,12 @@ def test_a_name_is_short_for_a_block(write: Any, name: str, block: str) -> None:
     assert config_to_yaml(short) == config_to_yaml(long)
 
 
-def test_without_a_reward_it_is_math(write: Any) -> None:
+def test_without_a_reward_it_is_math(write):
     assert load_config(write(SMALLEST)) == load_config(write(f"{SMALLEST}reward: {{}}\n"))
     assert load_config(write(SMALLEST)).reward.name == "math"
 
 
-def test_a_block_is_written_as_a_block(write: Any) -> None:
+def test_a_block_is_written_as_a_block(write):
     config = load_config(write(f"{SMALLEST}reward: {BLOCK}\n"))
     assert config.reward.options.model_dump() == {"scale": 2, "names": ["a", None]}
     text = config_to_yaml(config)
@@ -44,7 +41,7 @@ def test_a_block_is_written_as_a_block(write: Any) -> None:
     assert Config.model_validate_json(config.model_dump_json()) == config
 
 
-def test_settings_reach_into_a_name(write: Any) -> None:
+def test_settings_reach_into_a_name(write):
     path = write(f"{SMALLEST}reward: 'm:f'\n")
     settings = ["reward.options.scale=2", "reward.options.names=[a, null]", "reward.timeout_s=5", "reward.workers=3"]
     resolved = resolve_config(path, overrides=[*settings, "reward.on_error=zero"])
@@ -81,19 +78,19 @@ def test_settings_reach_into_a_name(write: Any) -> None:
         ("{name: 'm:f', option: {}}", "reward.option: unknown key; did you mean reward.options?"),
     ],
 )
-def test_a_wrong_block_is_named_with_what_was_expected(write: Any, line: str, says: str) -> None:
+def test_a_wrong_block_is_named_with_what_was_expected(write, line, says):
     path = write(f"{SMALLEST}reward: {line}\n")
     with pytest.raises(UsageError) as error:
         load_config(path)
     assert str(error.value).startswith(f"{path}:3: {says}")
 
 
-def test_a_block_is_held_against_the_prompts_as_a_name_is(write: Any) -> None:
+def test_a_block_is_held_against_the_prompts_as_a_name_is(write):
     with pytest.raises(UsageError, match=r":3: reward: found countdown, expected math: the prompts are math_train's"):
         load_config(write(f"{SMALLEST}reward: {{name: countdown}}\n"))
 
 
-def test_a_checkpoint_that_holds_a_name_is_that_of_the_block(write: Any) -> None:
+def test_a_checkpoint_that_holds_a_name_is_that_of_the_block(write):
     config = load_config(write(f"{SMALLEST}reward: {{name: 'm:f'}}\n"))
     state = {"config": {**config.model_dump(mode="json"), "reward": "m:f"}, "step": 1}
     refuse_other_config(Path("run"), config, state, "step-000001")
@@ -102,7 +99,7 @@ def test_a_checkpoint_that_holds_a_name_is_that_of_the_block(write: Any) -> None
         refuse_other_config(Path("run"), other, state, "step-000001")
 
 
-def test_a_function_is_not_imported_to_read_a_configuration(write: Any) -> None:
+def test_a_function_is_not_imported_to_read_a_configuration(write):
     path = write(f"{SMALLEST}reward: {{name: 'this:s', options: {{a: 1}}, timeout_s: 5}}\n")
     code = (
         f"import sys, json; from quatro.config import load_config; c = load_config({str(path)!r}); "

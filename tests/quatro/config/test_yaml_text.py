@@ -1,7 +1,6 @@
 import contextlib
 import math
 import re
-from pathlib import Path
 
 import pytest
 import yaml
@@ -64,19 +63,19 @@ DATA = st.dictionaries(
         ("{a: 1}", {"a": 1}),
     ],
 )
-def test_scalars_follow_yaml_1_2_core(text: str, value: object) -> None:
+def test_scalars_follow_yaml_1_2_core(text, value):
     found = parse_yaml(f"key: {text}", "f").data["key"]
     assert found == value
     assert type(found) is type(value)
 
 
-def test_a_number_of_thousands_of_digits_is_no_whole_number() -> None:
+def test_a_number_of_thousands_of_digits_is_no_whole_number():
     for text in ("9" * 5000, "0x" + "9" * 5000, "0o" + "7" * 5000):
         with pytest.raises(UsageError, match=r"seed: found .*, expected a whole number"):
             load_config("quickstart", overrides=[f"seed={text}"])
 
 
-def test_nan_is_a_number() -> None:
+def test_nan_is_a_number():
     assert math.isnan(parse_yaml("key: .nan", "f").data["key"])
 
 
@@ -117,7 +116,7 @@ def test_refusals_name_file_and_line(text: str, line: int, says: str) -> None:
     [("a: 1\n# as before{}b: 2\n", "f:2: U+{} in column 12"), ('a: "x{}y"', "f:1: U+{} in column 6")],
     ids=["comment", "text"],
 )
-def test_a_line_break_that_editors_do_not_show_is_refused(text: str, place: str, hidden: str) -> None:
+def test_a_line_break_that_editors_do_not_show_is_refused(text, place, hidden):
     """Behind one in a comment a key would count that nobody sees; written as an escape it is text."""
     with pytest.raises(UsageError, match=re.escape(place.format(f"{ord(hidden):04X}"))):
         parse_yaml(text.format(hidden), "f")
@@ -126,12 +125,12 @@ def test_a_line_break_that_editors_do_not_show_is_refused(text: str, place: str,
     assert parse_yaml(f'a: "x\\u{ord(hidden):04x}y"', "f").data == {"a": f"x{hidden}y"}
 
 
-def test_escape_beyond_unicode_is_refused() -> None:
+def test_escape_beyond_unicode_is_refused():
     with pytest.raises(UsageError, match="f: not YAML"):
         parse_yaml('a: "\\U00110000"', "f")
 
 
-def test_every_key_path_has_its_line() -> None:
+def test_every_key_path_has_its_line():
     text = "# comment\na: 1\nb:\n  c: 2\n\n  d:\n    - 1\n    - e: 3\n'f': |\n  text\n"
     document = parse_yaml(text, "f")
     assert dict(document.lines) == {
@@ -160,7 +159,7 @@ def test_every_key_path_has_its_line() -> None:
     ],
     ids=["laughs", "brackets", "braces", "dashes", "questions", "long anchor", "escapes"],
 )
-def test_bombs_are_refused_in_a_short_message(text: str) -> None:
+def test_bombs_are_refused_in_a_short_message(text):
     with pytest.raises(UsageError) as refusal:
         parse_yaml(text, "bomb.yaml")
     assert len(str(refusal.value)) < 400
@@ -190,7 +189,7 @@ def test_written_floats_are_floats_to_readers_of_yaml_1_1(value: float) -> None:
     assert found == value
 
 
-def test_files_are_utf_8_and_small(tmp_path: Path) -> None:
+def test_files_are_utf_8_and_small(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_bytes("\ufeffname: dual λ\n".encode())
     assert load_yaml(path).data == {"name": "dual λ"}

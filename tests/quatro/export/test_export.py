@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from evals.errors import DataError, UsageError
-from quatro.config import Config, load_config
+from quatro.config import load_config
 from quatro.export.folder import export_model, gather_facts
 from quatro.policy.loading import load_tokenizer
 from quatro.runs import checkpoint
@@ -59,9 +59,7 @@ def model_of(run: Path, step: int) -> Path:
     return run / "checkpoints" / f"step-{step:06d}" / "model"
 
 
-def test_without_dtype_every_file_is_that_of_the_newest_checkpoint(
-    run: Path, tmp_path: Path, contents: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_dtype_every_file_is_that_of_the_newest_checkpoint(run, tmp_path, contents, monkeypatch):
     before = contents(run)
     with monkeypatch.context() as patched:
         patched.setitem(sys.modules, "torch", None)  # copying needs none of it
@@ -74,7 +72,7 @@ def test_without_dtype_every_file_is_that_of_the_newest_checkpoint(
     assert sorted(os.listdir(tmp_path)) == ["out", "run"]
 
 
-def test_a_named_step_is_exported_and_an_absent_one_refused(run: Path, tmp_path: Path, contents: Any) -> None:
+def test_a_named_step_is_exported_and_an_absent_one_refused(run, tmp_path, contents):
     assert export_model(run, tmp_path / "out", step=2).step == 2
     found = contents(tmp_path / "out")
     assert found["model.safetensors"] == contents(model_of(run, 2))["model.safetensors"]
@@ -84,7 +82,7 @@ def test_a_named_step_is_exported_and_an_absent_one_refused(run: Path, tmp_path:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_a_number_format_is_that_of_weights_and_config_and_loads(run: Path, tmp_path: Path, dtype: str) -> None:
+def test_a_number_format_is_that_of_weights_and_config_and_loads(run, tmp_path, dtype):
     from transformers import AutoModelForCausalLM
 
     wanted = getattr(torch, dtype)
@@ -105,7 +103,7 @@ def test_a_number_format_is_that_of_weights_and_config_and_loads(run: Path, tmp_
     assert torch.allclose(logits.detach(), reference, rtol=0.1, atol=0.1 * float(reference.abs().max()))
 
 
-def test_a_weight_beyond_the_format_is_named(run: Path, tmp_path: Path, tiny_folder: Path) -> None:
+def test_a_weight_beyond_the_format_is_named(run, tmp_path, tiny_folder):
     def change(folder: Path) -> None:
         weights = load_file(folder / "model.safetensors")
         weights["model.norm.weight"][3] = 70_000.0
@@ -118,7 +116,7 @@ def test_a_weight_beyond_the_format_is_named(run: Path, tmp_path: Path, tiny_fol
     assert export_model(run, tmp_path / "out", dtype="bfloat16").step == 6
 
 
-def test_sharded_weights_are_converted(run: Path, tmp_path: Path, tiny_folder: Path) -> None:
+def test_sharded_weights_are_converted(run, tmp_path, tiny_folder):
     from transformers import AutoModelForCausalLM
 
     def change(folder: Path) -> None:
@@ -134,7 +132,7 @@ def test_sharded_weights_are_converted(run: Path, tmp_path: Path, tiny_folder: P
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
 
 
-def test_weights_kept_in_bfloat16_stay_so(run: Path, tmp_path: Path, tiny_folder: Path) -> None:
+def test_weights_kept_in_bfloat16_stay_so(run, tmp_path, tiny_folder):
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(tiny_folder, dtype=torch.bfloat16)
@@ -144,7 +142,7 @@ def test_weights_kept_in_bfloat16_stay_so(run: Path, tmp_path: Path, tiny_folder
     assert found.read_bytes() == wanted.read_bytes()
 
 
-def test_a_flipped_bit_stops_the_export(run: Path, tmp_path: Path) -> None:
+def test_a_flipped_bit_stops_the_export(run, tmp_path):
     file = model_of(run, 4) / "model.safetensors"
     damaged = bytearray(file.read_bytes())
     damaged[-100] ^= 4
@@ -155,7 +153,7 @@ def test_a_flipped_bit_stops_the_export(run: Path, tmp_path: Path) -> None:
     assert export_model(run, tmp_path / "out", step=2).step == 2
 
 
-def test_nothing_is_overwritten(run: Path, tmp_path: Path, contents: Any) -> None:
+def test_nothing_is_overwritten(run, tmp_path, contents):
     out = tmp_path / "out"
     out.mkdir()
     export_model(run, out)  # an empty folder is as good as none
@@ -166,7 +164,7 @@ def test_nothing_is_overwritten(run: Path, tmp_path: Path, contents: Any) -> Non
     assert contents(out) == before
 
 
-def test_what_is_no_run_and_what_has_no_checkpoint_is_said(tmp_path: Path) -> None:
+def test_what_is_no_run_and_what_has_no_checkpoint_is_said(tmp_path):
     with pytest.raises(UsageError, match="runs list"):
         export_model(tmp_path, tmp_path / "out")
     RunDir.create(tmp_path / "run", load_config("quickstart")).close()
@@ -175,9 +173,7 @@ def test_what_is_no_run_and_what_has_no_checkpoint_is_said(tmp_path: Path) -> No
     assert not (tmp_path / "out").exists()
 
 
-def test_paths_of_this_machine_are_taken_out_of_the_configuration(
-    run: Path, tmp_path: Path, tiny_folder: Path, contents: Any
-) -> None:
+def test_paths_of_this_machine_are_taken_out_of_the_configuration(run, tmp_path, tiny_folder, contents):
     from transformers import AutoConfig
 
     def change(folder: Path) -> None:
@@ -196,9 +192,7 @@ def test_paths_of_this_machine_are_taken_out_of_the_configuration(
 
 
 @pytest.mark.parametrize("dtype", [None, "bfloat16"])
-def test_a_failure_of_any_call_leaves_nothing_or_everything(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str | None, contents: Any
-) -> None:
+def test_a_failure_of_any_call_leaves_nothing_or_everything(run, tmp_path, monkeypatch, dtype, contents):
     """The Nth of the calls that change the disk fails, for every N until none does."""
     out, count = tmp_path / "out", 0
 
@@ -232,7 +226,7 @@ def test_a_failure_of_any_call_leaves_nothing_or_everything(
     assert len(contents(out)) == 6
 
 
-def test_fault_39_a_killed_export_leaves_no_half_folder_and_is_made_again(run: Path, tmp_path: Path) -> None:
+def test_fault_39_a_killed_export_leaves_no_half_folder_and_is_made_again(run, tmp_path):
     out = tmp_path / "out"
     child = os.fork()
     if child == 0:
@@ -255,9 +249,7 @@ def test_fault_39_a_killed_export_leaves_no_half_folder_and_is_made_again(run: P
         ("float32", r"\.out\..* cannot be written: .*File too large"),
     ],
 )
-def test_fault_04_a_write_that_fails_names_its_folder(
-    run: Path, tmp_path: Path, dtype: str | None, message: str
-) -> None:
+def test_fault_04_a_write_that_fails_names_its_folder(run, tmp_path, dtype, message):
     size = (model_of(run, 4) / "model.safetensors").stat().st_size
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -275,12 +267,12 @@ def test_fault_04_a_write_that_fails_names_its_folder(
     ("model", "base"),
     [("Qwen/Qwen2.5-Math-1.5B", "Qwen/Qwen2.5-Math-1.5B"), ("/models/x", None), ("embedded:countdown", None)],
 )
-def test_only_an_id_of_the_hub_is_a_base_model(tmp_path: Path, model: str, base: str | None) -> None:
+def test_only_an_id_of_the_hub_is_a_base_model(tmp_path, model, base):
     config = load_config("quickstart", overrides=[f"model={model}"])
     assert gather_facts(tmp_path, config, 1, name="n", dtype="float32").base_model == base
 
 
-def test_the_base_model_of_an_adapter_is_the_one_at_the_end(tmp_path: Path) -> None:
+def test_the_base_model_of_an_adapter_is_the_one_at_the_end(tmp_path):
     config = load_config("quickstart", overrides=[f"model={tmp_path / 'second'}"])
     for name, changed in (("first", "Qwen/Qwen2.5-Math-1.5B"), ("second", str(tmp_path / "first"))):
         (tmp_path / name).mkdir()
@@ -291,14 +283,12 @@ def test_the_base_model_of_an_adapter_is_the_one_at_the_end(tmp_path: Path) -> N
     assert gather_facts(tmp_path, config, 1, name="n", dtype="float32").base_model is None
 
 
-def test_known_data_are_named_by_their_hub_id(tmp_path: Path) -> None:
+def test_known_data_are_named_by_their_hub_id(tmp_path):
     facts = gather_facts(tmp_path, load_config("math-1.5b"), 1, name="n", dtype="float32")
     assert facts.datasets == ["DigitalLearningGmbH/MATH-lighteval"]
 
 
-def test_results_of_other_steps_and_broken_ones_are_left_out(
-    tmp_path: Path, tiny_config: Callable[..., Config], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_results_of_other_steps_and_broken_ones_are_left_out(tmp_path, tiny_config, caplog):
     run = tmp_path / "run"
     for step in (2, 4):
         (run / "checkpoints" / f"step-{step:06d}").mkdir(parents=True)

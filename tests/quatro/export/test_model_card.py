@@ -20,7 +20,7 @@ def head_of(card: str) -> dict:
     return yaml.safe_load(head)
 
 
-def test_the_head_is_what_the_hub_reads() -> None:
+def test_the_head_is_what_the_hub_reads():
     config = load_config("math-1.5b")
     card = model_card(Facts("m", config, 10, "bfloat16", base_model="Qwen/Qwen2.5-Math-1.5B", datasets=["a/b"]))
     assert head_of(card) == {
@@ -36,7 +36,7 @@ def test_the_head_is_what_the_hub_reads() -> None:
     assert other["tags"] == ["quatro", "reinforcement-learning", "gspo"]
 
 
-def test_the_card_says_how_and_how_far() -> None:
+def test_the_card_says_how_and_how_far():
     config = load_config("quickstart", overrides=["method.delta=0.0123", "optimizer.lr=7e-5"])
     environment = {"quatro": "9.8.7", "python": "3.11.1", "host": "secret-host", "argv": ["/home/me/x"]}
     environment["packages"] = {"torch": "2.13.0", "unrelated": "1"}
@@ -49,7 +49,7 @@ def test_the_card_says_how_and_how_far() -> None:
     assert not re.search("secret-host|/home|unrelated", card)
 
 
-def test_the_card_of_an_adapter_and_of_half_an_iteration() -> None:
+def test_the_card_of_an_adapter_and_of_half_an_iteration():
     config = load_config("quickstart", overrides=["policy.lora.rank=4", "policy.lora.alpha=7"])
     card = model_card(Facts("m", config, 3, "float32", is_inside=True))
     assert "A LoRA adapter of rank 4 (alpha 7) was trained and merged into the base model." in card
@@ -59,7 +59,7 @@ def test_the_card_of_an_adapter_and_of_half_an_iteration() -> None:
     assert "LoRA" not in model_card(Facts("m", load_config("quickstart"), 3, "float32"))
 
 
-def test_no_path_of_this_machine_is_on_the_card() -> None:
+def test_no_path_of_this_machine_is_on_the_card():
     settings = ["model=/home/me/models/base-7b", "data.prompts=/data/private/prompts.jsonl"]
     settings += ["reward=my.module:judge", "reward.options.words=[/home/me/a.txt, {b: ~/private/b}, 0.5]"]
     config = load_config("math-1.5b", overrides=[*settings, "eval.every=1", "eval.benchmark=/data/private/dev.jsonl"])
@@ -71,7 +71,7 @@ def test_no_path_of_this_machine_is_on_the_card() -> None:
     assert not re.search("/home|/data|private", card)
 
 
-def test_results_are_in_their_own_units() -> None:
+def test_results_are_in_their_own_units():
     sampling = SamplingInfo(n=256, temperature=0.6, top_p=0.95)
     rows = [
         Row(metric="pass@k", benchmark="aime", k=4, value=0.123456, num_problems=30, n=256, ci_low=0.1, ci_high=0.2),
@@ -101,7 +101,7 @@ def test_results_are_in_their_own_units() -> None:
     ]
 
 
-def test_hostile_names_stay_words_in_their_cell() -> None:
+def test_hostile_names_stay_words_in_their_cell():
     nasty = "a|b\n---\n<script>`x` [l](http://e) # \u202e"
     row = Row(metric="pass@k", benchmark=nasty, k=1, value=0.5, num_problems=1, n=1)
     facts = Facts(
@@ -125,7 +125,7 @@ def test_hostile_names_stay_words_in_their_cell() -> None:
             assert len(re.findall(r"(?<!\\)\|", line)) == 11
 
 
-def test_the_code_on_the_card_stops_as_training_did() -> None:
+def test_the_code_on_the_card_stops_as_training_did():
     card = model_card(Facts("m", load_config("quickstart", overrides=['rollout.stop=["\\ndef", "```"]']), 1, "float32"))
     assert r'| ```` ["\ndef", "```"] ```` |' in card
     (code,) = re.findall("```python\n(.*?)^```$", card, re.DOTALL | re.MULTILINE)
@@ -138,7 +138,7 @@ def test_the_code_on_the_card_stops_as_training_did() -> None:
 
 
 @pytest.mark.parametrize("template", [*sorted(TEMPLATES), "Q: {problem}\nA:", "chat: {problem}!"])
-def test_the_code_on_the_card_renders_the_prompt_as_training_did(template: str) -> None:
+def test_the_code_on_the_card_renders_the_prompt_as_training_did(template):
     from evals.benchmarks.prompts import render
 
     settings = [f"data.template={template}", "data.prompts=own.jsonl", "model=a/b"]

@@ -1,7 +1,5 @@
 """Metrics of TRL and verl as runs that can be plotted, reported and listed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -95,9 +95,7 @@ def test_prompts_are_tokenised_once_and_benchmarks_read_once(arguments, monkeypa
 
 
 @pytest.mark.parametrize("name", ["quickstart", "quickstart-code"])
-def test_a_model_that_is_still_to_be_made_has_its_own_words(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_is_still_to_be_made_has_its_own_words(name, tmp_path, monkeypatch):
     monkeypatch.setenv("QUATRO_CACHE", str(tmp_path))
     prepared = begin.prepare(load_config(name))
     words = {"quickstart": countdown, "quickstart-code": codegrammar}[name]

@@ -1,7 +1,5 @@
 """Warnings at the start and on the way."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

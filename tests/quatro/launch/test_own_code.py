@@ -90,9 +90,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: str) ->
     return tmp_path
 
 
-def test_a_method_of_the_current_folder_trains_and_its_run_is_read_from_anywhere(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_method_of_the_current_folder_trains_and_its_run_is_read_from_anywhere(folder, monkeypatch):
     quatro("train", "own.yaml", "-o", "run", "-s", "steps=1")
     recorded = read_json(folder / "run/environment.json")
     assert recorded["folder"] == str(folder)
@@ -126,7 +124,7 @@ def test_a_method_of_the_current_folder_trains_and_its_run_is_read_from_anywhere
         ("Begins", ["__init__", "scale: float"]),
     ],
 )
-def test_what_is_no_method_is_refused_before_the_run(folder: Path, name: str, found: list[str]) -> None:
+def test_what_is_no_method_is_refused_before_the_run(folder, name, found):
     refused = quatro("train", "own.yaml", "-o", "run", "-s", f"method.name=my_methods:{name}", code=2)
     says(refused, *found)
     assert "my_methods.py" in refused.stderr
@@ -143,7 +141,7 @@ def test_what_is_no_method_is_refused_before_the_run(folder: Path, name: str, fo
         ("Shapes", "ValueError: the loss term policy has value () and weight (4,): expected one shape"),
     ],
 )
-def test_a_method_that_returns_something_else_ends_the_run_and_is_named(folder: Path, name: str, said: str) -> None:
+def test_a_method_that_returns_something_else_ends_the_run_and_is_named(folder, name, said):
     failed = quatro("train", "own.yaml", "-o", "run", "-s", f"method.name=my_methods:{name}", code=1)
     assert said in failed.stderr
     assert f"{folder}/my_methods.py" in failed.stderr
@@ -160,8 +158,8 @@ def test_a_method_that_returns_something_else_ends_the_run_and_is_named(folder: 
     ],
 )
 def test_what_a_method_of_ones_own_does_wrong_later_names_the_line(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: int, said: str, line: int
-) -> None:
+    folder, tmp_path, monkeypatch, name, code, said, line
+):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     words = settings(f"method.name=my_methods:{name}", "steps=1")
     failed = quatro("train", "own.yaml", "-o", "run", *words, code=code)
@@ -170,7 +168,7 @@ def test_what_a_method_of_ones_own_does_wrong_later_names_the_line(
     assert f"{folder}/my_methods.py:{begins + line} in " in failed.stderr
 
 
-def test_the_keys_of_a_method_of_ones_own_are_shown(folder: Path) -> None:
+def test_the_keys_of_a_method_of_ones_own_are_shown(folder):
     words = ("config", "schema", "-m", "my_methods:Centred")
     assert quatro(*words).stdout.splitlines()[1:] == [
         "# method.name: my_methods:Centred",
@@ -196,7 +194,7 @@ def test_the_message_about_a_wrong_key_or_name_leads_to_the_method_of_ones_own(f
 
 
 @pytest.mark.slow
-def test_a_dry_run_says_what_a_reward_gives(folder: Path) -> None:
+def test_a_dry_run_says_what_a_reward_gives(folder):
     words = ("train", "own.yaml", "--dry-run", "-s", "data.prompts=p.jsonl", "-s", "data.template=plain")
     (folder / "p.jsonl").write_text('{"id": "a", "problem": "1 2", "answer": "12"}\n', encoding="utf-8")
     out = quatro(*words, "-s", "reward=my_methods:reward").stdout

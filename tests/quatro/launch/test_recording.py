@@ -7,7 +7,6 @@ import logging
 import re
 import shutil
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 
 import quatro
 from evals.errors import UsageError
-from quatro.config import Config, config_to_yaml
+from quatro.config import config_to_yaml
 from quatro.launch.recording import dumped_on_signal
 from quatro.processes.stop import StopRequest
 from quatro.runs.directory import RunDir
@@ -35,12 +34,7 @@ def told(run: Path) -> tuple[dict[str, Any], list[str]]:
 
 
 @pytest.mark.slow
-def test_a_run_trained_in_python_tells_what_the_command_tells(
-    tiny_config: Callable[..., Config],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_run_trained_in_python_tells_what_the_command_tells(tiny_config, tmp_path, capsys, monkeypatch):
     # As in a program that has not set up logging; pytest and the commands of other tests have.
     for key, value in {"handlers": [], "propagate": False, "level": logging.NOTSET}.items():
         monkeypatch.setattr(logging.getLogger("quatro"), key, value)
@@ -66,9 +60,7 @@ def test_a_run_trained_in_python_tells_what_the_command_tells(
     assert any("going on from step-000001" in line for line in told(tmp_path / "api")[1])
 
 
-def test_a_training_in_python_that_does_not_come_to_its_end_says_why(
-    tiny_config: Callable[..., Config], tmp_path: Path
-) -> None:
+def test_a_training_in_python_that_does_not_come_to_its_end_says_why(tiny_config, tmp_path):
     def fail(metrics: Any) -> None:
         raise RuntimeError("no room")
 
@@ -84,7 +76,7 @@ def test_a_training_in_python_that_does_not_come_to_its_end_says_why(
     assert (found.status, found.reason, found.step) == ("interrupted", "SIGINT", 1)
 
 
-def test_fine_tune_refuses_a_configuration_for_more_processes(tmp_path: Path) -> None:
+def test_fine_tune_refuses_a_configuration_for_more_processes(tmp_path):
     with pytest.raises(UsageError) as refused:
         quatro.fine_tune("quickstart", tmp_path / "run", overrides={"processes": 2})
     says(refused, key="processes", value=2, advice="processes=1")

@@ -1,7 +1,5 @@
 """Of which prompts the realised KL is measured, and what of it."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor

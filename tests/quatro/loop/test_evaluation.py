@@ -23,9 +23,7 @@ def closed(num_correct: int, k: int) -> float:
 
 
 @pytest.mark.parametrize("texts", [SOLVED, SOLVED[2:3]])
-def test_an_evaluation_has_means_over_problems_and_their_standard_errors(
-    texts: tuple[list[str], ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_evaluation_has_means_over_problems_and_their_standard_errors(texts, monkeypatch):
     drawn = Drawn(
         [
             Group(None, [(Rollout((1,), text, "stop"), Grade(0.0, text in right)) for text in (*right, *"xyz")[:3]])

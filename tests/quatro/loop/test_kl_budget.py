@@ -1,7 +1,5 @@
 """Taking a pass back: the realised KL fits the budget, on the straight line that the pass went."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

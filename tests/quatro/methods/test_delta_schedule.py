@@ -1,7 +1,5 @@
 """The radius over a run: what a controller does by hand, what is refused."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

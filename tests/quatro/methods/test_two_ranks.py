@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,7 +65,7 @@ def sparse_work(rank: int, rendezvous: str, policy: LocalPolicy, out: str) -> No
     torch.distributed.destroy_process_group()
 
 
-def test_a_parameter_without_a_gradient_on_one_rank_takes_the_step_of_one(tmp_path: Path, tiny_config: Any) -> None:
+def test_a_parameter_without_a_gradient_on_one_rank_takes_the_step_of_one(tmp_path, tiny_config):
     config = tiny_config("optimizer.weight_decay=0.1", "kl.beta=0")
     one, two = (LocalPolicy(load_model(config.model, torch.float32, "cpu"), config) for _ in range(2))
     expected = sparse_steps(one, (0, 1))
@@ -77,7 +76,7 @@ def test_a_parameter_without_a_gradient_on_one_rank_takes_the_step_of_one(tmp_pa
 
 
 @pytest.mark.slow
-def test_two_ranks_take_the_step_of_one(tmp_path: Path, tiny_folder: Path, ragged_rows: Any) -> None:
+def test_two_ranks_take_the_step_of_one(tmp_path, tiny_folder, ragged_rows):
     configs = [
         load_config(
             "quickstart",

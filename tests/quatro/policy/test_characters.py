@@ -1,7 +1,5 @@
 """The embedded policies of reasoning-gym's tasks: recipes, tokens, and what they can do at first and learn."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from statistics import mean

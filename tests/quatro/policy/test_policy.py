@@ -1,7 +1,5 @@
 """The policy's forward pass and optimiser step."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

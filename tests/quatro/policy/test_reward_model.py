@@ -50,9 +50,7 @@ def expected(folder: Path, texts: list[str]) -> list[float]:
 
 @pytest.mark.parametrize("pad", [None, 0])
 @pytest.mark.parametrize("batch_rows", [1, 2, 16])
-def test_rewards_are_the_models_first_number_however_rows_are_batched(
-    tmp_path: Path, pad: int | None, batch_rows: int
-) -> None:
+def test_rewards_are_the_models_first_number_however_rows_are_batched(tmp_path, pad, batch_rows):
     folder = save(tmp_path, pad=pad)
     rollouts = [Rollout((0,), " " + text, "stop") for text in TEXTS]
     reward = make(folder, batch_rows=batch_rows)
@@ -64,20 +62,20 @@ def test_rewards_are_the_models_first_number_however_rows_are_batched(
     assert all(grade.logged == {"cut": 0.0} for group in scored for grade in group)
 
 
-def test_a_chat_template_is_the_models_own(tmp_path: Path) -> None:
+def test_a_chat_template_is_the_models_own(tmp_path):
     folder = save(tmp_path, pad=0, template="{% for m in messages %}{{ m.content }} -> {% endfor %}")
     scored = make(folder).score([PROMPT], [[Rollout((0,), "8", "stop")]])
     assert rewards(scored)[0] == pytest.approx(expected(folder, ["7 2 7 6 2 8 -> 67 -> 8 -> "]), abs=1e-6)
 
 
-def test_a_long_text_is_cut_at_its_beginning_and_counted(tmp_path: Path) -> None:
+def test_a_long_text_is_cut_at_its_beginning_and_counted(tmp_path):
     folder = save(tmp_path, pad=0)
     scored = make(folder, max_tokens=4).score([PROMPT], [[Rollout((0,), " 8 *7 =56", "stop")]])
     assert rewards(scored)[0] == pytest.approx(expected(folder, ["67 8 *7 =56"]), abs=1e-6)
     assert scored[0][0].logged == {"cut": 1.0}
 
 
-def test_its_memory_is_told_where_it_computes(tmp_path: Path) -> None:
+def test_its_memory_is_told_where_it_computes(tmp_path):
     folder = save(tmp_path, pad=0)
     model = AutoModelForSequenceClassification.from_pretrained(folder)
     assert make(folder).device_bytes("cpu") == 4 * model.num_parameters()
@@ -85,7 +83,7 @@ def test_its_memory_is_told_where_it_computes(tmp_path: Path) -> None:
     assert make(folder).device_bytes("cuda") == 0
 
 
-def test_a_language_model_is_no_reward_model(tmp_path: Path) -> None:
+def test_a_language_model_is_no_reward_model(tmp_path):
     tokenizer = embedded.make_tokenizer(64)
     embedded.make_model(embedded.recipe_of("embedded:countdown")).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)

@@ -1,7 +1,5 @@
 """Metrics of parts make the metrics of the whole, whatever the parts are."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

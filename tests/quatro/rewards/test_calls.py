@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
 
 import pytest
 
@@ -64,7 +63,7 @@ def score(reward: Reward, *texts: str, id: str = "p1") -> Grades:
     return reward.score([prompt], [[Rollout((7,) * len(text), text, "length") for text in texts]])
 
 
-def test_a_function_gets_by_name_what_it_asks_for(functions: Callable[..., Reward]) -> None:
+def test_a_function_gets_by_name_what_it_asks_for(functions):
     scored = score(functions("by_name", options={"bonus": 0.25}), "one two", "three")
     assert rewards(scored) == [[3.25, 3.25]]
     assert [grade.logged for grade in scored[0]] == [
@@ -74,7 +73,7 @@ def test_a_function_gets_by_name_what_it_asks_for(functions: Callable[..., Rewar
     assert rewards(score(functions("everything"), "a")) == [[1.0]]
 
 
-def test_a_function_of_completions_gets_a_group_at_a_time(functions: Callable[..., Reward]) -> None:
+def test_a_function_of_completions_gets_a_group_at_a_time(functions):
     reward = functions("group")
     prompts = [Prompt("mine", name, "q", "42", "", (1,)) for name in "ab"]
     groups = [[Rollout((0,) * n, "x", "stop") for n in (1, 4)], [Rollout((0,) * n, "x", "stop") for n in (2, 2, 1)]]
@@ -98,29 +97,27 @@ def test_a_function_of_completions_gets_a_group_at_a_time(functions: Callable[..
         ("wrong", ("verdict",), "`correct` is 0.5; expected True or False"),
     ],
 )
-def test_what_cannot_be_a_reward_is_an_error_of_the_function(
-    functions: Callable[..., Reward], name: str, texts: tuple[str, ...], says: str
-) -> None:
+def test_what_cannot_be_a_reward_is_an_error_of_the_function(functions, name, texts, says):
     with pytest.raises(QuatroError, match="on_error: zero") as caught:
         score(functions(name), *texts)
     assert says in str(caught.value)
     assert re.search(rf"\.py:\d+ in {name}\n", str(caught.value)), "the place to look at"
 
 
-def test_a_function_may_give_a_verdict_beside_its_reward(functions: Callable[..., Reward]) -> None:
+def test_a_function_may_give_a_verdict_beside_its_reward(functions):
     assert score(functions("judged"), "right", "wrong") == [
         [Grade(0.5, True, {"x": 3.0}), Grade(0.5, False, {"x": 3.0})]
     ]
 
 
-def test_a_parameter_that_nothing_fills_is_named_with_what_there_is(functions: Callable[..., Reward]) -> None:
+def test_a_parameter_that_nothing_fills_is_named_with_what_there_is(functions):
     with pytest.raises(
         UsageError, match=r"'respnse'(?s:.*)prompt, problem, answer, completion, thought, id, row, num_tokens"
     ):
         functions("unknown")
 
 
-def test_drop_marks_what_failed_and_a_group_fails_as_a_whole(functions: Callable[..., Reward]) -> None:
+def test_drop_marks_what_failed_and_a_group_fails_as_a_whole(functions):
     scored = score(functions("sometimes", on_error="drop"), "a", "raise", "bc")
     assert [grade.is_dropped for grade in scored[0]] == [False, True, False]
     assert (rewards(scored), num_failed(scored)) == ([[1.0, 0.0, 2.0]], (1, 0))
@@ -131,9 +128,7 @@ def test_drop_marks_what_failed_and_a_group_fails_as_a_whole(functions: Callable
     assert [grade.is_dropped for grade in scored[0]] == [False, False]
 
 
-def test_failures_are_told_at_once_and_then_at_powers_of_two(
-    functions: Callable[..., Reward], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failures_are_told_at_once_and_then_at_powers_of_two(functions, caplog):
     reward = functions("sometimes", on_error="zero")
     with caplog.at_level(logging.WARNING):
         for number in range(8):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from pydantic import ValidationError
 
@@ -35,7 +32,7 @@ def rewarded(reward: Reward) -> float:
     return reward.score([prompt], [[Rollout(token_ids=(1,), text="a", finish_reason="stop")]])[0][0].reward
 
 
-def test_options_reach_a_function_as_they_are(functions: Callable[..., Reward]) -> None:
+def test_options_reach_a_function_as_they_are(functions):
     assert rewarded(functions("keywords", options=SEEN)) == 1.0
     assert rewarded(functions("keywords", options={**SEEN, "none": 0})) == 0.0
     assert rewarded(functions("few")) == 1.0
@@ -52,9 +49,7 @@ def test_options_reach_a_function_as_they_are(functions: Callable[..., Reward]) 
         ("builtins:max", {}, "no signature found"),
     ],
 )
-def test_a_function_that_cannot_be_called_so_is_refused_at_the_start(
-    functions: Callable[..., Reward], name: str, options: dict[str, object], says: str
-) -> None:
+def test_a_function_that_cannot_be_called_so_is_refused_at_the_start(functions, name, options, says):
     with pytest.raises(UsageError, match="cannot load the reward function") as caught:
         functions(name, options=options)
     assert says in str(caught.value)
@@ -82,12 +77,12 @@ def test_a_function_that_cannot_be_called_so_is_refused_at_the_start(
         {"name": "a:f()"},
     ],
 )
-def test_what_a_reward_does_not_take_is_refused(settings: dict[str, Any]) -> None:
+def test_what_a_reward_does_not_take_is_refused(settings):
     with pytest.raises(ValidationError, match=next(reversed(settings))):
         RewardConfig.model_validate(settings)
 
 
-def test_one_meaning_has_one_form() -> None:
+def test_one_meaning_has_one_form():
     short = RewardConfig(name="a:f")
     assert not short.changed
     assert RewardConfig(name="a:f", workers=0, options={}, on_error="fail", timeout_s=None) == short

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,7 +27,7 @@ def rollout(text: str, finish_reason: FinishReason = "stop") -> Rollout:
     return Rollout(token_ids=(1,), text=text, finish_reason=finish_reason)
 
 
-def test_math_rewards_are_the_graders_verdicts() -> None:
+def test_math_rewards_are_the_graders_verdicts():
     prompts = [prompt("1+1?", "2"), prompt("half?", "\\frac{1}{2}")]
     groups = [[rollout("\\boxed{2}"), rollout("\\boxed{200}"), rollout("2")], [rollout("\\boxed{0.5}")]]
     scored = make_reward("math").score(prompts, groups)
@@ -37,18 +36,18 @@ def test_math_rewards_are_the_graders_verdicts() -> None:
     assert num_failed(scored) == (0, 0)
 
 
-def test_math_judges_the_completion_without_its_prompt() -> None:
+def test_math_judges_the_completion_without_its_prompt():
     scored = make_reward("math").score([prompt("As \\boxed{2}, what is 1+1?", "2")], [[rollout("I do not know")]])
     assert rewards(scored) == [[0.0]]
 
 
 @pytest.mark.parametrize("answer", [None, ""])
-def test_math_refuses_a_prompt_without_reference(answer: str | None) -> None:
+def test_math_refuses_a_prompt_without_reference(answer):
     with pytest.raises(DataError, match="p1"):
         make_reward("math").score([prompt("1+1?", answer)], [[rollout("\\boxed{2}")]])
 
 
-def test_countdown_rewards_correct_chains_that_end() -> None:
+def test_countdown_rewards_correct_chains_that_end():
     question, solution = "7 2 7 6 2 8 -> 67", "8 *7 =56 +7 =63 +6 =69 -2 =67"
     group = [rollout(solution), rollout(solution, "length"), rollout("8 *7 =56"), rollout("")]
     scored = make_reward("countdown").score([prompt(question, question)], [group])
@@ -56,13 +55,13 @@ def test_countdown_rewards_correct_chains_that_end() -> None:
     assert verdicts(scored) == [[True, False, False, False]]
 
 
-def test_countdown_names_a_prompt_that_is_none() -> None:
+def test_countdown_names_a_prompt_that_is_none():
     with pytest.raises(DataError, match=r"'p1'.*not a countdown prompt"):
         make_reward("countdown").score([prompt("1+1?", "2")], [[rollout("2")]])
 
 
 @pytest.mark.parametrize("spec", ["maths", "", "module:", ":function"])
-def test_an_unknown_reward_is_refused_with_the_known_ones(spec: str) -> None:
+def test_an_unknown_reward_is_refused_with_the_known_ones(spec):
     with pytest.raises(UsageError, match=r"math, countdown, .*, sum or module:function"):
         make_reward(spec)
 
@@ -110,9 +109,7 @@ def score_texts(reward: Reward, *texts: str) -> list[float]:
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
-def test_a_function_sees_prompt_completion_and_answer(
-    functions: Callable[..., Reward], num_workers: int, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_function_sees_prompt_completion_and_answer(functions, num_workers, capfd):
     prompts = [prompt("a", "yes"), prompt("b", "no"), prompt("c", None)]
     groups = [[rollout("x" * n) for n in range(5)], [], [rollout("π\ud800\n" * 50_000)]]
     scored = functions("length", workers=num_workers).score(prompts, groups)
@@ -123,7 +120,7 @@ def test_a_function_sees_prompt_completion_and_answer(
     assert "noise" in captured.err
 
 
-def test_workers_are_started_once_and_kept(functions: Callable[..., Reward]) -> None:
+def test_workers_are_started_once_and_kept(functions):
     reward = functions("process_id")
     first, second = score_texts(reward, "a", "b"), score_texts(reward, "c")
     assert len({*first, *second}) == 1
@@ -136,7 +133,7 @@ def test_workers_are_started_once_and_kept(functions: Callable[..., Reward]) -> 
 
 
 @pytest.mark.parametrize("num_workers", [1, 3])
-def test_a_hanging_function_is_killed_and_counted(functions: Callable[..., Reward], num_workers: int) -> None:
+def test_a_hanging_function_is_killed_and_counted(functions, num_workers):
     reward = functions("by_text", timeout_s=3, workers=num_workers)
     group = [rollout(text) for text in ("a", "hang", "b", "hang in a child", "c")]
     scored = reward.score([prompt("q", None)], [group])
@@ -146,7 +143,7 @@ def test_a_hanging_function_is_killed_and_counted(functions: Callable[..., Rewar
     assert is_gone_soon(int(Path("child.pid").read_text(encoding="utf-8")))
 
 
-def test_an_exception_stops_with_sample_and_traceback(functions: Callable[..., Reward]) -> None:
+def test_an_exception_stops_with_sample_and_traceback(functions):
     reward = functions("by_text")
     prompts = [prompt("q", None, id="first"), prompt("r", None, id="second")]
     with pytest.raises(QuatroError) as caught:
@@ -160,29 +157,27 @@ def test_an_exception_stops_with_sample_and_traceback(functions: Callable[..., R
 
 
 @pytest.mark.parametrize(("text", "reason"), [("exit", "ended with status 7"), ("text", "'1.0'"), ("none", "None")])
-def test_a_dead_worker_or_another_type_is_an_error_too(
-    functions: Callable[..., Reward], text: str, reason: str
-) -> None:
+def test_a_dead_worker_or_another_type_is_an_error_too(functions, text, reason):
     reward = functions("by_text")
     with pytest.raises(QuatroError, match=reason):
         score_texts(reward, text)
     assert score_texts(reward, "a") == [1.0]
 
 
-def test_errors_can_count_as_zero(functions: Callable[..., Reward]) -> None:
+def test_errors_can_count_as_zero(functions):
     reward = functions("by_text", on_error="zero")
     scored = reward.score([prompt("q", None)], [[rollout(text) for text in ("raise", "a", "exit", "b", "none")]])
     assert rewards(scored) == [[0.0, 1.0, 0.0, 1.0, 0.0]]
     assert num_failed(scored) == (3, 0)
 
 
-def test_a_function_that_mostly_fails_stops_even_then(functions: Callable[..., Reward]) -> None:
+def test_a_function_that_mostly_fails_stops_even_then(functions):
     said = r"my_rewards:by_text' failed on 16 of 20 rollouts(?s:.*)KeyError(?s:.*)the response: 'raise'"
     with pytest.raises(QuatroError, match=said):
         score_texts(functions("by_text", on_error="zero"), *["raise"] * 16, *"abcd")
 
 
-def test_of_a_function_that_mostly_fails_an_error_is_quoted_before_a_timeout(functions: Callable[..., Reward]) -> None:
+def test_of_a_function_that_mostly_fails_an_error_is_quoted_before_a_timeout(functions):
     with pytest.raises(QuatroError, match=r"failed on 16 of 20(?s:.*)KeyError(?s:.*)the response: 'raise'"):
         score_texts(functions("by_text", on_error="zero", timeout_s=1), "hang", *["raise"] * 15, *"abcd")
 
@@ -191,15 +186,13 @@ def test_of_a_function_that_mostly_fails_an_error_is_quoted_before_a_timeout(fun
     ("num_failed", "num_rollouts", "ends"),
     [(15, 15, False), (16, 16, True), (16, 32, True), (16, 33, False), (19, 40, False), (20, 40, True), (0, 40, False)],
 )
-def test_a_run_ends_where_half_of_the_rollouts_fail_and_at_least_16(num_failed, num_rollouts, ends) -> None:
+def test_a_run_ends_where_half_of_the_rollouts_fail_and_at_least_16(num_failed, num_rollouts, ends):
     with pytest.raises(QuatroError) if ends else contextlib.nullcontext():
         refuse_failures(["killed"] * num_failed, num_rollouts, "the sandbox")
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-1e+308"])
-def test_a_reward_that_is_not_finite_or_that_overflows_names_the_prompt(
-    functions: Callable[..., Reward], text: str
-) -> None:
+def test_a_reward_that_is_not_finite_or_that_overflows_names_the_prompt(functions, text):
     said = (
         rf"function 'my_rewards:by_text' \(.*my_rewards.py:[0-9]+ in by_text\) gave {re.escape(text)} to rollout 1 of "
         rf"mine 'p1'; expected a finite number(?s:.*)the response: '{re.escape(text)}'$"
@@ -210,7 +203,7 @@ def test_a_reward_that_is_not_finite_or_that_overflows_names_the_prompt(
 
 
 @pytest.mark.parametrize("spec", ["no_such_module:f", "my_rewards:no_such_function", "my_rewards:not_a_function"])
-def test_what_cannot_be_imported_fails_before_the_first_rollout(functions: Callable[..., Reward], spec: str) -> None:
+def test_what_cannot_be_imported_fails_before_the_first_rollout(functions, spec):
     with pytest.raises(
         UsageError, match=rf"cannot load the reward function.*looked for in {os.getcwd()}[,)]"
     ) as caught:
@@ -219,7 +212,7 @@ def test_what_cannot_be_imported_fails_before_the_first_rollout(functions: Calla
     assert "Error" in str(caught.value)
 
 
-def test_neither_rewards_nor_their_workers_import_torch(functions: Callable[..., Reward]) -> None:
+def test_neither_rewards_nor_their_workers_import_torch(functions):
     assert score_texts(functions("modules"), "a") == [0.0]
     code = "import sys, quatro.rewards, quatro.rewards.answers, quatro.rewards.answers, quatro.rewards.function;"
     code += "sys.exit('torch' in sys.modules)"
@@ -227,7 +220,7 @@ def test_neither_rewards_nor_their_workers_import_torch(functions: Callable[...,
     assert subprocess.run([sys.executable, "-c", code], env=env).returncode == 0
 
 
-def test_a_killed_trainer_leaves_no_worker_behind(functions: Callable[..., Reward]) -> None:
+def test_a_killed_trainer_leaves_no_worker_behind(functions):
     code = """
         import sys
         from quatro.rewards import RewardConfig, make_reward
@@ -265,14 +258,14 @@ def is_gone(process_id: int) -> bool:
     return status.rpartition(")")[2].split()[0] == "Z"  # dead, and only waiting for init to look
 
 
-def test_math_compares_formulas_and_counts_no_answer_as_a_failure() -> None:
+def test_math_compares_formulas_and_counts_no_answer_as_a_failure():
     group = [rollout(f"\\boxed{{{text}}}") for text in ("1+x", "x+2", "\\frac{2x+2}{2}", "9^{9^9}x")]
     scored = make_reward("math").score([prompt("?", "x+1"), prompt("?", "1", id="p2")], [group, []])
     assert verdicts(scored) == [[True, False, True, False], []]
     assert num_failed(scored) == (0, 0)
 
 
-def test_reasoning_gym_stops_when_its_checkers_mostly_cannot_be_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reasoning_gym_stops_when_its_checkers_mostly_cannot_be_run(monkeypatch):
     def answer(*names: str) -> None:
         scores = [Score(float(name == "correct"), name, "x", "killed") for name in names]  # type: ignore[arg-type]
         monkeypatch.setattr("quatro.rewards.gym.GymGrader.score", lambda self, asked: scores)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -23,7 +22,7 @@ def of(*parts: object) -> RewardConfig:
     return RewardConfig.model_validate({"name": "sum", "options": {"rewards": parts}})
 
 
-def test_a_sum_weighs_its_parts_and_logs_each() -> None:
+def test_a_sum_weighs_its_parts_and_logs_each():
     reward = make_reward(of("math", {"name": "length", "weight": -0.5, "options": {"short": 2, "long": 6}}))
     rollouts = [Rollout((0,) * n, text, "stop") for n, text in ((2, r"\boxed{4}"), (5, r"\boxed{5}"), (9, "four"))]
     scored = reward.score([QUESTION], [rollouts])
@@ -39,9 +38,7 @@ def test_a_sum_weighs_its_parts_and_logs_each() -> None:
     assert logged_means(drawn) == {"reward/parts/length": 1.25 / 3, "reward/parts/math": 1 / 3}
 
 
-def test_a_part_that_drops_a_rollout_drops_it_and_what_parts_log_stands_behind_their_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_part_that_drops_a_rollout_drops_it_and_what_parts_log_stands_behind_their_name(tmp_path, monkeypatch):
     (tmp_path / "parts_of_mine.py").write_text(
         "def strict(completion):\n    assert completion\n    return {'reward': 2, 'words': 3}\n", encoding="utf-8"
     )
@@ -58,7 +55,7 @@ def test_a_part_that_drops_a_rollout_drops_it_and_what_parts_log_stands_behind_t
     reward.close()
 
 
-def test_a_search_without_end_ends_at_the_deadline() -> None:
+def test_a_search_without_end_ends_at_the_deadline():
     reward = make_reward(
         RewardConfig.model_validate(
             {"name": "format", "options": {"pattern": "(a+)+$"}, "timeout_s": 1.0, "workers": 1, "on_error": "zero"}
@@ -69,7 +66,7 @@ def test_a_search_without_end_ends_at_the_deadline() -> None:
     assert (rewards(scored), num_failed(scored)) == ([[0.0, 1.0]], (0, 1))
 
 
-def test_a_list_in_a_file_is_short_for_a_sum_and_is_written_back_as_such(tmp_path: Path) -> None:
+def test_a_list_in_a_file_is_short_for_a_sum_and_is_written_back_as_such(tmp_path):
     path = tmp_path / "c.yaml"
     path.write_text(RUN + "reward:\n  - countdown\n  - {name: countdown-distance, weight: 0.1}\n", encoding="utf-8")
     config = load_config(str(path))
@@ -82,14 +79,14 @@ def test_a_list_in_a_file_is_short_for_a_sum_and_is_written_back_as_such(tmp_pat
     assert load_config(str(path), overrides=["reward=countdown"]).reward == RewardConfig(name="countdown")
 
 
-def test_every_part_checks_the_prompts() -> None:
+def test_every_part_checks_the_prompts():
     unanswered = Prompt("mine", "p2", "?", None, "?", (1,))
     check_prompts([QUESTION], of("math", {"name": "length", "options": {"long": 9}}))
     with pytest.raises(DataError, match=re.escape("prompt 'p2' of mine has no reference answer")):
         check_prompts([QUESTION, unanswered], of({"name": "length", "options": {"long": 9}}, "math"))
 
 
-def test_the_distance_reward_grades_what_the_benchmark_calls_wrong() -> None:
+def test_the_distance_reward_grades_what_the_benchmark_calls_wrong():
     prompt = Prompt("countdown", "p", "7 2 7 6 2 8 -> 67", None, "", (1,))
     texts = ("8 *7 =56 +7 =63 +6 =69 -2 =67", "8 *7 =56 +7 =63", "8 *7 =56 +7 =63 +6", "9 +7 =16")
     rollouts = [Rollout((0,), text, "stop") for text in texts] + [Rollout((0,), texts[1], "length")]
@@ -98,7 +95,7 @@ def test_the_distance_reward_grades_what_the_benchmark_calls_wrong() -> None:
     assert verdicts(scored) == verdicts(make_reward("countdown").score([prompt], [rollouts]))
 
 
-def test_what_was_dropped_does_not_count_in_the_means() -> None:
+def test_what_was_dropped_does_not_count_in_the_means():
     dropped = Grade(0.0, is_dropped=True, logged={"a": 9.0})
     grades = [[Grade(1.0, logged={"a": 1.0}), dropped], [Grade(1.0, logged={"a": 0.0, "b": 5.0})], [dropped]]
     rollout = Rollout((0,), "", "stop")

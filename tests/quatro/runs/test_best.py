@@ -63,7 +63,7 @@ def test_what_is_remembered_has_one_order_whatever_names_hash_to():
         assert [key for key in found if key.startswith("best/")] == [f"best/{best}", "best/reward/mean"]
 
 
-def test_keep_has_a_short_form_that_an_option_can_extend(tmp_path: Path):
+def test_keep_has_a_short_form_that_an_option_can_extend(tmp_path):
     path = tmp_path / "c.yaml"
     text = config_to_yaml(watching()).replace("every: 20\n  keep:\n    last: 3\n    best: null", "every: 20\n  keep: 7")
     path.write_text(text, encoding="utf-8")
@@ -103,7 +103,7 @@ def evaluated(tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     return ["train", "quickstart", *overrides, *(word for one in EVALUATED for word in ("-s", one))]
 
 
-def test_the_best_checkpoint_stays_and_the_run_ends_early(evaluated: list[str], tmp_path: Path):
+def test_the_best_checkpoint_stays_and_the_run_ends_early(evaluated, tmp_path):
     run = tmp_path / "run"
     done = CliRunner().invoke(app, [*evaluated, "-o", str(run)])
     assert done.exit_code == 0, done.output
@@ -148,7 +148,7 @@ def test_the_best_checkpoint_stays_and_the_run_ends_early(evaluated: list[str], 
 
 
 @pytest.mark.parametrize("setting", ["checkpoint.keep.best=pass@1", "early_stop={metric: eval/pass@16, patience: 2}"])
-def test_a_metric_that_no_evaluation_measures_is_refused(evaluated: list[str], tmp_path: Path, setting: str):
+def test_a_metric_that_no_evaluation_measures_is_refused(evaluated, tmp_path, setting):
     refused = CliRunner().invoke(app, [*evaluated, "-s", setting, "-o", str(tmp_path / "run")])
     assert refused.exit_code == 2
     assert "with eval.n 1 evaluations measure eval/pass@1, eval/distinct_correct" in refused.stderr

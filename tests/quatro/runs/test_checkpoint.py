@@ -44,7 +44,7 @@ def newest(run: RunDir) -> checkpoint.Checkpoint:
     return found
 
 
-def test_what_was_saved_is_loaded(run: RunDir) -> None:
+def test_what_was_saved_is_loaded(run):
     path = save(run, 4)
     assert path == run.path / "checkpoints" / "step-000004"
     assert (run.path / "checkpoints" / "latest").read_text(encoding="utf-8") == "step-000004\n"
@@ -57,7 +57,7 @@ def test_what_was_saved_is_loaded(run: RunDir) -> None:
         torch.testing.assert_close(tensors[name], tensor, rtol=0, atol=0)
 
 
-def test_nothing_is_pickled(run: RunDir) -> None:
+def test_nothing_is_pickled(run):
     names = [path.name for path in save(run, 1).rglob("*") if path.is_file()]
     assert sorted(names) == ["config.json", "manifest.json", "state.json", "tensors.safetensors", "weights.bin"]
 
@@ -70,7 +70,7 @@ class Acts:
         return Path.touch, (self.path,)
 
 
-def test_fault_31_a_pickle_in_a_checkpoint_is_refused_and_does_not_act(run: RunDir, tmp_path: Path) -> None:
+def test_fault_31_a_pickle_in_a_checkpoint_is_refused_and_does_not_act(run, tmp_path):
     path = save(run, 4)
     torch.save(Acts(tmp_path / "hacked"), path / "tensors.safetensors")
     write_manifest(path, 4)  # hashes find accidents only
@@ -79,7 +79,7 @@ def test_fault_31_a_pickle_in_a_checkpoint_is_refused_and_does_not_act(run: RunD
     assert not (tmp_path / "hacked").exists()
 
 
-def test_the_newest_counts_and_only_the_last_few_are_kept(run: RunDir) -> None:
+def test_the_newest_counts_and_only_the_last_few_are_kept(run):
     for step in (5, 20, 100, 7):
         save(run, step)
     assert sorted(os.listdir(run.path / "checkpoints")) == ["latest", "step-000020", "step-000100"]
@@ -89,14 +89,14 @@ def test_the_newest_counts_and_only_the_last_few_are_kept(run: RunDir) -> None:
     assert newest(run).step == 1_000_000
 
 
-def test_saving_the_same_step_again_replaces_it(run: RunDir) -> None:
+def test_saving_the_same_step_again_replaces_it(run):
     save(run, 3)
     save(run, 3, {"again": True})
     assert newest(run).state == {"again": True}
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_a_kill_while_a_step_is_saved_again_leaves_the_old_or_the_new(run: RunDir, number: int) -> None:
+def test_a_kill_while_a_step_is_saved_again_leaves_the_old_or_the_new(run, number):
     save(run, 3)
     child = os.fork()
     if child == 0:
@@ -119,7 +119,7 @@ def test_a_kill_while_a_step_is_saved_again_leaves_the_old_or_the_new(run: RunDi
 
 
 @pytest.mark.parametrize("call", ["rename", "unlink"])
-def test_a_kill_while_an_old_one_is_removed_leaves_it_whole_or_nothing(run: RunDir, contents: Any, call: str) -> None:
+def test_a_kill_while_an_old_one_is_removed_leaves_it_whole_or_nothing(run, contents, call):
     """Never one that looks as if it had lost its manifest."""
     oldest = save(run, 1)
     save(run, 2)
@@ -146,7 +146,7 @@ def test_a_kill_while_an_old_one_is_removed_leaves_it_whole_or_nothing(run: RunD
 # ---- damage
 
 
-def test_every_flipped_bit_is_found_before_loading(run: RunDir, contents: Any) -> None:
+def test_every_flipped_bit_is_found_before_loading(run, contents):
     path = save(run, 4)
     for name, data in contents(path).items():
         for position in range(0, len(data), max(1, len(data) // 97)):
@@ -160,7 +160,7 @@ def test_every_flipped_bit_is_found_before_loading(run: RunDir, contents: Any) -
     assert newest(run).state == STATE
 
 
-def test_a_changed_file_is_named_with_both_hashes(run: RunDir) -> None:
+def test_a_changed_file_is_named_with_both_hashes(run):
     path = save(run, 4)
     expected = read_json(path / "manifest.json")["files"]["state.json"]["sha256"]
     (path / "state.json").write_text("{}", encoding="utf-8")
@@ -171,7 +171,7 @@ def test_a_changed_file_is_named_with_both_hashes(run: RunDir) -> None:
         newest(run)
 
 
-def test_missing_and_extra_files_are_named(run: RunDir) -> None:
+def test_missing_and_extra_files_are_named(run):
     path = save(run, 4)
     (path / "model" / "extra.bin").touch()
     with pytest.raises(DataError, match=r"model/extra\.bin is extra"):
@@ -182,7 +182,7 @@ def test_missing_and_extra_files_are_named(run: RunDir) -> None:
         newest(run)
 
 
-def test_links_and_renamed_checkpoints_are_refused(run: RunDir) -> None:
+def test_links_and_renamed_checkpoints_are_refused(run):
     path = save(run, 4)
     moved = path.with_name("step-000005")
     shutil.copytree(path, moved)
@@ -195,7 +195,7 @@ def test_links_and_renamed_checkpoints_are_refused(run: RunDir) -> None:
         checkpoint.load(path)
 
 
-def test_no_checkpoint_is_said(run: RunDir) -> None:
+def test_no_checkpoint_is_said(run):
     (run.path / "checkpoints" / ".step-000001.99.tmp").mkdir()
     assert checkpoint.load_newest(run.path) is None
     with pytest.raises(DataError, match="no complete checkpoint"):
@@ -207,9 +207,7 @@ def test_no_checkpoint_is_said(run: RunDir) -> None:
 # ---- interrupted writes
 
 
-def test_a_partial_checkpoint_is_named_removed_and_the_one_before_used(
-    run: RunDir, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_partial_checkpoint_is_named_removed_and_the_one_before_used(run, caplog):
     folder = save(run, 4).parent
     shutil.copytree(folder / "step-000004", folder / ".step-000012.99.tmp")
     assert newest(run).step == 4
@@ -219,9 +217,7 @@ def test_a_partial_checkpoint_is_named_removed_and_the_one_before_used(
     assert ".step-000012.99.tmp was not finished" in caplog.text
 
 
-def test_fault_02_a_checkpoint_without_its_manifest_is_passed_over_until_its_iteration_comes_again(
-    run: RunDir, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_fault_02_a_checkpoint_without_its_manifest_is_passed_over_until_its_iteration_comes_again(run, caplog):
     folder = save(run, 4).parent
     (folder / "notes").mkdir()  # of the user
     lost = save(run, 8)
@@ -235,9 +231,7 @@ def test_fault_02_a_checkpoint_without_its_manifest_is_passed_over_until_its_ite
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
-def test_failing_at_any_operation_leaves_the_old_or_the_new_checkpoint(
-    run: RunDir, monkeypatch: pytest.MonkeyPatch, error: BaseException, contents: Any
-) -> None:
+def test_failing_at_any_operation_leaves_the_old_or_the_new_checkpoint(run, monkeypatch, error, contents):
     """Every fsync and rename of a save fails once, one after the other, until a save runs clean."""
     run.append_metrics({"step": 4})
     save(run, 4, {"mark": 4})
@@ -281,9 +275,7 @@ def test_failing_at_any_operation_leaves_the_old_or_the_new_checkpoint(
     ("limit", "name"),
     [(0, "model/config.json"), (10, "tensors.safetensors"), (400, "state.json"), (400, "manifest.json")],
 )
-def test_fault_04_a_full_disk_leaves_the_old_checkpoint_and_names_the_file(
-    run: RunDir, limit: int, name: str, contents: Any
-) -> None:
+def test_fault_04_a_full_disk_leaves_the_old_checkpoint_and_names_the_file(run, limit, name, contents):
     def write_little(folder: Path) -> None:
         (folder / "config.json").write_text("{}", encoding="utf-8")
 
@@ -304,7 +296,7 @@ def test_fault_04_a_full_disk_leaves_the_old_checkpoint_and_names_the_file(
     assert newest(run).step == 4
 
 
-def test_a_writer_that_fails_leaves_no_trace(run: RunDir) -> None:
+def test_a_writer_that_fails_leaves_no_trace(run):
     save(run, 4)
 
     def full(folder: Path) -> None:
@@ -320,13 +312,13 @@ def test_a_writer_that_fails_leaves_no_trace(run: RunDir) -> None:
 
 
 @pytest.mark.parametrize(("value", "error"), [(torch.zeros(1), TypeError), (float("nan"), ValueError)])
-def test_state_that_is_no_json_is_refused(run: RunDir, value: Any, error: type[Exception]) -> None:
+def test_state_that_is_no_json_is_refused(run, value, error):
     with pytest.raises(error):
         save(run, 1, {"a": [value]})
     assert os.listdir(run.path / "checkpoints") == []
 
 
-def test_fault_11_no_checkpoint_holds_nan(run: RunDir) -> None:
+def test_fault_11_no_checkpoint_holds_nan(run):
     with pytest.raises(DivergedError, match="moment holds NaN"):
         checkpoint.save(run, 1, fill_model, STATE, {"moment": torch.tensor([1.0, float("nan")])})
     assert os.listdir(run.path / "checkpoints") == []

@@ -37,7 +37,7 @@ def run(tmp_path: Path, config: Config) -> Iterator[RunDir]:
 # ---- creating and opening
 
 
-def test_a_new_run_explains_itself_and_is_a_config(run: RunDir, config: Config) -> None:
+def test_a_new_run_explains_itself_and_is_a_config(run, config):
     assert load_config(run.path) == load_config(run.path / "config.yaml") == config
     status = read_json(run.path / "status.json")
     assert (status["status"], status["step"], status["steps"], status["reason"]) == ("running", 0, 100, None)
@@ -47,7 +47,7 @@ def test_a_new_run_explains_itself_and_is_a_config(run: RunDir, config: Config) 
     assert {"python", "platform", "cpus", "commit", "quatro"} <= environment.keys()
 
 
-def test_a_run_that_is_begun_anew_starts_now_and_goes_on_in_the_log(run: RunDir, config: Config) -> None:
+def test_a_run_that_is_begun_anew_starts_now_and_goes_on_in_the_log(run, config):
     run.close()
     (run.path / "log.txt").write_text("KeyError: 'm'\n", encoding="utf-8")
     status = read_json(run.path / "status.json")
@@ -57,16 +57,14 @@ def test_a_run_that_is_begun_anew_starts_now_and_goes_on_in_the_log(run: RunDir,
     assert (run.path / "log.txt").read_text(encoding="utf-8") == "KeyError: 'm'\n"
 
 
-def test_an_existing_run_is_refused_with_both_ways_out(run: RunDir, config: Config) -> None:
+def test_an_existing_run_is_refused_with_both_ways_out(run, config):
     run.close()
     (run.path / "checkpoints/step-000001").mkdir()
     with pytest.raises(UsageError, match=r"--resume.* --new.* -o DIR"):
         RunDir.create(run.path, config)
 
 
-def test_a_run_without_a_checkpoint_is_begun_anew_and_what_it_did_is_moved_inside(
-    run: RunDir, config: Config, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_run_without_a_checkpoint_is_begun_anew_and_what_it_did_is_moved_inside(run, config, caplog):
     def work(run: RunDir, number: int) -> None:
         run.append_metrics({"step": 1, "number": number})
         run.write_rollouts(1, [{"a": number}])
@@ -99,7 +97,7 @@ def test_a_run_without_a_checkpoint_is_begun_anew_and_what_it_did_is_moved_insid
     assert not run.path.exists()
 
 
-def test_nobody_else_begins_a_run_anew(run: RunDir, config: Config) -> None:
+def test_nobody_else_begins_a_run_anew(run, config):
     run.close()
     with RunDir.create(run.path, config):
         with pytest.raises(LockedError):
@@ -109,14 +107,14 @@ def test_nobody_else_begins_a_run_anew(run: RunDir, config: Config) -> None:
         RunDir.create(run.path, config)
 
 
-def test_a_free_name_is_the_first_that_nothing_has(tmp_path: Path) -> None:
+def test_a_free_name_is_the_first_that_nothing_has(tmp_path):
     assert free_name(tmp_path / "run") == tmp_path / "run"
     for name in ("run", "run-2", "run-4"):
         (tmp_path / name).mkdir()
     assert free_name(tmp_path / "run") == tmp_path / "run-3"
 
 
-def test_a_directory_of_something_else_is_refused(tmp_path: Path, config: Config) -> None:
+def test_a_directory_of_something_else_is_refused(tmp_path, config):
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(UsageError, match=r"thesis\.tex"):
         RunDir.create(tmp_path, config)
@@ -126,9 +124,7 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path, config: Config
         RunDir.open(tmp_path)
 
 
-def test_a_run_killed_while_being_created_can_be_created_again(
-    tmp_path: Path, config: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_killed_while_being_created_can_be_created_again(tmp_path, config, monkeypatch):
     path = tmp_path / "run"
     real, calls = os.replace, 0
 
@@ -150,7 +146,7 @@ def test_a_run_killed_while_being_created_can_be_created_again(
     RunDir.create(path, config).close()
 
 
-def test_default_names_say_config_method_and_seed(config: Config) -> None:
+def test_default_names_say_config_method_and_seed(config):
     assert default_run_path("quickstart", config) == Path("runs/quickstart-quatro-0")
     path = default_run_path("../..", config)
     assert path.parent == Path("runs")
@@ -161,7 +157,7 @@ def test_default_names_say_config_method_and_seed(config: Config) -> None:
 # ---- the lock
 
 
-def test_fault_10_a_second_process_is_told_who_has_the_run(run: RunDir) -> None:
+def test_fault_10_a_second_process_is_told_who_has_the_run(run):
     code = "import sys; from quatro.runs.directory import RunDir; "
     code += "from pathlib import Path; RunDir.open(Path(sys.argv[1]))"
     ran = subprocess.run([sys.executable, "-c", code, str(run.path)], capture_output=True, text=True)
@@ -171,7 +167,7 @@ def test_fault_10_a_second_process_is_told_who_has_the_run(run: RunDir) -> None:
     assert error.value.exit_code == 75
 
 
-def test_a_lock_ends_with_its_process_even_if_a_forked_child_lives_on(tmp_path: Path) -> None:
+def test_a_lock_ends_with_its_process_even_if_a_forked_child_lives_on(tmp_path):
     code = (
         "import os, sys, time; from pathlib import Path; from quatro.runs.status import RunLock\n"
         "lock = RunLock(Path(sys.argv[1]))\n"
@@ -194,7 +190,7 @@ def test_a_lock_ends_with_its_process_even_if_a_forked_child_lives_on(tmp_path: 
             holder.stdout.close()
 
 
-def test_fault_10_a_leftover_lock_file_locks_nothing(run: RunDir) -> None:
+def test_fault_10_a_leftover_lock_file_locks_nothing(run):
     run.close()
     (run.path / "lock").write_text('{"pid": 1, "host": "elsewhere"}', encoding="utf-8")
     assert not is_locked(run.path)
@@ -204,7 +200,7 @@ def test_fault_10_a_leftover_lock_file_locks_nothing(run: RunDir) -> None:
         assert again.config == run.config
 
 
-def test_a_held_lock_is_refused(run: RunDir) -> None:
+def test_a_held_lock_is_refused(run):
     with pytest.raises(LockedError):
         RunDir.open(run.path)
 
@@ -212,7 +208,7 @@ def test_a_held_lock_is_refused(run: RunDir) -> None:
 # ---- metrics, rollouts, log
 
 
-def test_metrics_are_one_line_a_step_and_null_where_not_finite(run: RunDir) -> None:
+def test_metrics_are_one_line_a_step_and_null_where_not_finite(run):
     run.append_metrics({"step": 1, "reward/mean": 0.5, "kl": math.nan, "nested": [math.inf, {"a": -math.inf}]})
     run.append_metrics({"step": 2, "name": "λ \u2028"})
     lines = (run.path / "metrics.jsonl").read_bytes().split(b"\n")
@@ -223,7 +219,7 @@ def test_metrics_are_one_line_a_step_and_null_where_not_finite(run: RunDir) -> N
     assert lines[-1] == b""
 
 
-def test_metrics_are_cut_back_to_a_checkpoint_and_go_on(run: RunDir) -> None:
+def test_metrics_are_cut_back_to_a_checkpoint_and_go_on(run):
     run.append_metrics({"step": 1})
     at_checkpoint = run.written
     run.append_metrics({"step": 2})
@@ -258,9 +254,7 @@ CHANGES: list[tuple[str, Callable[[list[bytes]], list[bytes]]]] = [
 
 @pytest.mark.parametrize("while_it_runs", [False, True])
 @pytest.mark.parametrize(("file", "change"), CHANGES)
-def test_any_change_of_what_was_written_is_noticed(
-    run: RunDir, file: str, change: Callable[[list[bytes]], list[bytes]], while_it_runs: bool
-) -> None:
+def test_any_change_of_what_was_written_is_noticed(run, file, change, while_it_runs):
     """Also one that was made before the checkpoint: hashes are of what was written, not of what is there."""
     for step in (1, 2, 3):
         run.write_rollouts(step, ({"row": row, "reward": 0.5} for row in range(2)))
@@ -273,7 +267,7 @@ def test_any_change_of_what_was_written_is_noticed(
         refuse_changed(run.path, run.written if while_it_runs else written)
 
 
-def test_fault_04_a_full_disk_names_the_file_and_leaves_earlier_rows(run: RunDir) -> None:
+def test_fault_04_a_full_disk_names_the_file_and_leaves_earlier_rows(run):
     run.append_metrics({"step": 1})
     before = (run.path / "metrics.jsonl").read_bytes()
     code = (
@@ -292,7 +286,7 @@ def test_fault_04_a_full_disk_names_the_file_and_leaves_earlier_rows(run: RunDir
     assert (run.path / "metrics.jsonl").read_bytes() == before
 
 
-def test_rollouts_of_later_steps_are_removed_at_resume(run: RunDir) -> None:
+def test_rollouts_of_later_steps_are_removed_at_resume(run):
     run.write_rollouts(1, ({"step": 1, "row": row} for row in range(2)))
     at_checkpoint = run.written
     for step in (2, 10):
@@ -305,7 +299,7 @@ def test_rollouts_of_later_steps_are_removed_at_resume(run: RunDir) -> None:
     assert run.written == at_checkpoint
 
 
-def test_half_written_files_of_a_killed_process_are_removed_when_the_run_is_opened(run: RunDir) -> None:
+def test_half_written_files_of_a_killed_process_are_removed_when_the_run_is_opened(run):
     run.close()
     rubbish = [run.path / ".status.json.99.tmp", run.path / "rollouts" / ".step-000001.jsonl.99.tmp"]
     for path in rubbish:
@@ -315,7 +309,7 @@ def test_half_written_files_of_a_killed_process_are_removed_when_the_run_is_open
     assert (run.path / "status.json").exists()
 
 
-def test_the_log_takes_any_text(run: RunDir) -> None:
+def test_the_log_takes_any_text(run):
     # Straight into the handler: pytest would keep what a logger says, and cannot send it between processes.
     handler = run.log_handler()
     handler.handle(logging.makeLogRecord({"name": "test_rundir", "levelname": "WARNING", "msg": "λ* of prompt \ud800"}))
@@ -326,7 +320,7 @@ def test_the_log_takes_any_text(run: RunDir) -> None:
 # ---- environment
 
 
-def test_what_changed_since_the_run_began_is_recorded(run: RunDir) -> None:
+def test_what_changed_since_the_run_began_is_recorded(run):
     assert run.add_to_environment({"threads": 1, "device": "cpu"}) == {}
     run.close()
     path = run.path / "environment.json"
@@ -342,7 +336,7 @@ def test_what_changed_since_the_run_began_is_recorded(run: RunDir) -> None:
     assert resumed[0]["changes"]["packages.pydantic"][0] == "0.1"
 
 
-def test_changes_compare_packages_one_by_one() -> None:
+def test_changes_compare_packages_one_by_one():
     before = {"time": "a", "python": "3.11", "packages": {"torch": "2", "old": "1"}}
     after = {"time": "b", "python": "3.12", "packages": {"torch": "2", "new": "1"}}
     assert changes(before, after) == {
@@ -355,14 +349,14 @@ def test_changes_compare_packages_one_by_one() -> None:
 # ---- status and lists
 
 
-def test_status_keeps_its_start_and_step(run: RunDir) -> None:
+def test_status_keeps_its_start_and_step(run):
     run.set_status("running", step=7)
     run.set_status("interrupted", reason="SIGINT")
     status = read_json(run.path / "status.json")
     assert (status["status"], status["reason"], status["step"]) == ("interrupted", "SIGINT", 7)
 
 
-def test_running_without_a_process_means_killed(run: RunDir) -> None:
+def test_running_without_a_process_means_killed(run):
     run.append_metrics({"step": 12, "reward/mean": 0.25})
     assert describe_run(run.path).status == "running"
     run.close()
@@ -372,7 +366,7 @@ def test_running_without_a_process_means_killed(run: RunDir) -> None:
     assert (summary.step, summary.steps, summary.metrics["reward/mean"]) == (12, 100, 0.25)
 
 
-def test_every_run_below_the_root_is_listed_even_broken_ones(tmp_path: Path, config: Config) -> None:
+def test_every_run_below_the_root_is_listed_even_broken_ones(tmp_path, config):
     for name in ("b", "a", "sweep/runs/c"):
         with RunDir.create(tmp_path / name, config) as run:
             run.set_status("done", step=100)
@@ -390,7 +384,7 @@ def test_every_run_below_the_root_is_listed_even_broken_ones(tmp_path: Path, con
 
 
 @pytest.mark.parametrize(("name", "status"), [("status.json", "unknown"), ("metrics.jsonl", "unreadable")])
-def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(run: RunDir, name: str, status: str) -> None:
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(run, name, status):
     run.close()
     (run.path / name).unlink()
     os.mkfifo(run.path / name)
@@ -404,9 +398,7 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(run: RunDir, name: str,
     assert name in ran.stderr or status == "unreadable"
 
 
-def test_a_torn_last_line_of_metrics_is_left_out_and_said_and_a_broken_one_is_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_torn_last_line_of_metrics_is_left_out_and_said_and_a_broken_one_is_named(tmp_path, caplog):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1}\n{"step": 2', encoding="utf-8")
     assert list(read_metrics(tmp_path)) == [{"step": 1}]

@@ -24,7 +24,7 @@ def ended(path: Path, *rows: dict[str, Any], status: Status = "done", settings: 
     return [line for line in ending(path) if str(path) not in line]
 
 
-def test_the_end_of_a_run_says_in_a_few_lines_what_it_came_to(tmp_path: Path):
+def test_the_end_of_a_run_says_in_a_few_lines_what_it_came_to(tmp_path):
     rows = [
         {"reward/mean": reward, "reward/errors": 1.0, "entropy/token_mean": 1.0, "groups/mixed_share": mixed, **more}
         for reward, mixed, more in (
@@ -62,7 +62,7 @@ def test_the_end_of_a_run_says_in_a_few_lines_what_it_came_to(tmp_path: Path):
         ({"base/pass@1": 0.2, "base/pass@1_se": 0.02}, "; before training 0.2 ± 0.02"),
     ],
 )
-def test_the_best_evaluation_is_compared_with_the_model_before_training(tmp_path: Path, base: Any, says: str):
+def test_the_best_evaluation_is_compared_with_the_model_before_training(tmp_path, base, says):
     rows = [
         {**base, "eval/pass@1": 0.25, "eval/pass@1_se": 0.001},
         {"eval/pass@1": 0.3, "eval/pass@1_se": 0.02},

@@ -10,14 +10,14 @@ import logging
 import math
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from evals.errors import MissingError
-from quatro.config import Config, load_config
+from quatro.config import load_config
 from quatro.processes.stop import StopRequest
 from quatro.runs import trackers
 from quatro.runs.directory import RunDir
@@ -126,22 +126,20 @@ KINDS = [
 ]
 
 
-def test_trackers_are_off_unless_asked_for(tmp_path: Path) -> None:
+def test_trackers_are_off_unless_asked_for(tmp_path):
     track(tmp_path / "run", range(1, 3))
     assert trackers.enabled(load_config("quickstart").tracking) == []
     assert not (tmp_path / "run" / "tensorboard").exists()
     assert not (tmp_path / "run" / "wandb").exists()
 
 
-def test_only_finite_numbers_are_sent_and_the_step_is_none_of_them() -> None:
+def test_only_finite_numbers_are_sent_and_the_step_is_none_of_them():
     row = {"step": 3.0, "a": 1, "b": None, "c": math.nan, "d": -math.inf, "e": 0.5}
     assert plain_values(row) == {"a": 1.0, "e": 0.5}
 
 
 @pytest.mark.parametrize(("setting", "read", "rel"), KINDS)
-def test_a_run_and_its_resumes_are_recorded_once(
-    tmp_path: Path, setting: str, read: Callable[[Path], Points], rel: float
-) -> None:
+def test_a_run_and_its_resumes_are_recorded_once(tmp_path, setting, read, rel):
     run = tmp_path / "run"
     track(run, range(1, 6), setting)
     assert_same(read(run), recorded(run), rel=rel)
@@ -157,9 +155,7 @@ def test_a_run_and_its_resumes_are_recorded_once(
 
 
 @pytest.mark.parametrize(("setting", "read", "rel"), KINDS)
-def test_a_tracker_that_is_switched_on_later_has_the_whole_run(
-    tmp_path: Path, setting: str, read: Callable[[Path], Points], rel: float
-) -> None:
+def test_a_tracker_that_is_switched_on_later_has_the_whole_run(tmp_path, setting, read, rel):
     run = tmp_path / "run"
     track(run, range(1, 4))
     config = run / "config.yaml"
@@ -174,13 +170,7 @@ def test_a_tracker_that_is_switched_on_later_has_the_whole_run(
 
 
 @pytest.mark.parametrize(("setting", "read", "rel"), KINDS)
-def test_a_real_run_that_is_interrupted_and_continued_is_recorded_in_full(
-    tmp_path: Path,
-    tiny_config: Callable[..., Config],
-    setting: str,
-    read: Callable[[Path], Points],
-    rel: float,
-) -> None:
+def test_a_real_run_that_is_interrupted_and_continued_is_recorded_in_full(tmp_path, tiny_config, setting, read, rel):
     pytest.importorskip("torch")
     from quatro.train import train
 
@@ -202,7 +192,7 @@ def test_a_real_run_that_is_interrupted_and_continued_is_recorded_in_full(
 
 
 @needs_tensorboard
-def test_a_half_written_event_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_half_written_event_is_no_obstacle(tmp_path):
     run = tmp_path / "run"
     track(run, range(1, 4), "tracking.tensorboard=true")
     (file,) = (run / "tensorboard").iterdir()
@@ -212,7 +202,7 @@ def test_a_half_written_event_is_no_obstacle(tmp_path: Path) -> None:
 
 
 @needs_tensorboard
-def test_the_configuration_is_in_tensorboard(tmp_path: Path) -> None:
+def test_the_configuration_is_in_tensorboard(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     run = tmp_path / "run"
@@ -224,7 +214,7 @@ def test_the_configuration_is_in_tensorboard(tmp_path: Path) -> None:
 
 
 @needs_wandb
-def test_a_resumed_run_keeps_its_wandb_id_and_has_its_configuration(tmp_path: Path) -> None:
+def test_a_resumed_run_keeps_its_wandb_id_and_has_its_configuration(tmp_path):
     run = tmp_path / "my-run"
     track(run, range(1, 3), "tracking.wandb=offline", "tracking.project=deltas", "method.delta=0.0123")
     (before,) = [record.run for record in wandb_records(run) if record.WhichOneof("record_type") == "run"]
@@ -258,12 +248,8 @@ class Unreachable:
 
 @pytest.mark.parametrize(("opener", "reason"), [(FullDisk, "No space left"), (Unreachable, "no network")])
 def test_a_tracker_that_fails_is_off_after_one_warning_and_the_others_go_on(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    opener: Any,
-    reason: str,
-) -> None:
+    tmp_path, monkeypatch, caplog, opener, reason
+):
     sent: list[int] = []
 
     class Works:
@@ -287,7 +273,7 @@ def test_a_tracker_that_fails_is_off_after_one_warning_and_the_others_go_on(
 
 
 @needs_tensorboard
-def test_a_real_write_that_fails_is_survived(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_real_write_that_fails_is_survived(tmp_path, caplog):
     config = load_config("quickstart", overrides=["tracking.tensorboard=true"])
     with RunDir.create(tmp_path / "run", config) as run, caplog.at_level(logging.WARNING, logger="quatro"):
         (tmp_path / "run" / "tensorboard").write_text("in the way", encoding="utf-8")
@@ -298,7 +284,7 @@ def test_a_real_write_that_fails_is_survived(tmp_path: Path, caplog: pytest.LogC
     assert "tensorboard" in caplog.text
 
 
-def test_a_run_that_failed_says_so_to_its_trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_failed_says_so_to_its_trackers(tmp_path, monkeypatch):
     closed: list[bool] = []
 
     class Tracker(FullDisk):
@@ -316,7 +302,7 @@ def test_a_run_that_failed_says_so_to_its_trackers(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("setting", ["tracking.tensorboard=true", "tracking.wandb=offline"])
-def test_a_missing_package_is_named_with_what_to_type(monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
+def test_a_missing_package_is_named_with_what_to_type(monkeypatch, setting):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingError, match=r"pip install -e '.*\[tracking\]'") as caught:
         require_trackers(load_config("quickstart", overrides=[setting]).tracking)
@@ -324,7 +310,7 @@ def test_a_missing_package_is_named_with_what_to_type(monkeypatch: pytest.Monkey
     require_trackers(load_config("quickstart").tracking)
 
 
-def test_a_folder_of_that_name_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_that_name_is_no_package(tmp_path, monkeypatch):
     (tmp_path / "quatro_empty_folder").mkdir()
     monkeypatch.syspath_prepend(tmp_path)
     spec = importlib.util.find_spec("quatro_empty_folder")
@@ -335,9 +321,7 @@ def test_a_folder_of_that_name_is_no_package(tmp_path: Path, monkeypatch: pytest
 
 
 @needs_wandb
-def test_wandb_online_without_credentials_is_refused_before_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wandb_online_without_credentials_is_refused_before_the_run(tmp_path, monkeypatch):
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path))
@@ -345,7 +329,7 @@ def test_wandb_online_without_credentials_is_refused_before_the_run(
         require_trackers(load_config("quickstart", overrides=["tracking.wandb=online"]).tracking)
 
 
-def test_observers_are_called_in_turn() -> None:
+def test_observers_are_called_in_turn():
     calls: list[str] = []
     observers(lambda row: calls.append("a"), None, lambda row: calls.append("b"))({"step": 1.0})
     assert calls == ["a", "b"]

@@ -48,7 +48,7 @@ def brute_force(digits: tuple[int, ...], target: int) -> set[str]:
     return found
 
 
-def test_vocabulary_has_232_distinct_whole_tokens() -> None:
+def test_vocabulary_has_232_distinct_whole_tokens():
     assert len(VOCABULARY.tokens) == len(set(VOCABULARY.tokens)) == 232
     assert VOCABULARY.tokens[:6] == ("<pad>", "<eos>", "_", "->", ":", "0")
     assert all(" " not in token for token in VOCABULARY.tokens)
@@ -58,7 +58,7 @@ def test_vocabulary_has_232_distinct_whole_tokens() -> None:
 
 
 @pytest.mark.parametrize("answer", [ANSWER, f" {ANSWER}\n", "8 *8 =64 +7 =71"])
-def test_a_correct_chain_is_correct(answer: str) -> None:
+def test_a_correct_chain_is_correct(answer):
     prompt = PROMPT if answer.strip() == ANSWER else "8 8 7 1 1 1 -> 71"
     assert verify(prompt, answer) is True
 
@@ -89,7 +89,7 @@ def test_a_correct_chain_is_correct(answer: str) -> None:
         "9" * 5000,
     ],
 )
-def test_anything_else_is_wrong(answer: str) -> None:
+def test_anything_else_is_wrong(answer):
     assert verify(PROMPT, answer) is False
 
 
@@ -120,13 +120,13 @@ def test_600_problems_are_the_held_out_ones_and_400_more_that_nothing_is_taught_
         (ANSWER, ""),
     ],
 )
-def test_what_is_wrong_is_said(answer: str, why: str) -> None:
+def test_what_is_wrong_is_said(answer, why):
     assert fault(PROMPT, answer, "stop").startswith(why)
     assert (fault(PROMPT, answer, None) == "") is verify(PROMPT, answer)
     assert fault(PROMPT, answer, "length") == "cut off by the length limit"
 
 
-def test_totals_must_stay_between_0_and_99() -> None:
+def test_totals_must_stay_between_0_and_99():
     assert not verify("9 9 9 7 1 1 -> 74", "9 *9 =81 *1 =81 -7 =74 -1 =73")
     assert not verify("9 9 2 7 1 1 -> 90", "9 *9 =81 +9 =90 +2 =92")
     assert not verify("9 9 9 9 1 1 -> 90", "9 *9 =81 +9 =90 +9 =99 +1 =100")
@@ -134,7 +134,7 @@ def test_totals_must_stay_between_0_and_99() -> None:
     assert verify("2 5 7 9 9 9 -> 4", "7 -5 =2 +2 =4")
 
 
-def test_six_digits_are_one_too_many() -> None:
+def test_six_digits_are_one_too_many():
     assert not verify("1 1 1 1 1 1 -> 6", "1 +1 =2 +1 =3 +1 =4 +1 =5 +1 =6")
     assert verify("1 1 1 1 1 1 -> 5", "1 +1 =2 +1 =3 +1 =4 +1 =5")
 
@@ -164,14 +164,14 @@ SOLUTIONS_OF_5 = brute_force((2, 1, 3, 1, 9, 9), 5)
     ]
     + ["7 2 7 6 2 8  -> 67", None, "9" * 10**5],
 )
-def test_a_malformed_prompt_is_an_error(prompt: str) -> None:
+def test_a_malformed_prompt_is_an_error(prompt):
     with pytest.raises(ValueError, match="not a countdown prompt") as caught:
         verify(prompt, ANSWER)
     assert len(str(caught.value)) < 400
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_number_of_solutions_equals_brute_force(seed: int) -> None:
+def test_the_number_of_solutions_equals_brute_force(seed):
     rng = random.Random(seed)
     digits = tuple(rng.choices(range(1, 10 if seed % 2 else 5), k=6))
     target = rng.randint(0, 99)
@@ -181,11 +181,11 @@ def test_the_number_of_solutions_equals_brute_force(seed: int) -> None:
     assert all(verify(prompt, solution) for solution in expected)
 
 
-def test_the_order_of_the_digits_does_not_matter() -> None:
+def test_the_order_of_the_digits_does_not_matter():
     assert count_solutions((7, 2, 7, 6, 2, 8), 67) == count_solutions((8, 7, 7, 6, 2, 2), 67) > 0
 
 
-def test_problem_splits_are_disjoint_solvable_and_as_large_as_said() -> None:
+def test_problem_splits_are_disjoint_solvable_and_as_large_as_said():
     train, test = problems("train"), problems("test")
     assert (len(train), len(test)) == (3000, 200)
     keys = [(tuple(sorted(problem.digits)), problem.target) for problem in (*train, *test)]
@@ -198,7 +198,7 @@ def test_problem_splits_are_disjoint_solvable_and_as_large_as_said() -> None:
         assert problem.prompt == f"{' '.join(map(str, problem.digits))} -> {problem.target}"
 
 
-def test_targets_are_uniform_over_what_the_digits_reach() -> None:
+def test_targets_are_uniform_over_what_the_digits_reach():
     # The rank of a target among its reachable totals is uniform on [0, 1): mean 1/2, standard deviation sqrt(1/12).
     ranks = []
     for problem in problems("train"):
@@ -208,13 +208,13 @@ def test_targets_are_uniform_over_what_the_digits_reach() -> None:
     assert abs(np.std(ranks) - (1 / 12) ** 0.5) < 0.01
 
 
-def test_the_number_of_solutions_has_the_published_percentiles() -> None:
+def test_the_number_of_solutions_has_the_published_percentiles():
     counts = [count_solutions(problem.digits, problem.target) for problem in problems("test")]
     np.testing.assert_allclose(np.percentile(counts, [5, 25, 50, 75, 95]), [8, 40, 91, 191, 431], rtol=0.3)
 
 
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
-def test_problems_do_not_depend_on_the_hash_seed(hash_seed: str) -> None:
+def test_problems_do_not_depend_on_the_hash_seed(hash_seed):
     code = "from quatro.tasks.countdown import problems; import hashlib; p = problems('train') + problems('test');"
     code += "import sys; sys.stdout.write(hashlib.sha256(repr([tuple(x) for x in p]).encode()).hexdigest())"
     env = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -228,7 +228,7 @@ def split_row(row: np.ndarray) -> tuple[str, str]:
     return " ".join(words[:PROMPT_TOKENS]), " ".join(words[PROMPT_TOKENS:])
 
 
-def test_warmstart_rows_are_correct_chains_outside_the_held_out_split() -> None:
+def test_warmstart_rows_are_correct_chains_outside_the_held_out_split():
     rows = CountdownWarmStart(seed=0).draw(20_000)
     assert rows.token_ids.shape == rows.answer_mask.shape == (20_000, 18)
     held_out = {(tuple(sorted(problem.digits)), problem.target) for problem in problems("test")}
@@ -248,7 +248,7 @@ def test_warmstart_rows_are_correct_chains_outside_the_held_out_split() -> None:
     assert min(num_used.values()) > 4500
 
 
-def test_every_operation_that_keeps_the_total_in_range_is_equally_likely() -> None:
+def test_every_operation_that_keeps_the_total_in_range_is_equally_likely():
     rows = CountdownWarmStart(seed=1).draw(60_000)
     first, step = rows.token_ids[:, 8], rows.token_ids[:, 9]
     is_4_and_3 = (first == VOCABULARY.ids["4"]) & np.isin(
@@ -259,7 +259,7 @@ def test_every_operation_that_keeps_the_total_in_range_is_equally_likely() -> No
     assert np.abs(counts / counts.sum() - 1 / 3).max() < 4 * (2 / 9 / counts.sum()) ** 0.5
 
 
-def test_a_held_out_prompt_is_never_a_warmstart_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_held_out_prompt_is_never_a_warmstart_row(monkeypatch):
     drawn = {split_row(row)[0] for row in CountdownWarmStart(seed=2).draw(100).token_ids[:50]}
     held_out = []
     for prompt in sorted(drawn):
@@ -270,13 +270,13 @@ def test_a_held_out_prompt_is_never_a_warmstart_row(monkeypatch: pytest.MonkeyPa
     assert drawn.isdisjoint(split_row(row)[0] for row in again.token_ids)
 
 
-def test_the_harder_base_sees_the_asked_share_of_wrong_targets() -> None:
+def test_the_harder_base_sees_the_asked_share_of_wrong_targets():
     rows = CountdownWarmStart(seed=3, random_target_share=0.4).draw(5000)
     share_wrong = np.mean([not verify(*split_row(row)) for row in rows.token_ids])
     assert abs(share_wrong - 0.4) < 4 * (0.24 / 5000) ** 0.5 + 0.005  # redrawn chains that end at 0 shift it a little
 
 
-def test_warmstart_rows_follow_the_generator() -> None:
+def test_warmstart_rows_follow_the_generator():
     first, again = (CountdownWarmStart(seed=4).draw(100).token_ids for _ in range(2))
     np.testing.assert_array_equal(first, again)
     assert (first != CountdownWarmStart(seed=5).draw(100).token_ids).any()

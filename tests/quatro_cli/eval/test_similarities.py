@@ -1,7 +1,5 @@
 """Similarities that a built-in one is added to, and those of the user's own, from the outside."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

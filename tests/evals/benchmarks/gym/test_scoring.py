@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 
 import pytest
 
@@ -104,7 +103,7 @@ def test_reference_answers_are_right_and_hostile_ones_are_not(grader, task):
 
 
 @needs_sandbox
-def test_code_in_an_answer_has_no_effect(grader, tmp_path: Path):
+def test_code_in_an_answer_has_no_effect(grader, tmp_path):
     """The checkers of these tasks evaluate the answer. With the last answers they do it for ever, or die of it."""
     trace = tmp_path / "trace"
     attack = f"__import__('os').system('touch {trace}')"
