@@ -1,35 +1,24 @@
 """The grader is the training reward: what a policy could learn to write must not be accepted, its honest twin must."""
 
-import importlib.util
 import itertools
-import json
 from collections import Counter
 from pathlib import Path
 from random import Random
-from types import ModuleType
 
 import pytest
 
 from evals.grading import grade, grade_many
+from tests.evals.grading import attacks
+from tests.kit import read_rows
 
 LETTERS = "ABC"
-
-
-@pytest.fixture(scope="module")
-def attacks() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("grading_attacks", Path(__file__).parent / "attacks.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def is_right(box: str, gold: str) -> bool:
     return grade(f"So $\\boxed{{{box}}}$.", gold).correct
 
 
-def check(attacks: ModuleType, found: list) -> None:
+def check(found: list) -> None:
     rates = attacks.rates(found, attacks.grades(found))
     hacks_accepted, hacks, honest_refused, honest = rates["all"]
     assert hacks_accepted <= 0.03 * hacks, rates
@@ -38,28 +27,27 @@ def check(attacks: ModuleType, found: list) -> None:
         assert rates.get(family, (0, 0, 0, 0))[0] == 0, rates
 
 
-def test_a_sample_of_the_hacks_is_refused_and_their_honest_twins_are_accepted(attacks):
-    check(attacks, Random(0).sample(attacks.cases(seed=0), 250))
+def test_a_sample_of_the_hacks_is_refused_and_their_honest_twins_are_accepted():
+    check(Random(0).sample(attacks.cases(seed=0), 250))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_hacks_are_refused_and_their_honest_twins_are_accepted(attacks, seed):
+def test_hacks_are_refused_and_their_honest_twins_are_accepted(seed):
     found = attacks.cases(seed=seed)
     assert len(found) >= 2000
-    check(attacks, found)
+    check(found)
 
 
-def unseen(attacks: ModuleType) -> list:
+def unseen() -> list:
     """Cases that were written without a look at the grader; most of them are boxes, some whole completions."""
-    lines = (Path(__file__).parent / "unseen.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in lines]
+    rows = read_rows(Path(__file__).with_name("unseen.jsonl"))
     return [
         attacks.Case(row["family"], row.get("box") or row["completion"], row["gold"], row["is_honest"]) for row in rows
     ]
 
 
-def check_unseen(attacks: ModuleType, found: list) -> None:
+def check_unseen(found: list) -> None:
     rates = attacks.rates(found, attacks.grades(found))
     hacks_accepted, hacks, honest_refused, honest = rates["all"]
     assert hacks_accepted <= 0.03 * hacks, rates
@@ -67,14 +55,14 @@ def check_unseen(attacks: ModuleType, found: list) -> None:
     assert honest_refused <= 0.05 * honest, rates
 
 
-def test_a_sample_of_the_unseen_hacks_is_refused_and_their_honest_twins_are_accepted(attacks):
-    text_side = [case for case in unseen(attacks) if case.family not in ("formulas", "constants", "huge_tiny")]
-    check_unseen(attacks, Random(0).sample(text_side, 150))
+def test_a_sample_of_the_unseen_hacks_is_refused_and_their_honest_twins_are_accepted():
+    text_side = [case for case in unseen() if case.family not in ("formulas", "constants", "huge_tiny")]
+    check_unseen(Random(0).sample(text_side, 150))
 
 
 @pytest.mark.slow
-def test_unseen_hacks_are_refused_and_their_honest_twins_are_accepted(attacks):
-    check_unseen(attacks, unseen(attacks))
+def test_unseen_hacks_are_refused_and_their_honest_twins_are_accepted():
+    check_unseen(unseen())
 
 
 @pytest.mark.parametrize(
@@ -166,22 +154,22 @@ def test_what_looks_alike_is_wrong(box, gold):
     assert not is_right(box, gold)
 
 
-def accepted_letters(attacks: ModuleType, forms: list[str]) -> dict[str, int]:
+def accepted_letters(forms: list[str]) -> dict[str, int]:
     boxes = [attacks.with_letters(form, *letters) for form in forms for letters in itertools.permutations(LETTERS, 3)]
     pairs = list(itertools.product(dict.fromkeys(boxes), LETTERS))
     grades = grade_many((f"\\boxed{{{box}}}", gold) for box, gold in pairs)
     return Counter(box for (box, _), found in zip(pairs, grades, strict=True) if found.correct)
 
 
-def test_a_box_is_right_for_at_most_one_letter(attacks):
-    found = accepted_letters(attacks, attacks.TWO_LETTERS[::4] + attacks.ONE_LETTER)
+def test_a_box_is_right_for_at_most_one_letter():
+    found = accepted_letters(attacks.TWO_LETTERS[::4] + attacks.ONE_LETTER)
     assert [box for box, count in found.items() if count > 1] == []
     assert len(found) >= len(attacks.ONE_LETTER) * len(LETTERS)
 
 
 @pytest.mark.slow
-def test_a_box_is_right_for_at_most_one_letter_in_every_form(attacks):
-    assert [box for box, count in accepted_letters(attacks, attacks.TWO_LETTERS).items() if count > 1] == []
+def test_a_box_is_right_for_at_most_one_letter_in_every_form():
+    assert [box for box, count in accepted_letters(attacks.TWO_LETTERS).items() if count > 1] == []
 
 
 @pytest.mark.parametrize(
