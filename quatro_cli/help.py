@@ -39,6 +39,11 @@ REMOVED = {
     "quatro plot heatmap --scale": "colours go from 0 to 1; `evals.studies.similarity` has the matrix for others",
     "quatro eval bias": "type `quatro eval ucc FILE --n 16 --k 16`, and compare with `quatro eval ucc FILE --k 16`",
     "quatro plot bias": "type `quatro eval ucc FILE --n 16 --k 16`, and compare with `quatro eval ucc FILE --k 16`",
+    **{
+        f"quatro benchmarks fetch {option}": "name the data set as OWNER/NAME:CONFIG:SPLIT, or in an entry of "
+        "./quatro-benchmarks.toml (`quatro benchmarks --help` shows one)"
+        for option in ("--hub", "--config", "--split")
+    },
     "quatro table --whole-paper": "--with-paper shows those at your benchmarks and k; all are in `evals.results.paper`",
     "quatro table --standalone": "\\input the table into a document of your own",
     "quatro table --digits": "`--layout tidy` has every value in full",

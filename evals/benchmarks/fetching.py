@@ -110,10 +110,8 @@ def read_lock(entry: Benchmark) -> Lock | None:
         raise DataError(f"{path} cannot be read ({reason}); delete it and fetch {entry.name} again") from error
 
 
-def fetch(
-    entry: Benchmark, *, file: Path | None = None, hub: HubSource | None = None, accept_count: bool = False
-) -> Fetched:
-    """Copy a benchmark into the cache, from ``file`` or the Hub (``hub`` in place of the entry's own data sets).
+def fetch(entry: Benchmark, *, file: Path | None = None, accept_count: bool = False) -> Fetched:
+    """Copy a benchmark into the cache, from ``file`` or the Hub.
 
     If there is a lock, the commit that it names is fetched. ``accept_count`` takes the rows even if their number is not
     the registry's.
@@ -132,7 +130,7 @@ def fetch(
     if file is not None:
         found = read_problem_file(file, entry.name, entry.columns(of_a_copy=True))
     else:
-        found, source, commit = _from_hub(entry, hub, lock)
+        found, source, commit = _from_hub(entry, lock)
     where = str(file) if file is not None else f"{source} at commit {commit}"
     if not is_listed(entry):
         _refuse_working(entry, found.problems)
@@ -216,7 +214,7 @@ def _line(row: dict[str, Any]) -> bytes:
     return (json.dumps(row, ensure_ascii=True) + "\n").encode("ascii")
 
 
-def _from_hub(entry: Benchmark, hub: HubSource | None, lock: Lock | None) -> tuple[ReadProblems, HubSource, str]:
+def _from_hub(entry: Benchmark, lock: Lock | None) -> tuple[ReadProblems, HubSource, str]:
     """Rows of the first data set that can be loaded, their exact place, and their commit."""
     try:
         import datasets
@@ -226,8 +224,8 @@ def _from_hub(entry: Benchmark, hub: HubSource | None, lock: Lock | None) -> tup
             f"fetching {entry.name!r} from the Hugging Face Hub needs the package `datasets` "
             f"(`{how_to_install('hub')}`); or {_instead(entry)}"
         ) from error
-    candidates: list[tuple[HubSource, str | None]] = [(source, None) for source in ((hub,) if hub else entry.hub)]
-    if hub is None and lock is not None and lock.hub is not None:
+    candidates: list[tuple[HubSource, str | None]] = [(source, None) for source in entry.hub]
+    if lock is not None and lock.hub is not None:
         candidates = [(lock.hub, lock.commit)]
     reasons = []
     for source, pinned in candidates:
@@ -252,16 +250,15 @@ def _load(datasets: Any, entry: Benchmark, source: HubSource, commit: str) -> tu
     if not config:
         configs = list(datasets.get_dataset_config_names(source.id, revision=commit))
         if len(configs) != 1:
-            how = "with --config" if is_listed(entry) else f"and a split: {source.id}:{configs[0]}:SPLIT"
-            raise UsageError(f"{source} has the configs {', '.join(configs)}; choose one {how}")
+            named = f"{source.id}:{configs[0]}:SPLIT"
+            raise UsageError(f"{source} has the configs {', '.join(configs)}; choose one and a split: {named}")
         config = configs[0]
     split = source.split
     if not split:
         splits = list(datasets.get_dataset_split_names(source.id, config, revision=commit))
         if len(splits) != 1:
             named = f"{source.id}:{f'{config}:' if source.config else ''}{splits[0]}"
-            how = "with --split" if is_listed(entry) else f"as {named}"
-            raise UsageError(f"{source} has the splits {', '.join(splits)}; choose one {how}")
+            raise UsageError(f"{source} has the splits {', '.join(splits)}; choose one as {named}")
         split = splits[0]
     # Of several, as `train+test`, each row says which split it is of.
     parts = split.split("+")

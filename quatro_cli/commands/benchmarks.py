@@ -152,9 +152,6 @@ def fetch(
     file: Annotated[
         Path | None, Option("--from", metavar="FILE", help="Read this .jsonl, .csv or .parquet file, not the Hub.")
     ] = None,
-    hub: Annotated[str, Option(metavar="ID", help="Read this data set of the Hub, not the usual one.")] = "",
-    config: Annotated[str, Option(metavar="NAME", help="Config of the data set, if it has several.")] = "",
-    split: Annotated[str, Option(metavar="NAME", help="Split of the data set, if it has several.")] = "",
     accept_count: Annotated[
         bool, Option("--accept-count", help="Accept a number of problems other than the registered one.")
     ] = False,
@@ -170,18 +167,9 @@ def fetch(
       quatro benchmarks fetch aime24 --from aime24.jsonl
     """
     from evals.benchmarks import fetching
-    from evals.benchmarks.catalogue import HubSource
 
     entry = _find(name)
-    if file is not None and (hub or config or split):
-        raise usage_error("--from takes the rows of a file; leave --hub, --config and --split out")
-    source = None
-    if hub or config or split:
-        if not hub and not entry.hub:
-            raise usage_error(f"{name} is not from the Hub; leave --config and --split out")
-        base = HubSource(id=hub) if hub else entry.hub[0]
-        source = HubSource(id=base.id, config=config or base.config, split=split or base.split)
-    fetched = fetching.fetch(entry, file=file, hub=source, accept_count=accept_count)
+    fetched = fetching.fetch(entry, file=file, accept_count=accept_count)
     lock = fetched.lock
     origin = f"{lock.hub} at commit {lock.commit}" if lock.hub is not None else lock.file
     output.info(f"{name}: {len(fetched.problems)} problems from {origin}, SHA-256 {lock.sha256}")

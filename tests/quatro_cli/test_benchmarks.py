@@ -81,7 +81,6 @@ def test_the_prompt_of_the_built_in_benchmark_is_its_problem():
         (["fetch", "math501"], 2, "countdown, codegrammar, math500"),
         (["fetch", "countdown"], 2, "built in"),
         (["fetch", "amc23", "--from", "gone.jsonl"], 4, "gone.jsonl"),
-        (["fetch", "amc23", "--from", "x.jsonl", "--split", "test"], 2, "--split"),
     ],
 )
 def test_what_cannot_be_fetched_ends_with_its_exit_code(arguments, code, said):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from evals.benchmarks.catalogue import HubSource, registry
+from evals.benchmarks.catalogue import find_benchmark, registry
 from evals.benchmarks.fetching import cached_path, fetch, lock_path, read_lock
 from evals.benchmarks.loading import is_here, load_problems, local_copy
 from evals.benchmarks.problems import Problem
@@ -139,16 +139,26 @@ def test_content_that_is_not_the_registrys_is_warned_about(hub, caplog):
 
 def test_an_ambiguous_split_is_a_question(hub):
     hub.data["math-ai/amc23"]["default"] = {"a": AMC, "b": AMC[:8]}
-    with pytest.raises(UsageError, match="the splits a, b; choose one with --split"):
+    with pytest.raises(UsageError, match="the splits a, b; choose one as math-ai/amc23:a"):
         fetch(registry()["amc23"])
-    chosen = HubSource(id="math-ai/amc23", split="a")
-    assert fetch(registry()["amc23"], hub=chosen).lock.hub.split == "a"
 
 
 def test_an_ambiguous_config_is_a_question(hub):
     hub.data["math-ai/amc23"]["other"] = {"test": AMC}
-    with pytest.raises(UsageError, match="the configs default, other; choose one with --config"):
+    with pytest.raises(
+        UsageError, match="the configs default, other; choose one and a split: math-ai/amc23:default:SPLIT"
+    ):
         fetch(registry()["amc23"])
+
+
+def test_a_mirror_is_named_by_its_place_or_by_an_entry_of_ones_own(hub, tmp_path, monkeypatch):
+    hub.data["mirror/amc"] = {"main": {"a": AMC, "b": AMC[:8]}, "other": {"a": AMC}}
+    entry = '[mine]\nhub = [{ id = "mirror/amc", config = "main", split = "b" }]\nproblem_field = "question"\n'
+    (tmp_path / "own.toml").write_text(entry, encoding="utf-8")
+    monkeypatch.setenv("QUATRO_BENCHMARKS", str(tmp_path / "own.toml"))
+    for name in ("mirror/amc:main:b", "mine"):
+        found = find_benchmark(name)
+        assert (len(fetch(found).problems), len(load_problems(name))) == (8, 8)
 
 
 def test_the_second_data_set_is_used_where_the_first_cannot_be_had(hub):
