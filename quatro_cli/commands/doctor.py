@@ -50,11 +50,11 @@ def doctor(
 ) -> None:
     """Check what this machine has, or whether a run is whole.
 
-    Of the machine: versions, packages, devices, memory, disk, and small trials of the sampler, the sandbox and the
-    lock, and whether programs in the sandbox could read solutions of a benchmark. Of a run: whether it is finished,
-    whether it can be resumed, its last error, and whether every checkpoint and every other file of it is whole. The
-    exit code is 6 if a check fails; packages of extras that are not installed do not count as failures. --similarity
-    takes the correct samples of a file, or else a few texts, and shows the largest difference.
+    Of the machine: versions, packages, devices, memory, disk, small trials of the sandbox and the lock, and whether
+    programs in the sandbox could read solutions of a benchmark. Of a run: whether it is finished, whether it can be
+    resumed, its last error, and whether every checkpoint and every other file of it is whole. The exit code is 6 if a
+    check fails; packages of extras that are not installed do not count as failures. --similarity takes the correct
+    samples of a file, or else a few texts, and shows the largest difference.
 
     \b
     Examples:
@@ -148,8 +148,6 @@ def run_checks() -> Iterator[Check]:
     yield from _hardware()
     yield _guarded("cache folder", _cache_folder)
     yield _guarded("lock self-test", _lock)
-    if find_spec("torch") is not None:
-        yield _guarded("sampler self-test", _sampler)
     yield _sandbox()
     yield _benchmark_data()
 
@@ -257,37 +255,6 @@ def _lock() -> str:
     if seen != "True":
         raise RuntimeError(f"two processes can lock one run in {Path.cwd()}: train on another file system")
     return "one process a run: another one sees the lock"
-
-
-def _sampler() -> str:
-    """A tiny model with random weights: draws repeat by seed, and their log-probabilities are the model's."""
-    import torch
-
-    from quatro.policy import embedded
-    from quatro.rollout.transformers import TransformersEngine
-    from quatro.tasks import countdown
-    from quatro.types import Prompt, Sampling
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        recipe = countdown.CountdownWarmStart(hidden_size=32, num_heads=1, mlp_size=64)
-        model = embedded.make_model(recipe).eval()
-    tokenizer = embedded.make_tokenizer(recipe.max_positions)
-    ids = tuple(tokenizer("7 2 7 -> 11").input_ids)
-    prompts, seeds = [Prompt("doctor", "1", "", None, "", ids)], [list(range(8))]
-    engine = TransformersEngine(model, tokenizer, eos_ids=[tokenizer.eos_token_id])
-    drawn, again = (engine.generate(prompts, seeds, Sampling(max_new_tokens=16))[0] for _ in range(2))
-    if drawn != again:
-        raise RuntimeError("the same seeds draw other responses the second time")
-    worst = 0.0
-    for rollout in drawn:
-        with torch.no_grad():
-            logits = model(input_ids=torch.tensor([[*ids, *rollout.token_ids]])).logits[0, len(ids) - 1 : -1]
-        expected = logits.log_softmax(-1).gather(-1, torch.tensor(rollout.token_ids)[:, None])[:, 0]
-        worst = max(worst, float((expected - torch.tensor(rollout.logp)).abs().max()))
-    if not worst < 1e-4:
-        raise ArithmeticError(f"log-probabilities differ from the model's by {worst:.2g}, expected below 1e-4")
-    return f"{len(drawn)} responses repeat by seed; log-probabilities are the model's (error {worst:.1g})"
 
 
 def _sandbox() -> Check:

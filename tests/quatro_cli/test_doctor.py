@@ -21,7 +21,7 @@ def alone(monkeypatch):
     """``alone(name)``: of the self-tests this one only, as the others take seconds."""
 
     def keep(name=None):
-        tests = {"cache folder": "_cache_folder", "lock self-test": "_lock", "sampler self-test": "_sampler"}
+        tests = {"cache folder": "_cache_folder", "lock self-test": "_lock"}
         for other in tests.keys() - {name}:
             monkeypatch.setattr(doctor, tests[other], lambda: "not tried")
         monkeypatch.setattr(doctor, "_sandbox", lambda: doctor.Check("sandbox self-test", "absent", "not tried"))
@@ -33,7 +33,7 @@ def alone(monkeypatch):
 def test_this_machine_passes_its_self_tests():
     result = quatro("doctor", "--json")
     checks = {check["name"]: check for check in json.loads(result.stdout)["checks"]}
-    for name in ("sampler self-test", "lock self-test", "cache folder", "python"):
+    for name in ("lock self-test", "cache folder", "python"):
         assert checks[name]["status"] == "ok", checks[name]
 
 
@@ -128,24 +128,6 @@ def test_a_lock_that_does_not_hold_is_found(monkeypatch, alone):
 
     monkeypatch.setattr(status, "RunLock", NoLock)
     assert "lock self-test" in quatro("doctor", code=6).stderr
-
-
-def test_a_sampler_that_does_not_repeat_or_lies_about_its_log_probs_is_found(monkeypatch, alone):
-    alone("sampler self-test")
-    from dataclasses import replace
-
-    transformers = pytest.importorskip("quatro.rollout.transformers")
-    generate = transformers.TransformersEngine.generate
-    shift = iter([0.0, 0.0, 0.1, 0.1])
-
-    def moved(self, *args, **options):
-        (group,) = generate(self, *args, **options)
-        by = next(shift)
-        return [[replace(one, logp=tuple(value + by for value in one.logp)) for one in group]]
-
-    monkeypatch.setattr(transformers.TransformersEngine, "generate", moved)
-    quatro("doctor")
-    assert "sampler self-test" in quatro("doctor", code=6).stderr
 
 
 def test_a_cache_that_cannot_be_written_is_found(cache, alone):
