@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from typer import Argument, Option
 
 from quatro_cli import completion
-from quatro_cli.output import output
 
 if TYPE_CHECKING:
     from evals.results.document import Result
@@ -120,17 +119,6 @@ def refuse_loss(out: Path | None, inputs: Sequence[Path]) -> None:
             f"-o {out}: this file is no result, but samples, metrics or a part of a run, and would be replaced; "
             "name another file"
         )
-
-
-def write_or_print(text: str, out: Path | None) -> None:
-    """``text`` in the file ``out``, or on stdout where that is None."""
-    from evals.files.whole import write_whole
-
-    if out is None:
-        output.data(text)
-    else:
-        write_whole(out, [text.encode("utf-8")])
-        output.info(f"written: {out}")
 
 
 def split(values: list[str], option: str = "") -> list[str]:

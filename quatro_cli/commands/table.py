@@ -20,7 +20,6 @@ from quatro_cli.options import (
     refuse_loss,
     run_paths,
     usage_error,
-    write_or_print,
 )
 from quatro_cli.output import output
 
@@ -175,6 +174,7 @@ def _write_tidy(found: Comparison | Sources, out: Path | None) -> None:
 
 def _finish(format: Format | None, tables: list[Table], *, ci: bool, out: Path | None) -> None:
     """Writes the tables to ``out``, or to stdout; as CSV their notes, which have no place in it, to stderr."""
+    from evals.files.whole import write_whole
     from evals.tables.formats import to_csv, to_markdown
     from evals.tables.latex import to_latex
 
@@ -185,7 +185,11 @@ def _finish(format: Format | None, tables: list[Table], *, ci: bool, out: Path |
         text = to_csv(tables, with_ci=ci)
     else:
         text = to_markdown(tables, with_ci=ci)
-    write_or_print(text, out)
+    if out is None:
+        output.data(text)
+    else:
+        write_whole(out, [text.encode("utf-8")])
+        output.info(f"written: {out}")
 
 
 def _comparison(paths: list[Path]) -> Comparison | None:
