@@ -344,17 +344,17 @@ def look(readers: Sequence[str], must_refuse: Sequence[str], truth: Callable[[st
     for name in readers:
         if name in ("sweep", "summary", "resume") and name not in must_refuse:
             continue  # they write: `test_what_writes_refuses`
-        found, true = (FAST | SLOW)[name](), truth(name)
+        found = (FAST | SLOW)[name]()
         is_refused = found.code in ((6,) if name == "doctor" else (2, 4) if name == "sample" else (4,))
         said = found.out + found.err
         if is_refused or (name in ("report", "export") and any(words in said for words in LEFT_OUT)):
             assert any(file in said for file in FILES), f"{name}: {found.err}"
         elif name == "paper":  # what cannot be made is missing
             assert found.code == 0
-            assert set(found.out.splitlines()) <= set(true.out.splitlines())
+            assert set(found.out.splitlines()) <= set(truth(name).out.splitlines())
         else:
             assert found.code == 0, f"{name}: {found.err}"
-            assert found.out == true.out, f"{name}: {found.err}"
+            assert found.out == truth(name).out, f"{name}: {found.err}"
         assert is_refused or name not in must_refuse, f"{name} refuses nothing"
 
 
