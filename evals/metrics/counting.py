@@ -11,14 +11,14 @@ import hashlib
 import json
 import multiprocessing
 import platform
-from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from functools import cache, cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
+from multiprocessing.pool import Pool
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -192,7 +192,13 @@ def count_clusters(
     jobs = min(jobs or (1 if has_own else _useful_jobs(problems)), len(problems))
     count = partial(_cluster_counts, settings_of=settings_of, with_vendi=with_vendi)
     counts: dict[Setting, list[Counts]] = {}
-    with closing(_counted_by(jobs, count, problems)) as counted:
+    others = set(multiprocessing.active_children())
+    with ExitStack() as stack:
+        counted: Iterator[dict[Setting, Counts]] = map(count, problems)
+        if jobs > 1:
+            # A fork would copy the samples into every worker as soon as it counts its references to them.
+            pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(jobs))
+            counted = _counted_by(pool, set(multiprocessing.active_children()) - others, count, problems)
         for done, by_setting in enumerate(counted, start=1):
             for setting, one in by_setting.items():
                 counts.setdefault(setting, []).append(one)
@@ -202,30 +208,28 @@ def count_clusters(
 
 
 def _counted_by(
-    jobs: int, count: Callable[[GradedProblem], dict[Setting, Counts]], problems: Sequence[GradedProblem]
-) -> Generator[dict[Setting, Counts]]:
-    """``count`` of each problem, by as many processes as ``jobs``.
+    pool: Pool,
+    workers: Set[BaseProcess],
+    count: Callable[[GradedProblem], dict[Setting, Counts]],
+    problems: Sequence[GradedProblem],
+) -> Iterator[dict[Setting, Counts]]:
+    """``count`` of each problem by the ``workers`` of ``pool``.
 
     Raises:
-        QuatroError: a process ended early, as when memory runs out.
+        QuatroError: a process ended, for whose answer the pool would wait for ever.
     """
-    if jobs < 2:
-        yield from map(count, problems)
-        return
-    # A fork would copy the samples into every worker as soon as it counts its references to them.
-    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"))
-    try:
-        yield from pool.map(count, problems)
-    except BrokenProcessPool:
-        raise QuatroError(
-            f"one of the {jobs} processes that compare answers ended early, perhaps because memory ran out; choose "
-            "fewer with --jobs"
-        ) from None
-    finally:
-        # An interrupted command does not wait for what they compare; Python 3.14 has `terminate_workers` for this.
-        for worker in (pool._processes or {}).values():
-            worker.terminate()
-        pool.shutdown(wait=False, cancel_futures=True)
+    answers = pool.imap(count, problems)
+    for _ in problems:
+        while True:
+            try:
+                yield answers.next(timeout=1.0)
+                break
+            except multiprocessing.TimeoutError:
+                if not workers <= set(multiprocessing.active_children()):
+                    raise QuatroError(
+                        f"one of the {len(workers)} processes that compare answers ended early, perhaps because memory "
+                        "ran out; choose fewer with --jobs"
+                    ) from None
 
 
 def _useful_jobs(problems: Sequence[GradedProblem]) -> int:

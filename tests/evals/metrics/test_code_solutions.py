@@ -1,6 +1,8 @@
 """UCC of programs: what is one solution under `--tokens code`, in every similarity, by both backends."""
 
 import json
+import multiprocessing
+from types import SimpleNamespace
 
 import pytest
 
@@ -185,3 +187,35 @@ def test_unknown_tokens_are_refused():
 def test_short_programs_are_told_apart_by_default():
     assert [setting.similarity for setting in BY_DEFAULT.settings("codegrammar")] == ["exact"]
     assert [setting.similarity for setting in BY_DEFAULT.settings("mbpp")] == ["tfidf"]
+
+
+def test_a_child_process_that_is_no_worker_may_end(monkeypatch):
+    alive = {"another child"}
+
+    class Workers:
+        """A pool whose first answer is late; the other child of this process ends meanwhile."""
+
+        def __init__(self, jobs):
+            alive.add("worker")
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            alive.discard("worker")
+
+        def imap(self, count, problems):
+            self.answers = map(count, problems)
+            return self
+
+        def next(self, timeout):
+            if "another child" in alive:
+                alive.remove("another child")
+                raise multiprocessing.TimeoutError
+            return next(self.answers)
+
+    monkeypatch.setattr(multiprocessing, "active_children", lambda: list(alive))
+    monkeypatch.setattr(multiprocessing, "get_context", lambda name: SimpleNamespace(Pool=Workers))
+    rows = [Sample("b", id, 0, text, "1", correct=True) for id, text in (("p", "one"), ("q", "two"))]
+    assert ucc_result(Samples(rows, []), jobs=2).rows == ucc_result(Samples(rows, [])).rows
+    assert not alive
