@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # Without a terminal, a long command says this often where it is: a bar, and the view of a run.
 PLAIN_INTERVAL_S, VIEW_INTERVAL_S = 30.0, 10.0
 _WHOLE_WORDS: Any = {"break_long_words": False, "break_on_hyphens": False, "replace_whitespace": False}
+LEAST_NAME = 12  # letters of a column of names that stay on one line of a narrow terminal
 NATURAL_WIDTH = 100_000  # tables in a pipe are as wide as they need to be
 
 StreamName = Literal["stdout", "stderr"]
@@ -86,15 +87,24 @@ class Output:
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """A table on stdout; columns of numbers are flushed right, None is shown as a dash.
 
-        On a terminal long names are folded; in a pipe a row is one line, as wide as it needs to be.
+        On a terminal long names and heads are folded, and where that is not enough each cell has a line; numbers stay
+        whole. In a pipe a row is one line, as wide as it needs to be.
         """
         heads, cells = [visible(column) for column in columns], [[_cell(value) for value in row] for row in rows]
         are_numbers = [all(_is_number(row[at]) for row in cells) for at in range(len(heads))]
         title = f"{visible(title)}\n" if title else ""
         if self.is_terminal("stdout"):
+            fitting = _fitting_heads(heads, cells, are_numbers, self.width("stdout"))
+            if fitting is None:
+                indent = max(map(len, heads)) + 2
+                records = (
+                    "".join(f"{head:{indent}}{cell}\n" for head, cell in zip(heads, row, strict=True)) for row in cells
+                )
+                self._write("stdout", title + "\n".join(records))
+                return
             console = self._console("stdout")
             with console.capture() as captured:
-                console.print(_drawn_table(heads, cells, are_numbers))
+                console.print(_drawn_table(fitting, cells, are_numbers))
             self._write("stdout", title + captured.get())
             return
         widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
@@ -292,6 +302,24 @@ def _is_number(cell: str) -> bool:
     number = r"[-+−]?[\d,]*\.?\d+(e[-+]?\d+)?\s?%?"
     interval = r"( \[.*\])?"
     return cell == "-" or re.fullmatch(number + interval, cell) is not None
+
+
+def _fitting_heads(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], are_numbers: Sequence[bool], room: int
+) -> Sequence[str] | None:
+    """``heads``, or those of numbers folded, with which all numbers stay whole in ``room``; None if not even these."""
+    room -= 3 * (len(heads) - 1)  # between two columns
+    widths = [max((len(row[at]) for row in rows), default=1) for at in range(len(heads))]
+    folded = [
+        "\n".join(textwrap.wrap(head, width, **_WHOLE_WORDS)) if is_number else head
+        for head, width, is_number in zip(heads, widths, are_numbers, strict=True)
+    ]
+    for chosen in (heads, folded):
+        wanted = [max(width, *map(len, head.split("\n"))) for head, width in zip(chosen, widths, strict=True)]
+        least = [w if is_number else min(w, LEAST_NAME) for w, is_number in zip(wanted, are_numbers, strict=True)]
+        if sum(least) <= room:
+            return chosen
+    return None
 
 
 def _drawn_panel(panel: Panel) -> RenderableType:

@@ -333,12 +333,15 @@ class Counted:
             return count()
         path = _folder() / hashlib.sha256(json.dumps([self._key, what]).encode("ascii")).hexdigest()
         with suppress(OSError, ValueError):  # absent or damaged
-            return json.loads(path.read_bytes())
+            digest, text = path.read_bytes().split(b"\n", 1)
+            if digest.decode("ascii") == hashlib.sha256(text).hexdigest():
+                return json.loads(text)
         value = count()
         if self._is_lasting:
+            text = json.dumps(value).encode("ascii")
             with suppress(OSError):  # nothing can be written there
                 path.parent.mkdir(parents=True, exist_ok=True)
-                write_bytes(path, [json.dumps(value).encode("ascii")])
+                write_bytes(path, [hashlib.sha256(text).hexdigest().encode("ascii"), b"\n", text])
         return value
 
     @cached_property

@@ -304,9 +304,10 @@ def _left_out(counts: Sequence[Counts], ks: Sequence[int]) -> list[str]:
         elif largest < max(ks):
             next_k = min(k for k in ks if k > largest)
             reached = sum(problem.correct >= next_k for problem in group)
+            alone = f"; for these alone ask for --k {next_k}" if reached else ""
             warnings.append(
                 f"{name}: distinct@k stops at {largest}, since only {reached} of {solved} solved problems have "
-                f"{next_k} correct samples; for these alone ask for --k {next_k}"
+                f"{next_k} correct samples{alone}"
             )
     return warnings
 

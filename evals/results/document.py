@@ -234,15 +234,22 @@ def read_result(path: str | Path) -> Result:
         DataError: names the file and the first key that is wrong, or says that it has no rows; or it lies in a run, and
             is not of that run.
     """
-    if ".jsonl" in Path(path).name:
-        raise DataError(
-            f"{path} holds samples, not a result: measure them with `quatro eval passk {path} -o passk.json` (or `eval "
-            "ucc` and so on), and give that file"
-        )
+    samples = DataError(
+        f"{path} holds samples, not a result: measure them with `quatro eval passk {path} -o passk.json` (or `eval "
+        "ucc` and so on), and give that file"
+    )
+    if Path(path).name.endswith((".jsonl", ".jsonl.gz")):
+        raise samples
     try:
         document = read_document(Path(path))
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error})") from error
+    except DataError as error:
+        if "Extra data" in str(error):  # a JSON document on each line
+            raise samples from None
+        raise
+    if {"completion", "sample_index"} <= document.keys():
+        raise samples
     if "rows" not in document:
         raise DataError(f"{path}: not a result document (no `rows`); make one with `quatro eval passk FILES -o {path}`")
     result = Result.read_from(document, Path(path))

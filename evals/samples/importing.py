@@ -202,8 +202,7 @@ class _Conversion:
     def check_weights(self, row: Fields, at: str) -> None:
         """Raises DataError where the samples of another model follow, or of another step of its training."""
         for name in ("model", "step") if self.layout.tool == "verl" else ("model",):
-            if (value := row.get(name)) is None:
-                continue
+            value = row.get(name)
             first = self.weights.setdefault(name, value)
             if value != first:
                 refuse(

@@ -173,6 +173,11 @@ class Verdict:
     wall_s: float = 0.0
     number: float | None = None
 
+    @property
+    def verdict(self) -> Status:
+        """The status, by the name that `run_program` gives it."""
+        return self.status
+
 
 def messages(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the keeper is told of a job, and what only the process with the tests is told."""

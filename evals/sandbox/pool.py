@@ -9,11 +9,11 @@ import subprocess
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from evals.sandbox.jobs import Asserts, Job, Limits, Status, Verdict, messages
+from evals.sandbox.jobs import Asserts, Job, Limits, Status, Stdio, Verdict, messages
 from evals.sandbox.landlock import readable_paths
 from evals.sandbox.packages import PACKAGES
 from evals.sandbox.pipes import frame
@@ -161,6 +161,34 @@ _PROBES: tuple[tuple[str, str, Status], ...] = (
     ("a file of another", "open('/etc/passwd').read(); return a + b", "crash"),
     ("a connection", "import socket; socket.socket(); return a + b", "crash"),
 )
+
+
+def run_program(row: Mapping[str, Any], *, tier: str | None = None, allow_unsafe: bool = False) -> Verdict:
+    """The verdict on a row {"code", "tests", "kind"?, "entry_point"?, "id"?, "timeout_s"?, "memory_mb"?}.
+
+    Of the kind "function" (the default) ``tests`` is code, a list of it, or one that defines `check(candidate)`; of the
+    kind "stdio" it is {"cases": [{"stdin", "stdout"}, ...]}. For many programs, open a `Sandbox` once.
+
+    Raises:
+        IsolationError: as `Sandbox`.
+        ValueError: the row is not of this form.
+    """
+    try:
+        tests, kind = row["tests"], row.get("kind", "function")
+        if kind not in ("function", "stdio") or not isinstance(row["code"], str):
+            raise TypeError(f"`kind` is function or stdio, found {kind!r}; `code` is a text")
+        if kind == "stdio":
+            judge: Asserts | Stdio = Stdio(cases=[(case["stdin"], case["stdout"]) for case in tests["cases"]])
+        else:
+            code = [tests] if isinstance(tests, str) else list(tests)
+            judge = Asserts(code=code, entry_point=row.get("entry_point"))
+        limits = Limits(**{name: row[name] for name in ("timeout_s", "memory_mb") if name in row})
+        job = Job(id=str(row.get("id", "")), program=row["code"], tests=judge, limits=limits)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"a row has `code` and `tests`; {type(error).__name__}: {error}") from error
+    with Sandbox(tier=tier, workers=1, allow_unsafe=allow_unsafe) as sandbox:
+        (verdict,) = sandbox.run([job])
+    return verdict
 
 
 def self_test(sandbox: Sandbox) -> list[str]:

@@ -131,7 +131,7 @@ def _place(path: KeyPath, places: Places, file: str) -> str:
 
 def _order(place: str) -> tuple[bool, str, int]:
     file, _, line = place.rpartition(":")
-    return (False, file, int(line)) if line.isdigit() else (True, "", 0)
+    return (False, file, int(line)) if line.isascii() and line.isdigit() else (True, "", 0)
 
 
 def _shown(value: Any) -> str:

@@ -53,7 +53,15 @@ class Settings:
         self._put(values, places, place)
 
     def replace(self, path: tuple[str, ...], value: Any, place: str) -> None:
-        """Put ``value`` in the place of whatever is at ``path``."""
+        """Put ``value`` in the place of whatever is at ``path``; raises UsageError where a part of it is no block."""
+        parent: Any = self.tree
+        for depth, part in enumerate(path[:-1], 1):
+            parent = parent.get(part)
+            if parent is None:  # not there, or a block that is off
+                break
+            if not isinstance(parent, dict):
+                block = ".".join(path[:depth])
+                raise UsageError(f"{place}: {block} is {scalar_text(parent)}, which has no keys below it")
         self.drop(path)
         for part in reversed(path):
             value = {part: value}

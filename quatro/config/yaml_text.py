@@ -20,6 +20,7 @@ import yaml
 from evals.errors import UsageError
 
 MAX_BYTES = 256 * 1024
+MAX_DEPTH = 50
 
 KeyPath = tuple[str | int, ...]
 
@@ -73,10 +74,9 @@ class _Reader:
 
     def _value(self, event: Any, path: KeyPath) -> Any:
         """The value at ``path`` that begins with ``event``."""
-        if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
-            raise self._refuse(event, f"anchor or alias {event.anchor}: they are not allowed, write the value out")
-        if event.tag is not None:
-            raise self._refuse(event, f"tag {event.tag}: tags are not allowed, write the plain value")
+        self._refuse_marked(event)
+        if len(path) > MAX_DEPTH:
+            raise self._refuse(event, f"lists or mappings inside one another {MAX_DEPTH} times: a setting needs few")
         if isinstance(event, yaml.ScalarEvent):
             text = self._text(event)
             return plain_scalar(text) if event.style is None else text
@@ -91,13 +91,22 @@ class _Reader:
         while not isinstance(key := next(self._events), yaml.MappingEndEvent):
             if not isinstance(key, yaml.ScalarEvent):
                 raise self._refuse(key, "a list, mapping or alias used as a key: keys are plain text")
+            self._refuse_marked(key)
             name = self._text(key)
+            if key.style is None and not isinstance(plain_scalar(name), str):
+                raise self._refuse(key, f"key {name or '(empty)'}: keys are text")
             inner = (*path, name)
             if name in found:
                 raise self._refuse(key, f"key {name!r} is given twice, first on line {self.lines[inner]}: delete one")
             self.lines[inner] = _line(key)
             found[name] = self._value(next(self._events), inner)
         return found
+
+    def _refuse_marked(self, event: Any) -> None:
+        if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
+            raise self._refuse(event, f"anchor or alias {event.anchor}: they are not allowed, write the value out")
+        if event.tag is not None:
+            raise self._refuse(event, f"tag {event.tag}: tags are not allowed, write the plain value")
 
     def _text(self, event: yaml.ScalarEvent) -> str:
         if any("\ud800" <= character <= "\udfff" for character in event.value):

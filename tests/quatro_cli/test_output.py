@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 import textwrap
@@ -147,6 +148,21 @@ def test_a_table_that_does_not_fit_folds_names_and_no_number():
         ["countdown/test", "compared", "as", "0.09375", "32.5", "MiB"],
         ["/0000-and-more", "texts"],
     ]
+
+
+NUMBERS = """
+row = ["countdown", 200, 256, "26.1 [13.5, 38.7]", "100.0 [100.0, 100.0]", 0.123456]
+heads = ["benchmark", "problems", "samples of each", "pass@1", "pass@k", "a rather long head"]
+output.table("", heads, [row, row])
+"""
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 100, 200])
+def test_no_number_is_cut_at_any_width(columns):
+    shown = on_terminal(NUMBERS, columns=columns, NO_COLOR="1")
+    for number in ("200", "256", "26.1 [13.5, 38.7]", "100.0 [100.0, 100.0]", "0.1235"):
+        assert len(re.findall(rf"(?<![\w.]){re.escape(number)}(?![\w.])", shown)) == 2, shown
+    assert max(map(len, shown.splitlines())) <= columns or columns < 60
 
 
 def test_sections_keep_the_lines_of_a_last_cell_and_wrap_it_between_words():

@@ -115,6 +115,11 @@ def test_an_option_that_would_be_ignored_is_refused(two, options, said):
     assert said in result.stderr
 
 
+def test_a_result_may_be_called_as_its_samples_are(two, tmp_path):
+    (tmp_path / "samples.jsonl.json").write_bytes(Path(two[0]).read_bytes())
+    assert run(tmp_path / "samples.jsonl.json").exit_code == 0
+
+
 def test_what_is_not_a_result_or_a_run_is_named(tmp_path):
     (tmp_path / "samples.jsonl").write_text('{"benchmark": "a"}\n', encoding="utf-8")
     for path in (tmp_path / "samples.jsonl", tmp_path / "missing.json", tmp_path):
@@ -124,7 +129,7 @@ def test_what_is_not_a_result_or_a_run_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("num_rows", [1, 2])
-@pytest.mark.parametrize("name", ["drawn.jsonl", "drawn.jsonl.gz"])
+@pytest.mark.parametrize("name", ["drawn.jsonl", "drawn.jsonl.gz", "drawn.json"])
 @pytest.mark.parametrize("command", [("table",), ("plot", "passk")], ids=" ".join)
 def test_samples_in_place_of_a_result_are_recognised(command, name, num_rows, tmp_path):
     path = tmp_path / name

@@ -218,13 +218,21 @@ def test_nothing_is_kept_of_small_files(samples, monkeypatch, cache):
     assert not held(cache)
 
 
-@pytest.mark.parametrize("damaged", [b"", b"[[[", b"\xff"])
+@pytest.mark.parametrize("damaged", [b"", b"[[[", b"\xff", b"null", b"abc\nnull"])
 def test_a_damaged_entry_is_counted_again_and_replaced(samples, cache, damaged):
     expected = ucc(samples)
     content = held(cache)
     for name in content:
         (cache / name).write_bytes(damaged)
     assert ucc(samples) == expected
+    assert held(cache) == content
+
+
+def test_an_entry_that_was_edited_is_counted_again(samples, cache):
+    expected, content = passk(samples), held(cache)
+    (name,) = content
+    (cache / name).write_bytes(content[name].replace(b"1", b"2"))
+    assert passk(samples) == expected
     assert held(cache) == content
 
 

@@ -148,6 +148,16 @@ def test_steps_of_a_training_run_are_not_mixed(tmp_path, convert):
         convert(write(tmp_path / "all.jsonl", *rows), "verl", benchmark="b")
 
 
+@pytest.mark.parametrize("named", [("m", None), (None, "m")])
+def test_samples_of_a_named_model_and_of_none_are_not_mixed(tmp_path, convert, named):
+    rows = [
+        {"benchmark": "b", "id": str(at), "completion": "5", "answer": "5", **({"model": name} if name else {})}
+        for at, name in enumerate(named)
+    ]
+    with pytest.raises(DataError, match=r":2: model .* after .*: samples of other"):
+        convert(write(tmp_path / "table.jsonl", *rows), "jsonl")
+
+
 def test_one_problem_has_one_answer(tmp_path, convert):
     rows = [{"input": "a", "output": "x", "gts": gold} for gold in ("7", "8")]
     file = write(tmp_path / "1.jsonl", *rows)

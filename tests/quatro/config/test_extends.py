@@ -145,3 +145,12 @@ def test_a_run_of_an_extending_file_stands_alone(files, tiny_folder, tmp_path):
     assert "extends" not in (run / "config.yaml").read_text(encoding="utf-8")
     assert load_config(run) == expected.with_sizes(expected.sizes)
     assert "from" in quatro("sample", run, "-b", "countdown", "-n", "1", "--dry-run").stdout
+
+
+@pytest.mark.parametrize("block", ["data: mine.jsonl", "optimizer: 3", "policy: deepspeed"])
+def test_an_option_does_not_put_a_block_in_the_place_of_a_wrong_value(tmp_path, block):
+    key = {"data": "too_long=skip", "optimizer": "lr=1e-3", "policy": "gradient_checkpointing=true"}
+    name = block.partition(":")[0]
+    (tmp_path / "mine.yaml").write_text(f"extends: quickstart\n{block}\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=rf"{name} is .*, which has no keys below it"):
+        load_config(tmp_path / "mine.yaml", overrides=[f"{name}.{key[name]}"])

@@ -24,7 +24,7 @@ def toy(tmp_path):
     ("ks", "said"),
     [
         ("8", "toy: no problem has 8 correct samples, so there is no distinct@k: at most 2"),
-        ("1,4,8", "toy: distinct@k stops at 1, since only 0 of 3 solved problems have 4 correct samples"),
+        ("1,4,8", "toy: distinct@k stops at 1, since only 0 of 3 solved problems have 4 correct samples\n"),
         ("1,2", "toy: distinct@k stops at 1, since only 1 of 3 solved problems have 2 correct samples"),
     ],
 )
