@@ -30,7 +30,6 @@ REMOVED = {
     "quatro sweep --submit local": "type `quatro sweep DIR`, which runs the points one after another",
     "quatro train --probe": "measure one iteration of each choice with --steps 1 (-s dtype=bfloat16, "
     "-s policy.gradient_checkpointing=true) and compare perf/step_s in their metrics.jsonl",
-    "quatro config diff": "type `quatro runs compare A B`, or compare what `quatro config show` prints of each",
     "quatro samples": "type `quatro eval import`",
     "quatro eval temperature": "type `quatro eval side-by-side`",
     "quatro plot temperature": "type `quatro plot side-by-side`",

@@ -136,7 +136,10 @@ def write_plan(plan: SweepPlan, folder: Path, evaluation: SweepEvaluation | None
     for point in plan.points:
         path = config_file(folder, point.name)
         if path.exists() and load_config(path) != point.config:
-            raise UsageError(f"{path} holds another configuration than the one asked for; name another folder with -o")
+            raise UsageError(
+                f"{path} holds another configuration than the one asked for; name another folder with -o, "
+                f"or compare them with `quatro config diff`"
+            )
     for point in plan.points:
         write_text(config_file(folder, point.name), config_to_yaml(point.config))
     points = (*plan.points, *_begun_before(folder, besides={point.name for point in plan.points}))

@@ -1,4 +1,4 @@
-"""`quatro config`: what a configuration resolves to, and which keys there are."""
+"""`quatro config`: what a configuration resolves to, how two differ, and which keys there are."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ app = App()
 
 @app.callback()
 def _config() -> None:
-    """Show and explain configurations.
+    """Show, compare and explain configurations.
 
     \b
     Examples:
       quatro config show quickstart -s method.delta=0.1
-      quatro config schema -m gspo
+      quatro config diff quickstart runs/quickstart-quatro-0
     """
 
 
@@ -62,6 +62,28 @@ def show(source: Config, settings: Set, method: Method = None, json: Json = Fals
     output.data(config_to_yaml(resolved.config, comments=comments))
 
 
+def diff(a: Config, b: Config, json: Json = False) -> None:
+    """Print the keys in which two configurations differ.
+
+    A dash means that a configuration does not have the key.
+
+    \b
+    Examples:
+      quatro config diff math-1.5b math-7b
+      quatro config diff runs/quickstart-quatro-0 runs/quickstart-gspo-0 --json
+    """
+    from quatro.config import differing_keys, load_config
+
+    found = differing_keys([load_config(a), load_config(b)])
+    if json:
+        differences = [{"key": key, "a": of_a, "b": of_b} for key, (of_a, of_b) in found.items()]
+        output.json({"schema": 1, "a": a, "b": b, "differences": differences})
+    elif found:
+        output.table("", ["key", a, b], [[key, *values] for key, values in found.items()])
+    else:
+        output.info(f"{a} and {b} agree on every key")
+
+
 def schema(method: SchemaMethod = None) -> None:
     """Print every key with its type, default and meaning.
 
@@ -76,4 +98,5 @@ def schema(method: SchemaMethod = None) -> None:
 
 
 app.add("show", show)
+app.add("diff", diff)
 app.add("schema", schema)

@@ -67,7 +67,7 @@ def test_configurations_and_sweeps(offered):
         *(f"quickstart-{name}" for name in ("code", "hard", "palindrome", "shortest-path", "spell-backward")),
         "quickstart",
     ]
-    assert offered("quatro config show math-7b-") == ["math-7b-4gpu", "math-7b-rm-4gpu"]
+    assert offered("quatro config diff math-7b math-7b-") == ["math-7b-4gpu", "math-7b-rm-4gpu"]
     assert offered("quatro sweep paper") == ["paper-math-7b", "paper-math", "paper-small"]
 
 

@@ -120,5 +120,23 @@ def test_dapo_as_verl_runs_it_is_grpo():
     assert {**dapo, "method": None} == {**grpo, "method": None}
 
 
+def test_differences_are_a_table():
+    assert [line.split() for line in shown("diff", "math-1.5b", "math-7b").splitlines()] == [
+        ["key", "math-1.5b", "math-7b"],
+        ["model", "Qwen/Qwen2.5-Math-1.5B", "Qwen/Qwen2.5-Math-7B"],
+        ["rollout.max_new_tokens", "1024", "3072"],
+        ["rollout.gpu_memory_utilization", "0.5", "0.4"],
+        ["policy.kind", "local", "deepspeed"],
+        ["policy.zero_stage", "1", "2"],
+        ["policy.offload_optimizer", "false", "true"],
+        ["policy.gradient_checkpointing", "false", "true"],
+    ]
+    differences = document("diff", "math-1.5b", "math-7b")["differences"]
+    assert differences[1] == {"key": "rollout.max_new_tokens", "a": "1024", "b": "3072"}
+    same = quatro("config", "diff", "quickstart", "quickstart")
+    assert same.stdout == ""
+    says(same, "agree on every key")
+
+
 def test_the_schema_is_printed():
     assert "optimizer.lr: float > 0 = 1.0e-06" in shown("schema")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quatro.config import differing_keys, load_config
+from quatro.config import load_config
 from quatro.sweep.plan import parse_axis, plan_sweep
 from tests.kit import quatro, settings
 
@@ -49,17 +49,21 @@ def test_what_is_shown_says_who_set_it_and_is_a_config_again(config, tmp_path):
 def test_differences_are_those_of_the_meaning(config, tmp_path):
     other = tmp_path / "other.yaml"
     other.write_text(f"{CONFIG}{{name: 'm:f', workers: 0}}\n", encoding="utf-8")
-    assert differing_keys([load_config(config), load_config(other)]) == {}
+    assert output_of("config", "diff", config, other) == ""
     other.write_text(f"{CONFIG}{{name: 'm:g', options: {{scale: 2}}}}\n", encoding="utf-8")
-    differences = differing_keys([load_config(config), load_config(other)])
-    assert differences == {"reward.name": ["m:f", "m:g"], "reward.options.scale": [None, "2"]}
+    differences = json.loads(output_of("config", "diff", config, other, "--json"))["differences"]
+    assert differences == [
+        {"key": "reward.name", "a": "m:f", "b": "m:g"},
+        {"key": "reward.options.scale", "a": None, "b": "2"},
+    ]
 
 
 def test_a_list_has_no_limits_of_its_own(config, tmp_path):
     other = tmp_path / "other.yaml"
     other.write_text(f"{CONFIG}[math, 'm:f']\n", encoding="utf-8")
     config.write_text(f"{CONFIG}{{name: 'm:f', on_error: drop}}\n", encoding="utf-8")
-    assert differing_keys([load_config(config), load_config(other)])["reward.on_error"] == ["drop", None]
+    differences = json.loads(output_of("config", "diff", config, other, "--json"))["differences"]
+    assert {"key": "reward.on_error", "a": "drop", "b": None} in differences
     said = " ".join(quatro("config", "show", other, "-s", "reward.on_error=drop", code=2).stderr.split())
     assert "reward sum does not read on_error; put it into the block of a reward of the list" in said
 
