@@ -45,7 +45,7 @@ REMOVED = {
     },
     "quatro table --whole-paper": "--with-paper shows those at your benchmarks and k; all are in `evals.results.paper`",
     "quatro table --standalone": "\\input the table into a document of your own",
-    "quatro table --digits": "`--layout tidy` has every value in full",
+    "quatro table --digits": "`--format json` has every value in full",
     "quatro eval clusters --format": "`--json` has the texts, to put into boxes of your own",
     "quatro eval clusters --label": "`--json` has the texts, to put into boxes of your own",
     "quatro eval clusters --out": "write `--json > FILE`",

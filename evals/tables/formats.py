@@ -1,11 +1,13 @@
-"""Tables as CSV and Markdown. Every text is untrusted: none can become a formula, markup or another cell."""
+"""Tables as CSV, Markdown and JSON. Every text is untrusted: none can become a formula, markup or another cell."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from evals.files.frames import csv_cell, csv_text
 from evals.tables.parts import Cell, Section, Table, beside_text, cell_text, decimal_text
@@ -106,3 +108,48 @@ def _markdown_cell(cell: Cell | None, with_ci: bool) -> str:
     text += "†" if cell.is_misprint else ""
     beside = markdown_text(beside_text(cell)) if with_ci else ""
     return f"{text} {beside}".rstrip()
+
+
+def to_json(layout: str, tables: Sequence[Table], *, with_ci: bool) -> str:
+    """One ASCII document: ``value`` in full precision and the unit shown, ``text`` as in the other formats."""
+    found = [_table_document(table, with_ci) for table in tables]
+    return json.dumps({"schema": 1, "layout": layout, "tables": found}, indent=2, allow_nan=False) + "\n"
+
+
+def _table_document(table: Table, with_ci: bool) -> dict[str, Any]:
+    return {
+        "title": table.title,
+        "name": table.name,
+        "unit": table.unit,
+        "notes": list(table.notes),
+        "sections": [
+            {
+                "title": section.title or None,
+                "columns": [{"name": column.name, "group": column.group or None} for column in section.columns],
+                "rows": [
+                    {
+                        "label": line.label,
+                        "is_ours": line.is_ours,
+                        "cells": [_cell_document(cell, with_ci) for cell in line.cells],
+                    }
+                    for line in section.lines
+                ],
+            }
+            for section in table.sections
+        ],
+    }
+
+
+def _cell_document(cell: Cell | None, with_ci: bool) -> dict[str, Any] | None:
+    if cell is None:
+        return None
+    document: dict[str, Any] = {
+        "value": cell.value,
+        "text": cell_text(cell),
+        "is_best": cell.is_best,
+        "is_misprint": cell.is_misprint,
+    }
+    if with_ci:
+        document |= {"ci_low": cell.low, "ci_high": cell.high}
+        document |= dict(zip(("min", "max"), cell.spread, strict=True)) if cell.spread is not None else {}
+    return document

@@ -38,9 +38,9 @@ from evals.tables.parts import (
     misprint_notes,
     on_benchmark,
     rows_in_order,
-    scale_of,
     title_of,
     unique_labels,
+    unit_of,
     without_lone_average,
 )
 from evals.text import visible
@@ -223,7 +223,7 @@ def _ucc_table(entries: Sequence[Entry], metric: str, setting: str, ks: Sequence
     if any(entry.is_published for entry in shown):
         notes += [f"Paper: {remark}." for remark in paper().remarks["tab:ucc_all"]]
     sections = (Section("", columns, tuple(lines)),) if lines else ()
-    return Table(title, setting or "UCC@k", "Dataset", "", sections, tuple(notes))
+    return Table(title, setting or "UCC@k", "Dataset", "", "count", sections, tuple(notes))
 
 
 def _entropy(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
@@ -239,7 +239,7 @@ def _entropy(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]
     if any(entry.is_published for entry in ordered):
         notes += [f"Paper: {remark}." for remark in paper().remarks["tab:final_entropy"]]
     section = Section("", columns, (Line("Entropy", tuple(cells)),))
-    return [Table("Final policy entropy", ENTROPY, "", "", (section,), tuple(notes))]
+    return [Table("Final policy entropy", ENTROPY, "", "", "nats", (section,), tuple(notes))]
 
 
 # The columns of the paper's table.
@@ -275,7 +275,7 @@ def _code(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
             sections.append(Section(" / ".join(map(title_of, block)), tuple(columns), lines))
     is_published = any(entry.is_published for entry in entries)
     notes = [f"Paper: {remark}." for remark in paper().remarks["tab:code_generation"]] if is_published else []
-    return [Table("Code: Pass@k (%)", "code", "Method", "Benchmark", tuple(sections), tuple(notes))]
+    return [Table("Code: Pass@k (%)", "code", "Method", "Benchmark", "percent", tuple(sections), tuple(notes))]
 
 
 def metric_tables(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
@@ -308,7 +308,7 @@ def _over_k(
 
 
 def _without_k(entries: Sequence[Entry], metric: str, names: Sequence[str], setting: str) -> Table:
-    scale = scale_of(metric)
+    scale, unit = unit_of(metric)
     lines = []
     for name in names:
         cells = cells_of([entry.number(metric, name, None, setting) for entry in entries], scale=scale)
@@ -319,7 +319,7 @@ def _without_k(entries: Sequence[Entry], metric: str, names: Sequence[str], sett
         Column(label, is_ours=entry.is_ours) for label, entry in zip(unique_labels(entries), entries, strict=True)
     )
     section = Section("", columns, tuple(lines))
-    return Table(metric_title(metric, setting), setting or metric, "Dataset", "", (section,))
+    return Table(metric_title(metric, setting), setting or metric, "Dataset", "", unit, (section,))
 
 
 def comparison_table(comparison: Comparison) -> list[Table]:
@@ -333,7 +333,7 @@ def comparison_table(comparison: Comparison) -> list[Table]:
         groups.setdefault((row.metric, setting_of(row)), []).append(row)
     tables = []
     for (metric, setting), rows in groups.items():
-        scale = scale_of(metric)
+        scale, unit = unit_of(metric)
         lines = []
         for row in rows:
             label = title_of(visible(row.benchmark)) + (f", k = {row.k}" if row.k is not None else "")
@@ -342,5 +342,5 @@ def comparison_table(comparison: Comparison) -> list[Table]:
             lines.append(Line(label, cells))
         name = f"{metric} ({setting})" if setting else metric
         section = Section("", columns, tuple(lines))
-        tables.append(Table(metric_title(metric, setting), name, "Dataset", "", (section,)))
+        tables.append(Table(metric_title(metric, setting), name, "Dataset", "", unit, (section,)))
     return tables

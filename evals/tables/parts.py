@@ -37,9 +37,9 @@ TITLES = {
 PERCENT = ("pass@k", "maj@k", "g-pass@k", "cover", "flip@k", "flip")
 
 
-def scale_of(metric: str) -> float:
-    """What a number of ``metric`` is multiplied with to be shown."""
-    return 100.0 if metric in PERCENT else 1.0
+def unit_of(metric: str) -> tuple[float, str]:
+    """What a number of ``metric`` is multiplied with to be shown, and the name of the unit that it has then."""
+    return (100.0, "percent") if metric in PERCENT else (1.0, "count")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +103,7 @@ class Table:
     name: str
     stub: str
     section_kind: str
+    unit: str
     sections: tuple[Section, ...]
     notes: tuple[str, ...] = ()
     plate: str = ""
@@ -166,7 +167,7 @@ def method_table(
     ks = [k for k in ks if any(number_of(entry, k) for entry in entries)]
     columns = tuple(Column(str(k)) for k in ks)
     models = list(dict.fromkeys(entry.model for entry in entries))
-    scale = scale_of(metric)
+    scale, unit = unit_of(metric)
     sections, all_notes = [], list(notes)
     for model in models:
         members = [entry for entry in entries if entry.model == model]
@@ -176,7 +177,7 @@ def method_table(
         heading = model or ("" if len(models) == 1 else "model not stated")
         if lines:
             sections.append(Section(heading, columns, lines))
-    return Table(title, name, "Method", "Model", tuple(sections), tuple(all_notes), plate)
+    return Table(title, name, "Method", "Model", unit, tuple(sections), tuple(all_notes), plate)
 
 
 def lines_of(

@@ -55,7 +55,7 @@ def cost_table(runs: Mapping[str, Sequence[Path]]) -> Table:
     several = ", ".join(f"{visible(label)} ({len(one.steps)})" for label, one in costs.items() if len(one.steps) > 1)
     notes += [f"Means of several seeds: {several}."] if several else []
     section = Section("", (*columns, *map(Column, names)), tuple(lines))
-    return Table("What training cost", "cost", "Run", "", (section,), tuple(notes))
+    return Table("What training cost", "cost", "Run", "", "", (section,), tuple(notes))
 
 
 class _Cost(NamedTuple):
@@ -135,7 +135,7 @@ def settings_tables(runs: Mapping[str, Sequence[HyperParameter]]) -> list[Table]
     columns = (*(Column(visible(run), is_text=True) for run in runs), whose)
     title = "Hyper-parameters" + (" that all runs share" if len(runs) > 1 else "")
     return [
-        Table(title, name, "Hyper-parameter", "Group", _sections(lines, heads))
+        Table(title, name, "Hyper-parameter", "Group", "", _sections(lines, heads))
         for title, name, lines, heads in (
             ("Hyper-parameters that differ between the runs", "differing", differing, columns),
             (title, "shared", shared, (value, whose)),

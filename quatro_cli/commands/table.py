@@ -50,6 +50,7 @@ class Format(StrEnum):
     csv = "csv"
     latex = "latex"
     markdown = "markdown"
+    json = "json"
 
 
 METRIC_OF = {"ucc": "ucc@k", "entropy": "entropy"}  # the others but `metric` show Pass@k
@@ -59,7 +60,7 @@ LayoutChosen = Annotated[Layout | None, Option(metavar="NAME", help=f"{', '.join
 Metric = Annotated[
     str | None, Option(metavar="NAME", help="A metric such as ucr or maj@k. Default: that of the files.")
 ]
-FormatChosen = Annotated[Format | None, Option(metavar="NAME", help="markdown (default), latex, csv.")]
+FormatChosen = Annotated[Format | None, Option(metavar="NAME", help="markdown (default), latex, csv, json.")]
 Labels = Annotated[
     str | None, Option("--labels", metavar="NAME[,NAME]", help="Names of the rows, in order.", show_default=False)
 ]
@@ -118,12 +119,12 @@ def table(
     if layout in (Layout.settings, Layout.cost):
         sampled = {"--top-p": top_p, "--temperature": temperature}
         refuse_idle({**chosen_by, "--ci": ci, **sampled}, f"--layout {layout.value}")
-        _finish(format, _tables_of_runs(paths, layout, cell, rows), ci=False, out=out)
+        _finish(format, layout.value, _tables_of_runs(paths, layout, cell, rows), ci=False, out=out)
         return
     comparison = _comparison(paths)
     if comparison is not None:
         refuse_idle({"--layout": layout, "--labels": labels, **chosen_by}, "what `quatro eval compare` wrote")
-        _finish(format, comparison_table(comparison), ci=ci, out=out)
+        _finish(format, "comparison", comparison_table(comparison), ci=ci, out=out)
         return
     sources = read_sources(paths, describe=_describe, expand=expander(paths, top_p, temperature, cell))
     chosen, shown = _layout(sources, layout, metric, average=average)
@@ -145,7 +146,7 @@ def table(
     others = dict.fromkeys(row.metric for one in sources.results for row in one.result.rows if row.metric != shown)
     if metric is None and layout is None and others:
         output.info(f"{shown} is shown; the files also hold {', '.join(others)}: choose with --metric")
-    _finish(format, tables, ci=ci, out=out)
+    _finish(format, chosen, tables, ci=ci, out=out)
 
 
 def _tables_of_runs(paths: list[Path], layout: Layout, cell: str | None, labels: list[str] | None) -> list[Table]:
@@ -172,13 +173,15 @@ def _write_tidy(found: Comparison | Sources, out: Path | None) -> None:
         output.info(f"written: {out}")
 
 
-def _finish(format: Format | None, tables: list[Table], *, ci: bool, out: Path | None) -> None:
+def _finish(format: Format | None, layout: str, tables: list[Table], *, ci: bool, out: Path | None) -> None:
     """Writes the tables to ``out``, or to stdout; as CSV their notes, which have no place in it, to stderr."""
     from evals.files.whole import write_whole
-    from evals.tables.formats import to_csv, to_markdown
+    from evals.tables.formats import to_csv, to_json, to_markdown
     from evals.tables.latex import to_latex
 
-    if format is Format.latex:
+    if format is Format.json:
+        text = to_json(layout, tables, with_ci=ci)
+    elif format is Format.latex:
         text = to_latex(tables, with_ci=ci)
     elif format is Format.csv:
         output.info(*dict.fromkeys(note for one in tables for note in one.notes))

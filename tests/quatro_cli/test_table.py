@@ -76,8 +76,9 @@ def test_average_is_a_layout(two):
 
 
 def test_with_paper_puts_published_rows_beside_ones_own(two):
-    found = csv.DictReader(io.StringIO(text(two[0], "--average", "--with-paper", "--format", "csv", "--k", "1,8")))
-    assert {"grpo", "GSPO (paper)", "Ours delta=0.1 (paper)"} <= {row["Method"] for row in found}
+    document = json.loads(text(two[0], "--average", "--with-paper", "--format", "json", "--k", "1,8"))
+    rows = [row for section in document["tables"][0]["sections"] for row in section["rows"]]
+    assert {"grpo", "GSPO (paper)", "Ours delta=0.1 (paper)"} <= {row["label"] for row in rows}
 
 
 def test_rows_and_models_have_the_names_that_options_give(two):
@@ -213,7 +214,7 @@ def test_files_given_a_label_twice_are_averaged_and_said_to_be(result_file):
 
 def check_formats(path):
     """Every format of a hostile result: no escape sequence, and no formula."""
-    for name in ("csv", "markdown", "latex"):
+    for name in ("csv", "markdown", "json", "latex"):
         result = run(path, "--format", name)
         assert result.exit_code == 0, result.stderr
         assert "\x1b" not in result.stdout + result.stderr

@@ -63,6 +63,9 @@ def test_every_document_and_metric_has_a_table(documents, name):
     asked = [documents[document], *(["--metric", metric] if metric else [])]
     markdown = table(*asked)
     assert "toy" in markdown
+    found = json.loads(table(*asked, "--format", "json"))
+    assert found["tables"]
+    assert all(one["sections"] and one["sections"][0]["rows"] for one in found["tables"])
     assert table(*asked, "--format", "csv").count("\n") >= 2
     assert "\\toprule" in table(*asked, "--format", "latex")
 
@@ -149,7 +152,7 @@ def test_distinct_over_other_problems_for_each_model_says_how_many(documents, tm
 
 
 @pytest.mark.parametrize("name", ["passk", "ucc", "flips", "compare_passk"])
-@pytest.mark.parametrize("options", [[], ["--layout", "tidy"], ["--format", "csv"]])
+@pytest.mark.parametrize("options", [[], ["--layout", "tidy"], ["--format", "json"]])
 def test_a_result_without_rows_is_refused_by_its_name(documents, tmp_path, name, options):
     file = tmp_path / "none.json"
     document = json.loads(documents[name].read_text(encoding="utf-8"))

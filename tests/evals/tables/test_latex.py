@@ -35,7 +35,7 @@ def table(labels, *, title="UCC@k (%)", columns=TWO_COLUMNS):
     lines = [Line(label, cells) for label in labels]
     lines.append(Line("Ours delta=0.001", (None, *(Cell(1.0, is_misprint=True) for _ in columns[1:])), is_ours=True))
     sections = tuple(Section(model, tuple(columns), tuple(lines)) for model in ("Qwen_2.5", labels[0]))
-    return Table(title, "name", "Method", "Model", sections, notes=tuple(labels))
+    return Table(title, "name", "Method", "Model", "percent", sections, notes=tuple(labels))
 
 
 def test_special_characters_are_spelled():
@@ -99,7 +99,7 @@ def wide(num_columns, *, groups=1, num_lines=2, plate="", name="name"):
         for i in range(num_columns)
     )
     lines = tuple(Line(f"Row {i}", tuple(Cell(12.34) for _ in columns)) for i in range(num_lines))
-    return Table("Title", name, "Dataset", "", (Section("", columns, lines),), plate=plate)
+    return Table("Title", name, "Dataset", "", "percent", (Section("", columns, lines),), plate=plate)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_words_in_cells_are_escaped_and_stand_at_the_left():
     section = Section(
         "", (Column("Value", is_text=True), Column("n")), (Line("lr", (Cell(None, text="1_0%"), Cell(-1.5))),)
     )
-    text = to_latex([Table("T", "t", "Setting", "", (section,))], with_ci=False)
+    text = to_latex([Table("T", "t", "Setting", "", "", (section,))], with_ci=False)
     assert "\\begin{tabular}{llr}" in text
     assert "lr & 1\\_0\\% & $-$1.50 \\\\" in text
 

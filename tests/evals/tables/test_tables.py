@@ -13,7 +13,7 @@ from evals.intervals import mean_over_seeds
 from evals.results.entries import ENTROPY_METRIC, own_entries, published_entries, renamed
 from evals.results.paper import paper
 from evals.results.reading import RunHead, read_sources
-from evals.tables.formats import markdown_text, to_csv, to_markdown
+from evals.tables.formats import markdown_text, to_csv, to_json, to_markdown
 from evals.tables.latex import to_latex
 from evals.tables.layouts import PAPER_TABLES, build_tables
 from evals.tables.parts import Style, decimal_text
@@ -306,6 +306,8 @@ def test_means_of_two_seeds_stand_beside_both_values_and_the_caption_says_so(wri
     assert "| 50.00 |" in to_markdown(tables("benchmarks", paths), with_ci=False)
     (record,) = records(to_csv(found, with_ci=True))
     assert (record["1 ci_low"], record["1 min"], record["1 max"]) == ("", "25.00", "75.00")
+    (cell,) = json.loads(to_json("x", found, with_ci=True))["tables"][0]["sections"][0]["rows"][0]["cells"]
+    assert (cell["ci_low"], cell["min"], cell["max"]) == (None, 25.0, 75.0)
     three = [*paths, write("m2", [row("a", 1, 0.5)], label="N")]
     paths = [*three, *(write(f"n{i}", [row("a", 1, value)], label="N") for i, value in enumerate((0.4, 0.6)))]
     (note,) = tables("benchmarks", paths, with_ci=True)[0].notes
@@ -465,7 +467,7 @@ def test_hostile_names_stay_in_their_cells(write):
     assert record["Method"].startswith("'=HYPERLINK")
     assert list(record) == ["Model", "Method", "1"]
     markdown = to_markdown(found, with_ci=False)
-    for one in (text, markdown):
+    for one in (text, markdown, to_json("benchmarks", found, with_ci=False)):
         assert "\x1b" not in one
         one.encode("utf-8")
     body = [line for line in markdown.splitlines() if line.startswith("|")]
@@ -476,6 +478,14 @@ def test_hostile_names_stay_in_their_cells(write):
 
 def test_markdown_markup_is_escaped():
     assert markdown_text("a|b *c* <d> [e](f) `g`\nh") == "a\\|b \\*c\\* \\<d> \\[e\\](f) \\`g\\` h"
+
+
+def test_json_holds_full_precision_and_nothing_that_is_not_json(write):
+    (table,) = tables("average", [write("x", [row("a", 1, 1 / 3)])])
+    document = json.loads(to_json("average", [table], with_ci=False), parse_constant=pytest.fail)
+    (cell,) = document["tables"][0]["sections"][0]["rows"][0]["cells"]
+    assert cell == {"value": pytest.approx(100 / 3, abs=1e-12), "text": "33.33", "is_best": False, "is_misprint": False}
+    assert document["tables"][0]["unit"] == "percent"
 
 
 def test_one_seed_has_no_interval_and_none_no_mean():
