@@ -26,7 +26,6 @@ GRADING = {
 # Commands and options that quatro no longer has, each with what to do instead; keys: `quatro/config/errors.py`.
 REMOVED = {
     "quatro verl-command --check": "start what it prints: verl validates it before it asks for a GPU",
-    "quatro config schema --json": "`quatro.config.Config.model_json_schema()` has it in Python",
     "quatro sweep --submit local": "type `quatro sweep DIR`, which runs the points one after another",
     "quatro train --probe": "measure one iteration of each choice with --steps 1 (-s dtype=bfloat16, "
     "-s policy.gradient_checkpointing=true) and compare perf/step_s in their metrics.jsonl",

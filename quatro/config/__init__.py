@@ -11,7 +11,7 @@ from quatro.config.load import (
     with_absolute_paths,
 )
 from quatro.config.model import Config
-from quatro.config.schema import schema_text
+from quatro.config.schema import schema_json, schema_text
 from quatro.config.sources import find_config, shipped_configs
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "leaves",
     "load_config",
     "resolve_config",
+    "schema_json",
     "schema_text",
     "shipped_configs",
     "value_texts",

@@ -1,4 +1,7 @@
-"""Shows the keys, which are defined in model.py, blocks.py, quatro/methods/ and quatro/rewards/."""
+"""Shows the keys to people (text) and editors (JSON).
+
+They are defined in model.py, blocks.py, quatro/methods/ and quatro/rewards/.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -41,6 +44,29 @@ def schema_text(method: str | None = None) -> str:
 def _method_lines(name: str) -> list[str]:
     found = method_class(name)
     return [f"# method.name: {name}", *_model_lines(found, "method.")]
+
+
+def schema_json(method: str | None = None) -> dict[str, Any]:
+    """The JSON schema of a file; `methods` holds one schema per method name, `rewards` one of each's options.
+
+    A file that extends another needs no key. Of a ``method``, which may be your own, the schema of its block alone.
+
+    Raises:
+        UsageError: there is no such method.
+    """
+    if method is not None:
+        return method_class(method).model_json_schema()
+    document = Config.model_json_schema()
+    document["properties"] = {EXTENDS: {"type": "string", "description": EXTENDS_MEANS}, **document["properties"]}
+    document["anyOf"] = [{"required": document.pop("required")}, {"required": [EXTENDS]}]
+    reward = document["properties"]["reward"]
+    reward["anyOf"] = [{"type": "string"}, {"$ref": reward.pop("$ref")}]  # a name is short for a block
+    methods = {name: METHODS[name].model_json_schema() for name in METHODS}
+    return {
+        **document,
+        "methods": methods,
+        "rewards": {name: REWARDS[name].Options.model_json_schema() for name in REWARDS},
+    }
 
 
 def _model_lines(model: type[BaseModel], above: str = "") -> Iterator[str]:

@@ -84,17 +84,21 @@ def diff(a: Config, b: Config, json: Json = False) -> None:
         output.info(f"{a} and {b} agree on every key")
 
 
-def schema(method: SchemaMethod = None) -> None:
+def schema(method: SchemaMethod = None, json: Json = False) -> None:
     """Print every key with its type, default and meaning.
 
     \b
     Examples:
       quatro config schema | grep -A1 kl
       quatro config schema -m my_method:MyMethod
+      quatro config schema --json > schema.json
     """
-    from quatro.config import schema_text
+    from quatro.config import schema_json, schema_text
 
-    output.data(schema_text(method))
+    if json:
+        output.json(schema_json(method))
+    else:
+        output.data(schema_text(method))
 
 
 app.add("show", show)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import pytest
 
 from evals.errors import DataError, UsageError
-from quatro.config import config_to_yaml, differing_keys, load_config, schema_text
+from quatro.config import config_to_yaml, differing_keys, load_config, schema_json, schema_text
 from quatro.launch.begin import prepare
 from quatro.policy.kinds import Local
 from quatro.registry import ENGINES, POLICIES, REWARDS
@@ -144,6 +144,7 @@ def test_the_defaults_of_options_are_no_settings(names, tiny_config):
 
 def test_the_schema_shows_the_options_of_a_reward(names):
     assert '# reward.name: flattery\nreward.options.praise: text = "1 + 2"\n' in schema_text()
+    assert schema_json()["rewards"]["flattery"]["properties"]["praise"]["default"] == ANSWER
 
 
 def test_samples_are_drawn_by_what_the_table_names(names, tiny_folder, tmp_path):

@@ -112,3 +112,9 @@ def test_the_schema_shows_the_block():
         "reward.on_error: fail|zero|drop = fail",
     ):
         assert f"\n{head}\n" in shown
+    document = json.loads(output_of("config", "schema", "--json"))
+    text, block = document["properties"]["reward"]["anyOf"]
+    assert text == {"type": "string"}
+    found = document["$defs"][block["$ref"].rpartition("/")[2]]
+    assert list(found["properties"]) == ["name", "options", "timeout_s", "workers", "on_error"]
+    assert found["additionalProperties"] is False

@@ -17,6 +17,7 @@ from quatro.config import (
     leaves,
     load_config,
     resolve_config,
+    schema_json,
     schema_text,
     shipped_configs,
 )
@@ -141,7 +142,7 @@ def _fields(model: type[BaseModel], above: str = "") -> dict[str, Any]:
 
 
 def test_every_key_says_what_it_means_and_the_schema_shows_it():
-    text = schema_text()
+    text, document = schema_text(), schema_json()
     for key, field in _fields(Config).items():
         assert field.description, key
         if not isinstance(field.annotation, type) or not issubclass(field.annotation, BaseModel):
@@ -149,6 +150,8 @@ def test_every_key_says_what_it_means_and_the_schema_shows_it():
             assert field.description in text
     assert "optimizer.lr: float > 0 = 1.0e-06" in text
     assert "method.delta: float > 0" in text
+    assert set(document["methods"]) >= {"quatro", "gspo"}
+    json.dumps(document, allow_nan=False)
 
 
 def test_a_config_is_frozen(write):
@@ -162,7 +165,7 @@ def test_a_config_is_frozen(write):
 def test_configuration_works_without_torch():
     code = (
         "import sys; from quatro.config import *; c = load_config('quickstart', method='gspo'); config_to_yaml(c); "
-        "schema_text(); "
+        "schema_text(); schema_json(); "
         "print([m for m in ('torch', 'transformers', 'typer', 'rich', 'pandas') if m in sys.modules])"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

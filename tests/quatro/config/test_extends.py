@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from evals.errors import UsageError
-from quatro.config import load_config, resolve_config, schema_text
+from quatro.config import load_config, resolve_config, schema_json, schema_text
 from tests.kit import quatro
 
 BASE = """model: some/model
@@ -119,9 +119,12 @@ def test_what_is_wrong_is_named_with_its_file_and_the_files_that_led_there(files
     assert said in refusal(files(**texts))
 
 
-def test_an_option_does_not_extend_and_the_schema_shows_the_key(files):
+def test_an_option_does_not_extend_and_editors_know_the_key(files):
     with pytest.raises(UsageError, match="only a file extends another"):
         load_config("quickstart", overrides=["extends=quickstart"])
+    document = schema_json()
+    assert document["properties"]["extends"]["type"] == "string"
+    assert document["anyOf"] == [{"required": ["model", "method"]}, {"required": ["extends"]}]
     assert "\nextends: text\n" in schema_text()
 
 
