@@ -105,16 +105,19 @@ def load_sweep(path: Path, *, overrides: Sequence[str] = ()) -> SweepPlan:
     document = load_yaml(path)
     file = _checked(_SweepFile, document, document.data)
     points: list[Point] = []
+    num_collapsed = 0
     for name, block in file.cells.items():
         try:
-            points += plan_cell(_cell(name, block, file, path.parent, overrides))
+            added, collapsed = plan_cell(_cell(name, block, file, path.parent, overrides))
         except UsageError as error:
             raise _in_file_terms(document, name, str(error)) from None
+        points += added
+        num_collapsed += collapsed
     counts = Counter(point.name for point in points)
     twice = next((name for name, count in counts.items() if count > 1), None)
     if twice is not None:
         raise UsageError(f"{path}: two points are called {twice!r}; rename a cell")
-    return SweepPlan(path.stem, tuple(points))
+    return SweepPlan(path.stem, tuple(points), num_collapsed)
 
 
 def read_evaluation(path: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,10 +43,11 @@ class Point:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """The name of a sweep and every point of it."""
+    """``num_collapsed`` combinations differ only in keys that their method does not have; they became one point."""
 
     name: str
     points: tuple[Point, ...]
+    num_collapsed: int
 
 
 @dataclass(frozen=True)
@@ -100,8 +102,9 @@ def plan_sweep(
     """
     if seeds:
         axes = [*axes, Axis(SEED_AXIS, tuple(map(str, seeds)))]
-    points = plan_cell(Cell(source, tuple(axes), tuple(overrides), method))
-    return SweepPlan(resolve_config(source, overrides=overrides, method=method).stem, points)
+    points, num_collapsed = plan_cell(Cell(source, tuple(axes), tuple(overrides), method))
+    stem = resolve_config(source, overrides=overrides, method=method).stem
+    return SweepPlan(stem, points, num_collapsed)
 
 
 def part_of(plan: SweepPlan, cells: Sequence[str], seeds: Sequence[int]) -> SweepPlan:
@@ -124,13 +127,11 @@ def part_of(plan: SweepPlan, cells: Sequence[str], seeds: Sequence[int]) -> Swee
         )
     wanted = set(map(str, seeds)) or found
     chosen = (point for point in points if point.settings.get(SEED_AXIS, str(point.config.seed)) in wanted)
-    return SweepPlan(plan.name, tuple(chosen))
+    return SweepPlan(plan.name, tuple(chosen), 0)
 
 
-def plan_cell(cell: Cell) -> tuple[Point, ...]:
-    """The points of one cell in the order of its axes, included ones last.
-
-    Combinations that differ only in keys which their method does not have are one point.
+def plan_cell(cell: Cell) -> tuple[tuple[Point, ...], int]:
+    """The points of one cell in the order of its axes, included ones last, and how many combinations collapsed.
 
     Raises:
         UsageError: as `plan_sweep`.
@@ -141,6 +142,7 @@ def plan_cell(cell: Cell) -> tuple[Point, ...]:
         raise UsageError(f"the key {twice} has two axes; give it one with all of its values")
     base = resolve_config(cell.source, overrides=cell.overrides, method=cell.method).config
     settings: list[dict[str, str]] = []
+    num_combinations = 0
     if cell.axes or not cell.include:
         for values in itertools.product(*(axis.values for axis in cell.axes)):
             setting = dict(zip(keys, values, strict=True))
@@ -148,9 +150,11 @@ def plan_cell(cell: Cell) -> tuple[Point, ...]:
             applicable = {key: value for key, value in setting.items() if _applies(key, kind)}
             if applicable not in settings:
                 settings.append(applicable)
+        num_combinations = math.prod(len(axis.values) for axis in cell.axes)
         for key in keys:
             if not any(key in setting for setting in settings):
                 raise UsageError(f"-g {key}=...: no method of this sweep has the key {key.removeprefix('method.')!r}")
+    num_collapsed = num_combinations - len(settings)
     seeds = next((axis.values for axis in cell.axes if axis.key == SEED_AXIS), ())
     for extra in cell.include:
         for added in [dict(extra)] if SEED_AXIS in extra or not seeds else [{**extra, SEED_AXIS: s} for s in seeds]:
@@ -158,10 +162,11 @@ def plan_cell(cell: Cell) -> tuple[Point, ...]:
                 settings.append(added)
     short = _short_keys(list(dict.fromkeys([*keys, *(key for extra in cell.include for key in extra)])))
     prefix = f"{cell.name}-" if cell.name else ""
-    return tuple(
+    points = tuple(
         Point(_point_name(prefix, setting, short), setting, _point_config(cell, setting, base), cell.name)
         for setting in settings
     )
+    return points, num_collapsed
 
 
 def _applies(key: str, method: type[Method]) -> bool:
@@ -223,4 +228,6 @@ def read_plan(folder: Path) -> SweepPlan:
         if not file.is_file():
             raise DataError(f"{file} is missing: {folder} cannot go on without it; repeat the command that began it")
         points.append(Point(name, settings, planned_config(folder, name, settings), cell))
-    return SweepPlan(str(load_yaml(folder / SWEEP).data.get("name")), tuple(points))
+    data = load_yaml(folder / SWEEP).data
+    num_collapsed = data.get("num_collapsed")
+    return SweepPlan(str(data.get("name")), tuple(points), num_collapsed if type(num_collapsed) is int else 0)

@@ -147,6 +147,8 @@ def write_plan(plan: SweepPlan, folder: Path, evaluation: SweepEvaluation | None
     lines += [f"  {json.dumps(point.name)}: {json.dumps(dict(point.settings))}" for point in points]
     if any(point.cell for point in points):
         lines += ["cells:", *(f"  {json.dumps(point.name)}: {json.dumps(point.cell)}" for point in points)]
+    if plan.num_collapsed:
+        lines.append(f"num_collapsed: {plan.num_collapsed}")
     if evaluation is not None:
         lines.append(f"evaluation: {json.dumps(evaluation.recorded())}")
     write_text(folder / SWEEP, "\n".join([*lines, ""]))

@@ -269,12 +269,14 @@ def _show(
     from quatro_cli.sweep_view import told_warnings
 
     if json:
-        document = {"schema": 1, "folder": str(folder), "points": [outcome.document() for outcome in outcomes]}
-        output.json({**document, **({"cost": asdict(cost)} if cost is not None else {})})
+        document = {"schema": 1, "folder": str(folder), "num_collapsed": plan.num_collapsed}
+        points = [outcome.document() for outcome in outcomes]
+        output.json({**document, "points": points, **({"cost": asdict(cost)} if cost is not None else {})})
         return
-    num_bases = len(outcomes) - len(plan.points)
+    num_bases, number = len(outcomes) - len(plan.points), plan.num_collapsed
     bases = f" and {num_bases} untrained model{'s' if num_bases > 1 else ''}" if num_bases else ""
-    title = f"{len(plan.points)} runs{bases} in {folder}"
+    collapsed = f" ({number} more collapsed: they differ only in keys their method lacks)" if number else ""
+    title = f"{len(plan.points)} runs{bases} in {folder}{collapsed}"
     names = list(dict.fromkeys(name for outcome in outcomes for name in outcome.measured))
     # The numbers of several benchmarks are wider than a terminal: a table for each metric.
     beside = [] if output.is_terminal("stdout") and len({name.split("/")[0] for name in names}) > 1 else names

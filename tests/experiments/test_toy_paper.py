@@ -47,7 +47,7 @@ def sweep(tmp_path_factory) -> Path:
     (folder / "train.py").write_text(TRAIN, encoding="utf-8")
     plan = load_sweep(SWEEP)
     named = ("main-gspo", "main-quatro-delta=0.1", "main-quatro-delta=0.001")
-    plan = SweepPlan(plan.name, tuple(point for point in plan.points if point.name in named))
+    plan = SweepPlan(plan.name, tuple(point for point in plan.points if point.name in named), 0)
     outcomes = run_sweep(
         plan,
         folder / "sweep",

@@ -69,7 +69,7 @@ def _sweep(model: Path) -> None:
     settings += ["optimizer.lr=0.1", "optimizer.warmup_steps=0"]
     # No reward teaches this model anything: the points differ in what they are told of entropy.
     both = [{"method.delta": delta, "entropy_coefficient": c} for delta, c in (("0.1", "0.1"), ("0.01", "0.2"))]
-    plan = SweepPlan("s", plan_cell(Cell("quickstart", overrides=tuple(settings), include=tuple(both))))
+    plan = SweepPlan("s", plan_cell(Cell("quickstart", overrides=tuple(settings), include=tuple(both)))[0], 0)
     how = SweepEvaluation(("toy.jsonl",), n=N, temperatures=(0.5, 1.0))
     write_plan(plan, Path("s"), how)
     for point in plan.points:

@@ -90,6 +90,7 @@ def test_a_cell_is_its_grid_and_included_points_at_every_seed(load):
         "a-gspo-preset=official-seed=1",
         "b-point",
     ]
+    assert plan.num_collapsed == 2  # gspo at delta .01, for two seeds
     assert {point.config.steps for point in plan.points} == {7}
     assert [point.config.optimizer.lr for point in plan.points] == [1e-4] * 8 + [3e-4]
     assert plan.points[6].config.method.clip_high == 4e-4

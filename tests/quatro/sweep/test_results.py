@@ -107,8 +107,8 @@ def test_a_run_that_is_not_done_is_left_out(sweep):
 
 def test_cells_are_headings_and_can_be_chosen(tmp_path):
     cells = [Cell("quickstart", (Axis("method.delta", ("0.1",)),), name=name) for name in ("A", "B")]
-    points = tuple(point for cell in cells for point in plan_cell(cell))
-    folder = make_sweep(tmp_path / "s", SweepPlan("s", points), tags=("T1-p1", "T1-p0.7"))
+    points = tuple(point for cell in cells for point in plan_cell(cell)[0])
+    folder = make_sweep(tmp_path / "s", SweepPlan("s", points, 0), tags=("T1-p1", "T1-p0.7"))
     found = labelled_results(folder, top_p=0.7)
     assert {one.result.model for one in found} == {"embedded:countdown, A", "embedded:countdown, B"}
     assert {one.result.model for one in labelled_results(folder, top_p=1, cell="B")} == {"embedded:countdown"}
@@ -126,7 +126,7 @@ def test_cells_are_headings_and_can_be_chosen(tmp_path):
 
 def test_a_lone_cell_is_no_heading(tmp_path):
     cell = Cell("quickstart", (Axis("method.delta", ("0.1",)),), name="main")
-    folder = make_sweep(tmp_path / "s", SweepPlan("s", plan_cell(cell)))
+    folder = make_sweep(tmp_path / "s", SweepPlan("s", tuple(plan_cell(cell)[0]), 0))
     assert {one.result.model for one in labelled_results(folder)} == {"embedded:countdown"}
     assert [*labelled_runs([folder])] == ["Ours delta=0.1"]
 

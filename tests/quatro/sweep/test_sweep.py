@@ -70,6 +70,7 @@ def test_the_grid_is_the_product_of_its_axes(base):
         base, [Axis("method.delta", ("0.1", "0.01")), Axis("optimizer.lr", ("1e-4", "3e-4"))], seeds=[0, 1]
     )
     assert len(plan.points) == 8
+    assert plan.num_collapsed == 0
     assert {(p.config.method.delta, p.config.optimizer.lr, p.config.seed) for p in plan.points} == {
         (delta, lr, seed) for delta in (0.1, 0.01) for lr in (1e-4, 3e-4) for seed in (0, 1)
     }
@@ -84,6 +85,7 @@ def test_an_axis_of_one_method_collapses_for_the_others(base):
         "quatro-delta=0.001",
         "gspo",
     ]
+    assert plan.num_collapsed == 2
     assert plan.points[-1].config.method.name == "gspo"
 
 

@@ -53,8 +53,12 @@ def test_a_dry_run_lists_points_and_writes_nothing(tmp_path):
         "-o",
         str(tmp_path / "sweep"),
     ]
-    assert "3 runs" in quatro(*arguments).stdout
+    result = runner.invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert "3 runs" in result.stdout
+    assert "(1 more collapsed" in result.stdout
     document = json.loads(runner.invoke(app, [*arguments, "--json"]).stdout)
+    assert document["num_collapsed"] == 1
     assert [point["name"] for point in document["points"]] == ["quatro-delta=0.1", "quatro-delta=0.01", "gspo"]
     assert list(tmp_path.iterdir()) == []
 
