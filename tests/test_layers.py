@@ -59,7 +59,7 @@ FLOORS = {
 MOST_ROOMS = 20
 # What no room of these may import besides: folder -> rooms.
 NEVER = {
-    "quatro/methods": {"rollout", "processes", "rewards", "registry"},  # a method is mathematics
+    "quatro/methods": {"rollout", "processes", "rewards"},  # a method is mathematics
     "quatro/policy": {"runs"},  # weights know nothing of folders of runs
     "quatro/sweep": {"launch", "loop", "policy", "train"},  # it starts processes that do
 }

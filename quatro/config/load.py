@@ -37,12 +37,14 @@ class ResolvedConfig:
     """A configuration, the file it came from, and for each dotted key where its value comes from.
 
     An origin is `file:line`, an option as typed, `preset NAME`, `derived` (from another key) or `default`. A comma and
-    whose the value is may follow (`basis`); a default of the paper or of verl is named by that alone.
+    whose the value is may follow (`basis`); a default of the paper or of verl is named by that alone. ``notes`` say
+    what somebody may not expect.
     """
 
     config: Config
     path: Path
     origins: Mapping[str, str]
+    notes: Sequence[str] = ()
 
     @property
     def stem(self) -> str:
@@ -73,7 +75,7 @@ def resolve_config(source: str | Path, *, overrides: Sequence[str] = (), method:
     path = find_config(source)
     found = read_settings(path)
     settings = [_parse_override(text) for text in overrides]
-    _choose_method(found, method, settings)
+    notes = _choose_method(found, method, settings)
     for setting in settings:
         if setting.key != _METHOD_NAME:
             found.replace(setting.key, setting.value, setting.text)
@@ -88,7 +90,7 @@ def resolve_config(source: str | Path, *, overrides: Sequence[str] = (), method:
         problems += problems_of(error, owners)
     if problems:
         raise UsageError("\n".join(problem_lines(problems, found.places, str(path))))
-    return ResolvedConfig(config, path, _origins(config, found.places))
+    return ResolvedConfig(config, path, _origins(config, found.places), notes)
 
 
 def _absolute_reward(reward: RewardConfig, absolute: Callable[[str | None], str | None]) -> RewardConfig:
@@ -190,15 +192,21 @@ def _parse_override(text: str) -> _Setting:
     return _Setting(parts, value, f"-s {text}")
 
 
-def _choose_method(found: Settings, method: str | None, settings: Sequence[_Setting]) -> None:
-    """Replace a method of another name, as `-m` or `-s method.name=` asks."""
+def _choose_method(found: Settings, method: str | None, settings: Sequence[_Setting]) -> list[str]:
+    """Replace a method of another name, as `-m` or `-s method.name=` asks; returns a note where it has that name."""
     choices = [setting for setting in settings if setting.key == _METHOD_NAME]
     if method is not None:
         choices.append(_Setting(_METHOD_NAME, method, f"-m {method}"))
     if any(choice.value != choices[0].value for choice in choices):
         raise UsageError(f"{' and '.join(choice.text for choice in choices)} name different methods; keep one")
+    notes = []
     for choice in choices[:1]:
+        block = found.tree.get("method")
+        if isinstance(block, dict) and block.get("name") == choice.value and len(block) > 1:
+            kept = ", ".join(f"{key}={value}" for key, value in block.items() if key != "name")
+            notes.append(f"{choice.text} names the method that is there already; it keeps {kept}")
         found.extend({"method": {"name": choice.value}}, {}, choice.text)
+    return notes
 
 
 def _build_method(found: Settings, *, may_be_absent: bool) -> tuple[Any, dict[KeyPath, type[BaseModel]], list[Problem]]:

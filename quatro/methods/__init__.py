@@ -1,1 +1,5 @@
-"""Methods, one file each; `METHODS` of quatro/registry.py names them."""
+"""Methods, one file each. `METHODS` maps a name to its class, which is built with the keys of the YAML block."""
+
+from quatro.registry import METHODS
+
+__all__ = ["METHODS"]

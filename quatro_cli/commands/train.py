@@ -120,7 +120,7 @@ def _to_begin(source: str, *, settings: list[str], method: str | None, out: Path
         )
     resolved = resolve_config(source, overrides=settings, method=method)
     config, notes = begin_with_weights(resolved.config)
-    output.info(*notes)
+    output.info(*resolved.notes, *notes)
     return config, out or default_run_path(resolved.stem, config)
 
 

@@ -157,3 +157,9 @@ def test_an_option_does_not_put_a_block_in_the_place_of_a_wrong_value(tmp_path, 
     (tmp_path / "mine.yaml").write_text(f"extends: quickstart\n{block}\n", encoding="utf-8")
     with pytest.raises(UsageError, match=rf"{name} is .*, which has no keys below it"):
         load_config(tmp_path / "mine.yaml", overrides=[f"{name}.{key[name]}"])
+
+
+def test_a_method_that_is_there_already_keeps_its_keys_and_says_so():
+    (note,) = resolve_config("quickstart", method="quatro", overrides=["method.delta=0.5"]).notes
+    assert "it keeps delta=0.01" in note
+    assert resolve_config("quickstart", method="gspo").notes == []
