@@ -46,6 +46,23 @@ def test_the_weight_of_a_row_in_the_exact_kl_ends_at_20_nats(log_ratio, counted)
     assert ops.total_loss([term]).item() == pytest.approx(math.exp(counted) * log_ratio)
 
 
+def test_the_exact_kl_pushes_each_row_by_its_own_log_ratio():
+    """Its gradient is s * stopgrad(log pi - log pi_pre) at every token of the row: the second factor is a weight."""
+    _, batch = make_batch([1])
+    moved = (batch.old_logp_BT + 0.5).requires_grad_()
+    batch = Batch(**{**batch.__dict__, "ref_logp_BT": batch.old_logp_BT - 1.5})
+    term = ops.kl_term(moved, batch, beta=1.0, estimator="sequence-exact", how="token-mean")
+    (grad_BT,) = torch.autograd.grad(ops.total_loss([term]), moved)
+    assert grad_BT[batch.mask_BT].tolist() == pytest.approx([math.exp(0.5) * 2.0])
+
+
+def test_entropy_is_rewarded_token_by_token():
+    _, batch = make_batch([1, 3])
+    entropy_BT = torch.arange(1.0, 1.0 + batch.mask_BT.numel()).reshape(batch.mask_BT.shape)
+    term = ops.entropy_term(entropy_BT, batch, coefficient=0.5)
+    assert ops.total_loss([term]).item() == pytest.approx(-0.5 * entropy_BT[batch.mask_BT].mean().item())
+
+
 def test_packing_groups_and_picking_them_out_is_the_identity():
     group_B = torch.tensor([7, 3, 7, 3, 3, 9])
     value_B = torch.arange(6.0)
