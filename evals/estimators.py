@@ -183,26 +183,14 @@ def _binomial(size: int, keep: float, largest: int) -> Floats:
     return chance_K
 
 
-def effective_number(sizes: Sequence[int], order: float) -> float:
-    """Hill number of the cluster sizes: how many equally large clusters would be as diverse; 0 without clusters.
+def effective_number(sizes: Sequence[int]) -> float:
+    """How many equally large clusters would be as diverse: the Hill number of order 1; 0 without clusters.
 
-    Order 0 counts clusters, 1 is the exponential of Shannon's entropy, 2 the inverse of Simpson's index, infinity the
-    inverse share of the largest cluster. The higher the order, the less small clusters count.
+    It is the exponential of Shannon's entropy of the cluster sizes.
     """
-    if not order >= 0:
-        raise ValueError(f"the order of a Hill number is at least 0, found {order}")
     _check_sizes(sum(sizes), sizes)
     share = np.array([size for size in sizes if size > 0], dtype=np.float64) / max(sum(sizes), 1)
-    if not len(share):
-        return 0.0
-    if order == 1:
-        return float(np.exp(-(share * np.log(share)).sum()))
-    if math.isinf(order):
-        return float(1 / share.max())
-    # Through logarithms: share**order underflows for a large order.
-    log_power = order * np.log(share)
-    log_sum = log_power.max() + math.log(np.exp(log_power - log_power.max()).sum())
-    return float(math.exp(log_sum / (1 - order)))
+    return float(np.exp(-(share * np.log(share)).sum())) if len(share) else 0.0
 
 
 def vendi_score(similarity_UU: Floats, count_U: Sequence[int]) -> float:

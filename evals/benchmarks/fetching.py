@@ -201,17 +201,13 @@ def _store(entry: Benchmark, problems: list[Problem], lock: Lock) -> None:
     """Writes the data before the lock: a copy without a lock is refused, a lock without a copy is fetched again."""
     rows = ({"id": row.id, "problem": row.problem, "answer": row.answer, **row.extra} for row in problems)
     try:
-        write_whole(cached_path(entry), (_line(row) for row in rows))
+        write_whole(cached_path(entry), ((json.dumps(row) + "\n").encode("ascii") for row in rows))
         document = {"schema": 1, **lock.model_dump()}
         write_whole(lock_path(entry), [(json.dumps(document, indent=2, ensure_ascii=True) + "\n").encode()])
     except OSError as error:
         raise MissingError(
             f"the cache folder {cache_folder()} cannot be written ({error.strerror}); set QUATRO_CACHE to one that can"
         ) from error
-
-
-def _line(row: dict[str, Any]) -> bytes:
-    return (json.dumps(row, ensure_ascii=True) + "\n").encode("ascii")
 
 
 def _from_hub(entry: Benchmark, lock: Lock | None) -> tuple[ReadProblems, HubSource, str]:

@@ -144,7 +144,8 @@ def make_logarithmic(axis: Axes) -> None:
 def log_ticks(low: float, high: float) -> list[float]:
     """Three to seven round numbers between the ends, which are a decade apart or more, evenly on a logarithmic axis."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    inside = [[value for value in _round_numbers(decades, steps) if low <= value <= high] for steps in _STEPS]
+    round_numbers = [[float(f"{step}e{decade}") for decade in decades for step in steps] for steps in _STEPS]
+    inside = [[value for value in values if low <= value <= high] for values in round_numbers]
     few = next((ticks for ticks in inside if 3 <= len(ticks) <= 5), None)
     if few is not None:
         return few
@@ -153,10 +154,6 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 _STEPS = ((1,), (1, 3), (1, 2, 5))
-
-
-def _round_numbers(decades: range, steps: Sequence[int]) -> list[float]:
-    return [float(f"{step}e{decade}") for decade in decades for step in steps]
 
 
 def small_title(axis: Axes, text: str) -> None:

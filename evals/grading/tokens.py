@@ -246,7 +246,11 @@ class Tokens:
     def _command(self, name: str, text: str, at: int, end: int) -> int:
         """Adds what a command stands for; the position behind it."""
         name = name.removesuffix("*")
-        if name in _UNIT_VECTORS and (vector := _IJK.match(text, at, end)) and _is_balanced(vector[0]):
+        if (
+            name in _UNIT_VECTORS
+            and (vector := _IJK.match(text, at, end))
+            and vector[0].count("{") == vector[0].count("}")
+        ):
             self._add("command", f"unit {vector['dotless'] or vector['plain']}")
             return vector.end()
         if name in _TEXT_FONTS or name in _FORMULA_FONTS:
@@ -352,10 +356,6 @@ class Tokens:
 _SIGN_BEHIND = re.compile(r"\s*[-+]")
 _OPTION = re.compile(r"\[[^\]]{0,20}\]")
 _WHITE = re.compile(r"(?:white|transparent|#?fff(?:fff)?\b|1(?:\.0*)?(?:,1(?:\.0*)?){0,2}$|255,255,255)", re.IGNORECASE)
-
-
-def _is_balanced(text: str) -> bool:
-    return text.count("{") == text.count("}")
 
 
 def _opening(text: str, at: int, end: int) -> int | None:

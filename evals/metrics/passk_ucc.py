@@ -231,7 +231,7 @@ def by_benchmark(counts: Sequence[Counts]) -> dict[str, list[Counts]]:
 _WITHOUT_K: Mapping[str, Callable[[int, Sequence[int]], float]] = {
     "ucr": estimators.ucr,
     "num_clusters": lambda n, sizes: len(sizes),
-    "effective_number": lambda n, sizes: estimators.effective_number(sizes, 1),
+    "effective_number": lambda n, sizes: estimators.effective_number(sizes),
 }
 
 

@@ -167,15 +167,12 @@ def result_rows(views: Sequence[BenchmarkView]) -> list[Row]:
     by_setting: dict[Setting, list[Counts]] = {}
     for view in views:
         by_setting.setdefault(view.setting, []).extend(problem.counts for problem in view.problems)
-    ks = _ks(min(problem.n for problem in counts))
+    n = min(problem.n for problem in counts)
+    ks = sorted({n, *(2**i for i in range(n.bit_length()) if 2**i <= n)})
     ucc = [estimate for estimate in ucc_estimates(by_setting, ks) if estimate.metric == "ucc@k"]
     return [
         row for estimate in [*passk_estimates(counts, ks), *ucc] for row in rows_of(estimate, ci_seed=BOOTSTRAP_SEED)
     ]
-
-
-def _ks(smallest_n: int) -> list[int]:
-    return sorted({smallest_n, *(2**i for i in range(smallest_n.bit_length()) if 2**i <= smallest_n)})
 
 
 def setting_text(setting: Setting | None) -> str:

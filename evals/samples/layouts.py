@@ -163,10 +163,6 @@ def _task_in(name: str) -> str | None:
     return match[1] if match else None
 
 
-def _lighteval_task_in(name: str) -> str | None:
-    return _lighteval_task(_task_in(name))
-
-
 def _inspect(row: Fields, at: str) -> Fields:
     note = {"note": row.get("unfinished")}
     if row.get("error"):
@@ -307,7 +303,7 @@ TOOLS: dict[str, Layout] = {
             "lighteval",
             (("doc", "full_prompt"),),
             _lighteval,
-            _lighteval_task_in,
+            lambda name: _lighteval_task(_task_in(name)),
             parquet_rows,
         ),
         Layout("evalplus", (("task_id",), ("solution", "completion")), _evalplus),

@@ -109,10 +109,6 @@ def import_only(paths: Iterable[str]) -> None:
     sys.meta_path[:] = [BuiltinImporter, FrozenImporter, PathFinder, Finder(paths)]
 
 
-def _is_data(name: str) -> bool:
-    return _DATA.match(name) is not None and name.casefold().endswith(_DATA_ENDINGS)
-
-
 def benchmark_data(paths: Iterable[str]) -> list[str]:
     """Files and folders among and beneath these that look like problems of a code benchmark with their solutions."""
     found = set()
@@ -121,5 +117,9 @@ def benchmark_data(paths: Iterable[str]) -> list[str]:
         names = [(above, [name], [name])]
         for folder, folders, files in [*names, *os.walk(path)]:
             found |= {os.path.join(folder, name) for name in folders if _BENCHMARK.match(name)}
-            found |= {os.path.join(folder, name) for name in files if _is_data(name)}
+            found |= {
+                os.path.join(folder, name)
+                for name in files
+                if _DATA.match(name) and name.casefold().endswith(_DATA_ENDINGS)
+            }
     return sorted(found)

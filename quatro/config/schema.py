@@ -70,10 +70,11 @@ def schema_json(method: str | None = None) -> dict[str, Any]:
 
 
 def _model_lines(model: type[BaseModel], above: str = "") -> Iterator[str]:
+    properties = model.model_json_schema(mode="validation")["properties"]
     for key, field in model.model_fields.items():
         block = block_of(field)
         if block is None or field.default is None:
-            head = f"{above}{key}: {_type_text(model, key)}{_default_text(model, f'{above}{key}', field)}"
+            head = f"{above}{key}: {_schema_type(properties[key])}{_default_text(model, f'{above}{key}', field)}"
             yield f"{head}\n    {field.description}" if field.description else head
             extra = field.json_schema_extra
             meanings = extra.get("meanings") if isinstance(extra, dict) else None
@@ -92,10 +93,6 @@ def _default_text(model: type[BaseModel], key: str, field: FieldInfo) -> str:
     else:
         whose = basis(key, default)
     return f" = {scalar_text(default)}{f', {whose}' if whose else ''}"
-
-
-def _type_text(model: type[BaseModel], key: str) -> str:
-    return _schema_type(model.model_json_schema(mode="validation")["properties"][key])
 
 
 _NAMES = {"integer": "int", "number": "float", "boolean": "bool", "string": "text", "null": "null", "object": "block"}

@@ -360,12 +360,8 @@ class Estimate:
         )
         if not ENGINES[config.rollout.engine].shares_weights:  # it has memory and limits of its own
             fitting = fitting._replace(rows_at_once=CPU_SIZES.rows_at_once, cache_tokens=CPU_SIZES.cache_tokens)
-        return Sizes(*(_power_of_two(*bounds) for bounds in zip(fitting, FEWEST, MOST, strict=True)))
-
-
-def _power_of_two(number: int, fewest: int, most: int) -> int:
-    """The largest power of two up to ``number``, within the bounds."""
-    return max(fewest, min(most, 1 << (max(1, number).bit_length() - 1)))
+        powers = (1 << (max(1, number).bit_length() - 1) for number in fitting)
+        return Sizes(*(max(fewest, min(most, p)) for p, fewest, most in zip(powers, FEWEST, MOST, strict=True)))
 
 
 def with_sizes(prepared: Prepared, world: World | None = None) -> Prepared:

@@ -33,10 +33,6 @@ _MOST_STEPS = 9
 _DIRECTIONS = {"l": "left", "r": "right", "u": "up", "d": "down"}
 
 
-def _letters(entry: Mapping[str, Any]) -> str:
-    return "".join(entry["metadata"]["letters"]) + ":"
-
-
 def _grid(entry: Mapping[str, Any]) -> str | None:
     """Rows with a stroke between them; None where there is no way, or a single step is enough."""
     if len(entry["metadata"]["solution"]) < 2:
@@ -62,7 +58,7 @@ FORMS: dict[str, Form] = {
     "palindrome": Form(
         "palindrome_generation",
         {"min_length": 6, "max_length": 9},
-        _letters,
+        lambda entry: "".join(entry["metadata"]["letters"]) + ":",
         key=lambda prompt: "".join(sorted(prompt)),
         short=_same,
         long=_same,

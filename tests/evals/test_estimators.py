@@ -126,8 +126,7 @@ def test_many_problems_at_once_equal_one_by_one():
         (lambda: est.g_pass_at_k(4, 1, 2, 1.5), ["1.5"]),
         (lambda: est.g_pass_at_k(4, 1, 2, math.nan), ["nan"]),
         (lambda: est.maj_at_k(4, 3, [2], 2), ["5", "4"]),
-        (lambda: est.effective_number([1], -1), ["-1"]),
-        (lambda: est.effective_number([1], math.nan), ["nan"]),
+        (lambda: est.effective_number([-1]), ["-1"]),
     ],
 )
 def test_impossible_counts_are_refused_by_value(call, names):
@@ -137,15 +136,9 @@ def test_impossible_counts_are_refused_by_value(call, names):
 
 
 def test_effective_numbers_by_hand():
-    assert est.effective_number([4, 4, 4], 0) == pytest.approx(3)
-    for order in (0.5, 1, 2, 50, 5000, math.inf):
-        assert est.effective_number([4, 4, 4], order) == pytest.approx(3)
-    # Shares 3/4 and 1/4: 1 / (9/16 + 1/16) = 1.6, and 1 / (3/4) at infinity.
-    assert est.effective_number([3, 1], 2) == pytest.approx(1.6)
-    assert est.effective_number([3, 1], math.inf) == pytest.approx(4 / 3)
-    assert est.effective_number([3, 1], 1) == pytest.approx(math.exp(-(0.75 * math.log(0.75) + 0.25 * math.log(0.25))))
-    assert est.effective_number([3, 1], 1 + 1e-9) == pytest.approx(est.effective_number([3, 1], 1), rel=1e-6)
-    assert est.effective_number([], 2) == 0.0
+    assert est.effective_number([4, 4, 4]) == pytest.approx(3)
+    assert est.effective_number([3, 1]) == pytest.approx(math.exp(-(0.75 * math.log(0.75) + 0.25 * math.log(0.25))))
+    assert est.effective_number([]) == 0.0
 
 
 @given(st.lists(st.integers(1, 20), max_size=12), st.integers(0, 30))

@@ -44,7 +44,7 @@ def test_equal_answers_score_1_and_orthogonal_ones_their_number(num, times):
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=8))
 def test_with_the_identity_it_is_the_effective_number_of_the_counts(counts):
-    assert vendi_score(np.eye(len(counts)), counts) == pytest.approx(effective_number(counts, 1))
+    assert vendi_score(np.eye(len(counts)), counts) == pytest.approx(effective_number(counts))
 
 
 def test_two_answers_by_hand():
