@@ -6,11 +6,14 @@ An entry is data alone. Its function is imported when it is first used, so that 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from evals.text import visible
+
+if TYPE_CHECKING:
+    from evals.estimators import Floats
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,13 @@ class Similarity:
     threshold: float | None = None
     has_tokens: bool = False
     is_semidefinite: bool = False
+
+    def __call__(self, texts: Sequence[str], *, tokens: str = "math") -> Floats:
+        """The similarities of ``texts``, shape (N, N); UsageError for unknown ``tokens``."""
+        from evals.similarity.measures import distinct, similarity_of_distinct
+
+        unique, name = distinct(texts), next(name for name, one in SIMILARITIES.items() if one is self)
+        return similarity_of_distinct(name, unique, tokens=tokens)[unique.which_N][:, unique.which_N]
 
 
 # The same threshold does not mean the same for each: between real samples of one problem the median similarity is

@@ -9,7 +9,7 @@ from rouge_score.rouge_scorer import RougeScorer
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from evals.similarity import SIMILARITIES
-from evals.similarity.measures import TOKENISERS, distinct, similarity_of_distinct
+from evals.similarity.measures import TOKENISERS
 
 WORDS = [
     "\\frac",
@@ -36,8 +36,7 @@ WORDS = [
 
 def similarity_of(name, texts, tokens="math"):
     """The matrix over all ``texts``, where equal ones have a row each."""
-    unique = distinct(texts)
-    return similarity_of_distinct(name, unique, tokens=tokens)[np.ix_(unique.which_N, unique.which_N)]
+    return SIMILARITIES[name](texts, tokens=tokens)
 
 
 def random_texts(seed, num=14):
