@@ -1,7 +1,7 @@
 r"""Whether two answers say the same, and the rule that decided.
 
 The reference says how it is meant: a per cent sign, a unit, a name, a date. Trees are compared from outside to inside,
-and what is left are two formulas (see `values`) or two sets of real numbers.
+and what is left are two formulas (`tree.py` has their values) or two sets of real numbers.
 """
 
 from __future__ import annotations
