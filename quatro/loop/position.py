@@ -1,7 +1,7 @@
 """Where a run stands, which is what a stop saves, and the parts that it works with.
 
 `Position` has the finished iterations, and the `Iteration` under way as far as it has come. It is filled as the loop
-proceeds and is consistent at every line, so a stop at any line saves it as it is. Advantages, padding and reference
+proceeds and is consistent wherever the loop asks for a stop, which saves it as it is. Advantages, padding and reference
 log-probabilities follow from the rollouts; after a stop they are computed again.
 """
 

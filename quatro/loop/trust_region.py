@@ -20,7 +20,7 @@ from quatro.policy.rows import Rows
 from quatro.types import Metric
 
 MAX_LOG_RATIO = 20.0  # the exponent of s is capped here; capped rows are counted
-ENOUGH = 0.8  # no pass begins above this share of the budget, and no pass is taken back to less than this
+ENOUGH = 0.8  # no pass begins above this share of the budget; one taken back aims at more than this
 AIM = 0.9  # a pass that overshoots is taken back to about this share of the budget
 MAX_TRIES = 6
 

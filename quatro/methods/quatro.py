@@ -132,7 +132,7 @@ class Quatro(Method):
             "ratio/capped_share": ops.mean_of(capped_B, torch.ones_like(capped_B)),
             "approx_kl": ops.approx_kl_metric(logp_BT, batch),
         }
-        # 1/n: the trainer divides a term by its weight, summed over all micro-batches and ranks.
+        # 1/n: policy/torch_policy.py divides a term by its weight, summed over all micro-batches and ranks.
         return Loss([LossTerm("policy", value_B, weight_B)], metrics)
 
 

@@ -1,8 +1,9 @@
 """The way of a Ctrl-C: the first signal asks the loop to stop where it can save, the second ends it at once.
 
 `StopRequest` catches the signal. The loop asks `StopCheck`, which raises `Stopped` on all ranks: between optimiser
-steps (`loop/learn.py`) and while responses are drawn (`loop/draw.py`). `quatro/train.py` catches `Stopped` and saves by
-`launch/saving.py`; `launch/recording.py` writes `interrupted` to status.json. A resume goes on from there.
+steps (`loop/learn.py`), while responses are drawn (`loop/draw.py`) and after an iteration (`train.py`). `train.py`
+catches `Stopped` and saves by `launch/saving.py`; `launch/recording.py` writes `interrupted` to status.json. A resume
+goes on from there.
 `quatro_cli/commands/train.py`, which opened the `StopRequest`, exits with its ``exit_code``.
 """
 
