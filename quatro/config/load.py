@@ -203,7 +203,7 @@ def _choose_method(found: Settings, method: str | None, settings: Sequence[_Sett
     for choice in choices[:1]:
         block = found.tree.get("method")
         if isinstance(block, dict) and block.get("name") == choice.value and len(block) > 1:
-            kept = ", ".join(f"{key}={value}" for key, value in block.items() if key != "name")
+            kept = ", ".join(f"{key}={scalar_text(value)}" for key, value in block.items() if key != "name")
             notes.append(f"{choice.text} names the method that is there already; it keeps {kept}")
         found.extend({"method": {"name": choice.value}}, {}, choice.text)
     return notes

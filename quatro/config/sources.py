@@ -54,14 +54,11 @@ class Settings:
 
     def replace(self, path: tuple[str, ...], value: Any, place: str) -> None:
         """Put ``value`` in the place of whatever is at ``path``; raises UsageError where a part of it is no block."""
-        parent: Any = self.tree
-        for depth, part in enumerate(path[:-1], 1):
-            parent = parent.get(part)
-            if parent is None:  # not there, or a block that is off
-                break
-            if not isinstance(parent, dict):
-                block = ".".join(path[:depth])
-                raise UsageError(f"{place}: {block} is {scalar_text(parent)}, which has no keys below it")
+        for depth in range(1, len(path)):
+            block = self._at(path[:depth])  # None: not there, or a block that is off
+            if block is not None and not isinstance(block, dict):
+                name = ".".join(path[:depth])
+                raise UsageError(f"{place}: {name} is {scalar_text(block)}, which has no keys below it")
         self.drop(path)
         for part in reversed(path):
             value = {part: value}
@@ -69,10 +66,7 @@ class Settings:
 
     def _put(self, values: Mapping[str, Any], places: Places, place: str) -> None:
         for path, value, here in _entries(values, places, place):
-            *above, key = path
-            parent = self.tree
-            for part in above:
-                parent = parent[part]
+            parent, key = self._at(path[:-1]), path[-1]
             if value == {} and isinstance(parent.get(key), dict):
                 continue  # a block that goes on
             self.drop(path)
@@ -81,12 +75,17 @@ class Settings:
 
     def drop(self, path: KeyPath) -> None:
         """Forget the value at ``path`` and where it was set."""
-        parent: Any = self.tree
-        for part in path[:-1]:
-            parent = parent.get(part) if isinstance(parent, dict) else None
+        parent = self._at(path[:-1])
         if isinstance(parent, dict) and path[-1] in parent:
             del parent[path[-1]]
             self.places = {one: place for one, place in self.places.items() if one[: len(path)] != path}
+
+    def _at(self, path: KeyPath) -> Any:
+        """The value at ``path``; None where there is none."""
+        found: Any = self.tree
+        for part in path:
+            found = found.get(part) if isinstance(found, dict) else None
+        return found
 
 
 def _entries(
