@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from evals.errors import DataError
 from evals.files.belonging import refuse_other_run, refuse_other_tag
 from evals.files.frames import FRAME_SUFFIXES, TEXT, frame_of, other_columns, write_frame
-from evals.files.strict_json import read_document, shown
+from evals.files.strict_json import parse_row, read_document, read_lines, shown
 from evals.files.whole import write_whole
 
 if TYPE_CHECKING:
@@ -244,13 +244,13 @@ def read_result(path: str | Path) -> Result:
         document = read_document(Path(path))
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error})") from error
-    except DataError as error:
-        if "Extra data" in str(error):  # a JSON document on each line
+    except DataError:
+        if _are_samples(Path(path)):
             raise samples from None
         raise
-    if {"completion", "sample_index"} <= document.keys():
-        raise samples
     if "rows" not in document:
+        if _are_samples(Path(path)):
+            raise samples
         raise DataError(f"{path}: not a result document (no `rows`); make one with `quatro eval passk FILES -o {path}`")
     result = Result.read_from(document, Path(path))
     if not result.rows:
@@ -258,6 +258,15 @@ def read_result(path: str | Path) -> Result:
     refuse_other_run(Path(path), result.source_digest)
     refuse_other_tag(Path(path), result.sampling.model_dump())
     return result
+
+
+def _are_samples(path: Path) -> bool:
+    """Whether the first row of ``path`` is a sample."""
+    try:
+        first = next((parse_row(line, str(path)) for _, line, _ in read_lines(path)), None)
+    except DataError:  # no JSON on the first line
+        return False
+    return first is not None and {"completion", "sample_index"} <= first.keys()
 
 
 # Columns of `Comparison.frame` and their dtypes.
