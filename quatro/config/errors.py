@@ -18,9 +18,13 @@ Problem = tuple[KeyPath, str]
 # The classes of blocks that `Config` does not know: the method, the options of the reward; at () of another root.
 Owners = Mapping[KeyPath, type[BaseModel]]
 
-# Keys that quatro no longer has -> what to do instead.
+# Keys that quatro no longer has -> what to do instead; those of a sweep file's cells have their own table.
 REMOVED = {
     "audit_rollouts": "leave it out: audit.prompts measures the realised KL, on the responses that were learnt from",
+}
+REMOVED_OF_CELLS = {
+    "exclude": "list the points that you want under `include`, or write two cells",
+    "per_method": "write a cell for each method, with these settings as its `overrides`",
 }
 _EXPECTED = {
     "int_type": "a whole number",
@@ -65,7 +69,7 @@ def _problems(problem: Mapping[str, Any], path: KeyPath, owners: Owners) -> Iter
             model = _model_at(path[:-1], owners)
             field = model.model_fields.get(str(path[-1])) if model else None
             yield path, f"missing, expected {field.description if field and field.description else 'a value'}"
-        case "extra_forbidden" if instead := REMOVED.get(".".join(map(str, path))):
+        case "extra_forbidden" if instead := _instead(path):
             yield path, f"was removed; {instead}"
         case "extra_forbidden":
             yield path, f"unknown key{_suggest_key(path, owners)}"
@@ -89,6 +93,13 @@ def _expected(problem: Mapping[str, Any]) -> str:
         if (limit := problem.get("ctx", {}).get(bound)) is not None:
             return f"{words} {limit if isinstance(limit, int) else f'{limit:g}'}"
     return re.sub(r"^Input should (be|have) ", "", problem["msg"])
+
+
+def _instead(path: KeyPath) -> str | None:
+    """What to do instead of a key that was removed; None for any other key."""
+    if len(path) == 3 and path[0] == "cells":
+        return REMOVED_OF_CELLS.get(str(path[2]))
+    return REMOVED.get(".".join(map(str, path)))
 
 
 def _suggest_key(path: KeyPath, owners: Owners) -> str:

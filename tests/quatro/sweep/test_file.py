@@ -106,6 +106,12 @@ def test_options_come_after_the_file(load):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
+        ("    axes:", "    exclude: []\n    axes:", r"s\.yaml:6: cells\.a\.exclude: was removed; .*`include`"),
+        (
+            "    axes:",
+            "    per_method: {}\n    axes:",
+            r"s\.yaml:6: cells\.a\.per_method: was removed; .*a cell for each",
+        ),
         ("    axes:", "    axis:", r"s\.yaml:6: cells\.a\.axis: unknown key; did you mean cells\.a\.axes\?"),
         ("optimizer.lr: 1e-4", "optimizer.lr: fast", r"s\.yaml:5: .*optimizer\.lr.*'?fast'?, expected a number"),
         ("optimizer.lr: 1e-4", "optimiser.lr: 1e-4", r"s\.yaml:5: .*did you mean optimizer"),
