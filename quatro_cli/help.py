@@ -56,7 +56,8 @@ REMOVED = {
     "`for name, rows in frame.groupby('model'): rows.to_json(f'{name}.jsonl', orient='records', lines=True)`",
     "quatro eval passk --compare": "type `quatro eval compare A B`",
     "quatro eval ucc --compare": "type `quatro eval compare A B --metric ucc@k`",
-    "quatro eval ucc --backend": "`quatro doctor --similarity FILE` compares with scikit-learn and rouge_score",
+    "quatro doctor --similarity": "`pytest tests/evals/studies`, in quatro's repository, compares with the libraries",
+    "quatro eval ucc --backend": "`pytest tests/evals/studies`, in quatro's repository, compares with the libraries",
     "quatro eval ucc --show": "type `quatro eval clusters FILE --id ID`",
     **{
         f"quatro eval {command} {option}": f"grade first, with `quatro eval grade FILE{' ' + more if more else ''} -o "

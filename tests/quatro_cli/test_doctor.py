@@ -5,9 +5,8 @@ from importlib import metadata
 
 import pytest
 
-from evals.studies import reference
 from quatro_cli.commands import doctor
-from tests.kit import quatro, says, write_rows
+from tests.kit import quatro, says
 
 
 @pytest.fixture(autouse=True)
@@ -35,21 +34,6 @@ def test_this_machine_passes_its_self_tests():
     checks = {check["name"]: check for check in json.loads(result.stdout)["checks"]}
     for name in ("lock self-test", "cache folder", "python"):
         assert checks[name]["status"] == "ok", checks[name]
-
-
-def test_similarities_are_compared_with_those_of_the_libraries(tmp_path):
-    texts = ["add 1 and 2, then divide", "add 2 and 1, then divide", "multiply", "multiply", "wrong"]
-    rows = [
-        {"benchmark": "b", "id": "p", "sample_index": i, "completion": text, "answer": "1", "correct": text != "wrong"}
-        for i, text in enumerate(texts)
-    ]
-    file = tmp_path / "s.jsonl"
-    write_rows(file, rows)
-    found = json.loads(quatro("doctor", "--similarity", file, "--json").stdout)["similarities"]
-    assert set(found) == {"tfidf", "rouge-l", "jaccard", "edit"}
-    assert {one["num_pairs"] for one in found.values()} == {3}  # of the correct texts
-    assert all(one["largest_difference"] <= 1e-12 for one in found.values())
-    assert "largest difference" in quatro("doctor", "--similarity").stdout
 
 
 def test_a_missing_extra_is_no_failure_and_comes_with_the_command(monkeypatch, alone):
@@ -107,12 +91,6 @@ def test_a_vllm_that_cannot_be_imported_fails_with_6(monkeypatch, alone):
     checks = vllm_checks(monkeypatch, {"vllm": "0.32.0"}, broken, code=6)
     assert checks["vllm [vllm]"]["status"] == "ok"
     assert "torchvision::nms" in checks["vllm engine"]["detail"]
-
-
-def test_a_similarity_that_is_not_that_of_the_libraries_is_found(monkeypatch):
-    ours = reference.similarity_of_distinct
-    monkeypatch.setattr(reference, "similarity_of_distinct", lambda *args, **how: ours(*args, **how) ** 1.000001)
-    says(quatro("doctor", "--similarity", code=6), "tfidf")
 
 
 def test_a_lock_that_does_not_hold_is_found(monkeypatch, alone):

@@ -16,9 +16,9 @@ from evals.report import view_samples
 from evals.samples.types import Sample, Samples
 from evals.similarity import SIMILARITIES, Setting
 from evals.studies.clusters import clusters_of_problem
-from evals.studies.reference import agreement
 from evals.studies.similarity import heatmap_of, similarity_result
 from evals.tables.side_by_side import Side, temperature_result
+from tests.evals.studies.reference import agreement
 from tests.kit import quatro, write_rows
 
 PROGRAMS = [

@@ -1,7 +1,7 @@
 """A slow way that everybody can check: similarities by scikit-learn and rouge_score, clusters by definition.
 
-`quatro doctor --similarity` compares with this module what `evals.similarity` and `evals.clustering` compute fast.
-Every pair of texts is compared, and every rule is written as it is stated.
+The tests beside it compare with this module what `evals.similarity` and `evals.clustering` compute fast. Every pair
+of texts is compared, and every rule is written as it is stated.
 """
 
 # Axes: N texts, U distinct texts (sorted by code point), G clusters.
