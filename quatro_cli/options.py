@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from typer import Argument, Option
 
-from quatro_cli import completion
-
 if TYPE_CHECKING:
     from evals.results.document import Result
     from evals.results.reading import Expand
@@ -30,27 +28,17 @@ Set = Annotated[
 
 def benchmark_names(help: str) -> Any:
     """An option that takes names of benchmarks, several of them too."""
-    return repeated("-b", "--benchmark", metavar="NAME[,NAME]", help=help, autocompletion=completion.benchmarks)
+    return repeated("-b", "--benchmark", metavar="NAME[,NAME]", help=help)
 
 
 Benchmarks = Annotated[list[str], benchmark_names("Only these benchmarks, by name.")]
 Method = Annotated[
     str | None,
-    Option(
-        "-m",
-        "--method",
-        metavar="METHOD",
-        help="Replace the method by METHOD with its defaults, before any -s.",
-        autocompletion=completion.methods,
-    ),
+    Option("-m", "--method", metavar="METHOD", help="Replace the method by METHOD with its defaults, before any -s."),
 ]
 Config = Annotated[
     str,
-    Argument(
-        metavar="CONFIG|RUN",
-        help="A YAML file, a configuration that comes with quatro, or a run directory.",
-        autocompletion=completion.configs_and_runs,
-    ),
+    Argument(metavar="CONFIG|RUN", help="A YAML file, a configuration that comes with quatro, or a run directory."),
 ]
 
 
@@ -69,7 +57,7 @@ AllowUnsafe = Annotated[
 
 def run_paths(metavar: str, help: str) -> Any:
     """An argument that takes run directories, and what else ``metavar`` and ``help`` say."""
-    return Argument(metavar=metavar, help=help, autocompletion=completion.runs)
+    return Argument(metavar=metavar, help=help)
 
 
 Run = Annotated[Path, run_paths("RUN", "A run directory.")]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from quatro_cli import completion
 from quatro_cli.help import App
 from quatro_cli.options import Json, usage_error
 from quatro_cli.output import output
@@ -18,14 +17,7 @@ if TYPE_CHECKING:
 
 app = App()
 
-Name = Annotated[
-    str,
-    Argument(
-        metavar="NAME",
-        help="A benchmark; `quatro benchmarks list` shows their names.",
-        autocompletion=completion.benchmarks,
-    ),
-]
+Name = Annotated[str, Argument(metavar="NAME", help="A benchmark; `quatro benchmarks list` shows their names.")]
 
 
 @app.callback()
@@ -85,12 +77,7 @@ def list_(json: Json = False) -> None:
 
 
 def show(
-    name: Annotated[
-        str,
-        Argument(
-            metavar="NAME", help="A benchmark, or the path of a file of your own.", autocompletion=completion.benchmarks
-        ),
-    ],
+    name: Annotated[str, Argument(metavar="NAME", help="A benchmark, or the path of a file of your own.")],
     json: Json = False,
 ) -> None:
     """Show one benchmark and the prompt of its first problem.

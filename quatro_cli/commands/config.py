@@ -7,20 +7,13 @@ from typing import Annotated
 
 from typer import Option
 
-from quatro_cli import completion
 from quatro_cli.help import App
 from quatro_cli.options import Config, Json, Method, Set
 from quatro_cli.output import output
 
 SchemaMethod = Annotated[
     str | None,
-    Option(
-        "-m",
-        "--method",
-        metavar="METHOD",
-        help="The keys of METHOD alone, which may be your own, module:Class.",
-        autocompletion=completion.methods,
-    ),
+    Option("-m", "--method", metavar="METHOD", help="The keys of METHOD alone, which may be your own, module:Class."),
 ]
 
 app = App()

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from quatro_cli import completion
 from quatro_cli.help import App
 from quatro_cli.options import DryRun, Json, Run, names, run_paths, usage_error
 from quatro_cli.output import output
@@ -42,9 +41,7 @@ def list_(
         list[Path] | None, run_paths("[PATH...]", "Runs, or folders that contain runs. Default: runs.")
     ] = None,
     name: Annotated[str | None, Option(metavar="PATTERN", help="Only runs whose path contains this pattern.")] = None,
-    method: Annotated[
-        str | None, Option(metavar="NAME[,NAME]", help="Only runs of these methods.", autocompletion=completion.methods)
-    ] = None,
+    method: Annotated[str | None, Option(metavar="NAME[,NAME]", help="Only runs of these methods.")] = None,
     status: Annotated[
         str | None, Option(metavar="NAME[,NAME]", help="Only runs of this status, such as failed.")
     ] = None,

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from quatro_cli import completion
 from quatro_cli.options import AllowUnsafe, DryRun, Json, Set, numbers, repeated, split, usage_error
 from quatro_cli.output import output
 
@@ -28,16 +27,12 @@ ConfigOrSweep = Annotated[
     Argument(
         metavar="CONFIG|SWEEP|DIR",
         help="A configuration (with -g), a sweep file, the name of one, or a sweep's folder.",
-        autocompletion=completion.sweeps,
     ),
 ]
 Grid = Annotated[list[str], repeated("-g", "--grid", metavar="KEY=V,V", help="An axis of the grid; repeatable.")]
 Seeds = Annotated[str, Option(metavar="N[,N]", help="Seeds of every point; of a file, only these.")]
 Cells = Annotated[str, Option("--cell", metavar="NAME[,NAME]", help="Only these cells of a sweep file.")]
-Method = Annotated[
-    str | None,
-    Option("-m", "--method", metavar="METHOD", help="Method of every point.", autocompletion=completion.methods),
-]
+Method = Annotated[str | None, Option("-m", "--method", metavar="METHOD", help="Method of every point.")]
 Out = Annotated[Path | None, Option("-o", "--out", metavar="DIR", help="Folder for the sweep. Default: sweeps/CONFIG.")]
 RunsAtATime = Annotated[int | None, Option(metavar="N", min=1, help="Parallel runs, sharing threads. Default: 1.")]
 Gpus = Annotated[str, Option(metavar="N[,N]", help="Divide these GPUs among the points; each gets one per process.")]
@@ -47,7 +42,6 @@ Evaluate = Annotated[
         "--eval",
         metavar="NAME[,NAME]|all",
         help="Sample and measure every run, and the base model once, on these benchmarks; all: the paper's.",
-        autocompletion=completion.benchmarks,
     ),
 ]
 EvalN = Annotated[int | None, Option(metavar="N", help="Samples per problem for --eval. Default: 256.")]

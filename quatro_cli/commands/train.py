@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from quatro_cli import completion
 from quatro_cli.options import AllowUnsafe, DryRun, Json, Method, Set, usage_error
 from quatro_cli.output import output
 
@@ -21,9 +20,7 @@ if TYPE_CHECKING:
 Source = Annotated[
     str,
     Argument(
-        metavar="CONFIG|RUN",
-        help="A YAML file, a configuration that comes with quatro, or, with --resume, a run.",
-        autocompletion=completion.configs_and_runs,
+        metavar="CONFIG|RUN", help="A YAML file, a configuration that comes with quatro, or, with --resume, a run."
     ),
 ]
 Folder = Annotated[

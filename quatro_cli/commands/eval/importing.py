@@ -7,7 +7,6 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from quatro_cli import completion
 from quatro_cli.options import repeated, usage_error
 from quatro_cli.output import output
 
@@ -25,14 +24,7 @@ def import_(
         ),
     ],
     benchmark: Annotated[
-        str | None,
-        Option(
-            "-b",
-            "--benchmark",
-            metavar="NAME",
-            help="The benchmark, if the file does not name it.",
-            autocompletion=completion.benchmarks,
-        ),
+        str | None, Option("-b", "--benchmark", metavar="NAME", help="The benchmark, if the file does not name it.")
     ] = None,
     answer_after: Annotated[
         str,

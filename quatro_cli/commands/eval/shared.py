@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from typer import Argument, Option
 
-from quatro_cli import completion
 from quatro_cli.help import SIMILARITIES, THRESHOLDS
 from quatro_cli.options import names, numbers, refuse_loss, repeated, split, usage_error
 from quatro_cli.output import Bar, output, visible
@@ -56,7 +55,7 @@ Out = Annotated[
 ]
 NAMED = f"{SIMILARITIES} or your own module:function."
 _WHICH = f"{NAMED} Default: tfidf, or exact for short answers such as countdown's."
-Similarities = Annotated[str | None, Option(metavar="NAME[,NAME]", help=_WHICH, autocompletion=completion.similarities)]
+Similarities = Annotated[str | None, Option(metavar="NAME[,NAME]", help=_WHICH)]
 _SAME = f"Two samples this similar count as one. Default: {THRESHOLDS}; your own has none."
 Thresholds = Annotated[str | None, Option(metavar="T[,T]", help=_SAME)]
 Threshold = Annotated[float | None, Option(metavar="T", help=_SAME)]

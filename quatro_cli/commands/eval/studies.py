@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from quatro_cli import completion
 from quatro_cli.commands.eval import shared
 from quatro_cli.options import Benchmarks, Json, names, numbers
 from quatro_cli.output import output
@@ -20,11 +19,7 @@ def similarity(
     benchmarks: Benchmarks,
     similarity: Annotated[
         str | None,
-        Option(
-            metavar="NAME[,NAME]",
-            help="As in `quatro eval ucc`. Default: all built-in ones except exact.",
-            autocompletion=completion.similarities,
-        ),
+        Option(metavar="NAME[,NAME]", help="As in `quatro eval ucc`. Default: all built-in ones except exact."),
     ] = None,
     tokens: shared.Tokens = None,
     max_pairs: Annotated[

@@ -8,7 +8,6 @@ from typing import Annotated
 
 from typer import Option
 
-from quatro_cli import completion
 from quatro_cli.commands.eval.shared import (
     NAMED,
     Files,
@@ -180,9 +179,7 @@ def heatmap(
     files: Files,
     benchmarks: Benchmarks,
     id: Id,
-    similarity: Annotated[
-        str | None, Option(metavar="NAME", help=f"{NAMED} Default: tfidf.", autocompletion=completion.similarities)
-    ] = None,
+    similarity: Annotated[str | None, Option(metavar="NAME", help=f"{NAMED} Default: tfidf.")] = None,
     threshold: Threshold = None,
     linkage: Linkage = "components",
     tokens: Tokens = None,
