@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from evals.files.belonging import TAG
-from quatro.runs.directory import INSIDE
+from evals.errors import UsageError
+from evals.files.belonging import TAG, read_or_empty
+from evals.samples.about import SAMPLING
+from quatro.runs.checkpoint import Step, find_checkpoint
+from quatro.runs.directory import INSIDE, step_name
 from quatro.types import Sampling
 
 if TYPE_CHECKING:
@@ -55,6 +59,32 @@ class Tag:
     def folder(self, run: Path) -> Path:
         """Where the samples of this tag lie in a run, or in a folder that stands for an untrained model."""
         return run / "samples" / str(self)
+
+
+def samples_of_step(run: Path, step: Step, benchmarks: Sequence[str] = ()) -> Path:
+    """The folder in ``run`` with the samples of its checkpoint after ``step`` iterations, or of its best one.
+
+    Raises:
+        UsageError: ``run`` is no run, or has no such samples, or several folders of them. If ``benchmarks`` are to be
+            measured, the message has them in the command that draws samples.
+    """
+    if not (run / "config.yaml").is_file():
+        raise UsageError(f"--step {step} chooses a checkpoint of a run, and {run} is not a run; leave it out")
+    name = find_checkpoint(run, step).name if step == "best" else step_name(step)
+    said = {file.parent: read_or_empty(file) for file in sorted((run / "samples").rglob(SAMPLING))}
+    found = [folder for folder, one in said.items() if one.get("checkpoint") == name]
+    if len(found) > 1:
+        several = ", ".join(map(str, found))
+        raise UsageError(f"--step {step}: {len(found)} folders hold samples of {name}; name one of them: {several}")
+    if not found:
+        find_checkpoint(run, step)
+        held = ", ".join(sorted({str(one.get("checkpoint")) for one in said.values()})) or "no checkpoint"
+        names = ",".join(
+            benchmarks or dict.fromkeys(name for one in said.values() for name in one.get("benchmarks", {}))
+        )
+        command = f"quatro sample {run} --step {step} -b {names or 'BENCHMARK'}"
+        raise UsageError(f"--step {step}: {run} has samples of {held}, none of {name}; draw them: `{command}`")
+    return found[0]
 
 
 class Measured(NamedTuple):

@@ -9,6 +9,7 @@ from quatro_cli.options import Benchmarks, Json, numbers
 def passk(
     files: shared.Files,
     benchmarks: Benchmarks,
+    step: shared.Step = None,
     k: shared.Ks = None,
     also: shared.Also = None,
     tau: shared.Taus = None,
@@ -36,6 +37,7 @@ def passk(
     metrics, taus = shared.beside_pass(also, tau)
     ks = numbers(k, "--k", int)
     asked = shared.asked_for(grader, first=first)
+    files = shared.of_step(files, step, benchmarks)
     shared.check_out(out, files)
     shared.check_per_problem(per_problem, json=json, out=out)
     counted, about = shared.counted_samples(files, benchmarks, asked=asked, label=label, jobs=jobs)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from typer import Argument, Option
 
 from quatro_cli.help import SIMILARITIES, THRESHOLDS
-from quatro_cli.options import names, numbers, refuse_loss, repeated, split, usage_error
+from quatro_cli.options import checkpoint_step, names, numbers, refuse_loss, repeated, split, usage_error
 from quatro_cli.output import Bar, output, visible
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ Taus = Annotated[
     str | None, Option(metavar="T[,T]", help="Share of correct draws that g-pass and cover require. Default: 0.5.")
 ]
 Interval = Annotated[bool, Option("--ci", help="Add 95 % bootstrap intervals over problems.")]
+Step = Annotated[str | None, Option(metavar="N|best", help="Only samples of this checkpoint of a run. Default: all.")]
 First = Annotated[int | None, Option("--n", metavar="N", min=1, help="First N samples only: compare at equal n.")]
 BootstrapSeed = Annotated[int, Option(metavar="N", min=0, help="Seed of the bootstrap.")]
 PerProblem = Annotated[bool, Option("--per-problem", help="Put counts of every problem in --json, -o.")]
@@ -106,6 +107,18 @@ def asked_for(
         one_of("--grader", grader, (*GRADERS, *others, "a function of your own as module:function"))
     given = {"grader": grader, **named}
     return Asked({name: value for name, value in given.items() if value is not None}, first=first)
+
+
+def of_step(files: list[Path], step: str | None, benchmarks: list[str]) -> list[Path]:
+    """``files``, or with --step the folder of each run that holds samples of that checkpoint."""
+    wanted = checkpoint_step(step)
+    if wanted is None:
+        return files
+    from quatro.sample.folder import samples_of_step
+
+    folders = [samples_of_step(run, wanted, split(benchmarks, "-b")) for run in files]
+    output.info(*(f"measured: {folder}" for folder in folders))
+    return folders
 
 
 def require(files: list[Path]) -> None:

@@ -17,6 +17,7 @@ Preset = Annotated[str | None, Option(metavar="NAME", help="paper: the paper's c
 def ucc(
     files: shared.Files,
     benchmarks: Benchmarks,
+    step: shared.Step = None,
     k: shared.Ks = None,
     similarity: shared.Similarities = None,
     threshold: shared.Thresholds = None,
@@ -52,6 +53,7 @@ def ucc(
     check_beside_ucc(further, how.similarities)
     ks = numbers(k, "--k", int)
     asked = shared.asked_for(grader, first=first)
+    files = shared.of_step(files, step, benchmarks)
     shared.check_out(out, files)
     shared.check_per_problem(per_problem, json=json, out=out)
     counted, about = shared.counted_samples(files, benchmarks, asked=asked, label=label, jobs=jobs)
