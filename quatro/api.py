@@ -119,7 +119,7 @@ def fine_tune(
         prepared = prepared if goes_on else with_sizes(prepared)
         with (
             begin.open_run(prepared, path, World(), resume=goes_on) as run,
-            StopRequest(notify=logger.warning) as stop,
+            StopRequest(notify=logger.info) as stop,
         ):
             train(run.config, run, observer=observer, stop=stop, prepared=prepared)
     if stop.requested:

@@ -63,7 +63,7 @@ def report(error: BaseException) -> int:
     from evals.files.own_code import line_of_any_own, own_in_use
 
     if isinstance(error, KeyboardInterrupt):
-        output.error("interrupted")
+        output.info("interrupted")
         return EXIT_SIGINT
     if isinstance(error, QuatroError):
         if not getattr(error, "is_said", False):  # of several ranks one speaks

@@ -118,6 +118,11 @@ class Command(TyperCommand):
             parsed: list[str] = super().parse_args(ctx, list(args))
         except Exception as error:
             _refuse_removed(ctx, getattr(error, "option_name", ""))
+            said = getattr(error, "message", "")  # that there are too many arguments, and which
+            stray = next((arg for arg in args if "=" in arg and not arg.startswith("-") and arg in said), None)
+            takes = [option for option in ("-s", "-g") if any(option in one.opts for one in self.params)]
+            if stray and takes:
+                raise usage_error(f"{stray}: write {' or '.join(f'{one} {stray}' for one in takes)}") from error
             raise
         return parsed
 

@@ -137,6 +137,11 @@ def flush_to_disk(stream: BinaryIO) -> None:
     os.fsync(stream.fileno())
 
 
+def open_like_folder(path: Path) -> None:
+    """Let those read ``path`` who may read its folder, as the umask wants it: safetensors makes its files private."""
+    path.chmod(path.stat().st_mode | path.parent.stat().st_mode & 0o666)
+
+
 def fsync_directory(path: Path) -> None:
     """Make renames inside ``path`` survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from quatro.config.blocks import block_of
 from quatro.config.model import Config, ConfigProblems
 from quatro.config.yaml_text import KeyPath, scalar_text
+from quatro.registry import METHODS
 
 EXTENDS = "extends"  # the one key of a file that is none of the configuration
 # Where each key was set: "file:line" or the option as typed.
@@ -110,9 +111,13 @@ def _suggest_key(path: KeyPath, owners: Owners) -> str:
         return f"; write a space after the colon: {name}: {value}"
     model, root = _model_at(path[:-1], owners), owners.get((), Config)
     here = [*(model.model_fields if model else ()), *([] if above or root is not Config else [EXTENDS])]
-    everywhere = _all_keys(root)
+    everywhere = _all_keys(root, owners)
+    if exact := [key for key in everywhere if key.rpartition(".")[2] == last]:
+        return f"; did you mean {' or '.join(exact[:3])}?"
+    of_methods = root is Config and above in ([], ["method"])
+    if of_methods and (having := [name for name in METHODS if last in METHODS[name].model_fields]):
+        return f"; method.{last} is a key of {', '.join(having)}"
     guess = [".".join([*above, key]) for key in difflib.get_close_matches(last, here, n=1)]
-    guess += [key for key in everywhere if key.rpartition(".")[2] == last]
     guess += [] if above else difflib.get_close_matches(last, everywhere, n=1)
     return f"; did you mean {guess[0]}?" if guess else f"; known here: {', '.join(here) or 'none'}"
 
@@ -126,12 +131,13 @@ def _model_at(path: KeyPath, owners: Owners) -> type[BaseModel] | None:
     return model
 
 
-def _all_keys(model: type[BaseModel], above: str = "") -> list[str]:
+def _all_keys(model: type[BaseModel], owners: Owners, above: KeyPath = ()) -> list[str]:
     keys = []
     for key, field in model.model_fields.items():
-        keys.append(f"{above}{key}")
-        block = block_of(field)
-        keys += _all_keys(block, f"{above}{key}.") if block else []
+        path = (*above, key)
+        keys.append(".".join(map(str, path)))
+        block = owners.get(path) or block_of(field)
+        keys += _all_keys(block, owners, path) if block else []
     return keys
 
 

@@ -216,6 +216,11 @@ def _build_method(found: Settings, *, may_be_absent: bool) -> tuple[Any, dict[Ke
     place of a wrong method comes a stand-in, so that the rest of the file is still checked.
     """
     block = found.tree.get("method")
+    if isinstance(block, str):
+        said = (
+            f"found {block}, expected a block of keys: {{name: {block}}} in a file, -s method.name={block} as an option"
+        )
+        return _STAND_IN, {}, [(("method",), said)]
     if not isinstance(block, dict) or not isinstance(block.get("name"), str):
         return _STAND_IN, {}, [(_METHOD_NAME, f"missing, expected one of {', '.join(METHODS)}, or your own {OWN}")]
     try:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from evals.benchmarks.catalogue import find_benchmark
 from evals.errors import DataError, QuatroError, UsageError
 from evals.files.strict_json import read_document
-from evals.files.whole import fsync_directory, naming, write_text
+from evals.files.whole import fsync_directory, naming, open_like_folder, write_text
 from evals.results.document import Result, read_result
 from quatro.config import Config
 from quatro.export.model_card import Facts, model_card
@@ -133,7 +133,7 @@ def _write_model(source: Path, target: Path, dtype: str | None, progress: Export
             document = read_document(path, allow_non_finite=True)
             if (kept := _settings(document, stored)) != document:
                 write_text(path, json.dumps(kept, indent=2, ensure_ascii=False) + "\n")
-        path.chmod(target.stat().st_mode & 0o666)  # safetensors makes it private
+        open_like_folder(path)
         with naming(path), path.open("rb+") as stream:
             os.fsync(stream.fileno())
         done += path.stat().st_size

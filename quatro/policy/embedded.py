@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from evals.benchmarks.catalogue import maker_of
 from evals.errors import MissingError, UsageError
-from evals.files.whole import lock_file
+from evals.files.whole import lock_file, open_like_folder
 from quatro.config.model import EMBEDDED_MODELS, embedded_benchmark
 from quatro.tasks import countdown
 from quatro.tasks.warm_start import EOS, EOS_ID, PAD, PAD_ID, UNKNOWN, Vocabulary, WarmStart
@@ -132,6 +132,8 @@ def train(recipe: WarmStart, folder: Path, *, progress: WarmStartProgress | None
         torch.set_num_threads(threads)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    for path in folder.iterdir():
+        open_like_folder(path)
 
 
 def make_model(recipe: WarmStart) -> Qwen2ForCausalLM:

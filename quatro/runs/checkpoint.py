@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from evals.errors import DataError, DivergedError, UsageError
 from evals.files.strict_json import read_document
-from evals.files.whole import file_digest, fsync_directory, naming, write_text
+from evals.files.whole import file_digest, fsync_directory, naming, open_like_folder, write_text
 from evals.text import visible
 from quatro.config import Config, load_config
 from quatro.runs.directory import INSIDE, RunDir, step_name, step_number
@@ -281,6 +281,7 @@ def _sync_tree(path: Path) -> None:
         if file.is_dir():
             fsync_directory(file)
         else:
+            open_like_folder(file)
             with naming(file), file.open("rb+") as stream:
                 os.fsync(stream.fileno())
 

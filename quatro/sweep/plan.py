@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from evals.errors import DataError, UsageError
 from quatro.config import Config, load_config, resolve_config
+from quatro.config.errors import closest
 from quatro.config.yaml_text import load_yaml
 from quatro.registry import METHODS
 from quatro.runs.points import SWEEP, config_file, is_sweep, planned_config, read_points
@@ -153,7 +154,12 @@ def plan_cell(cell: Cell) -> tuple[tuple[Point, ...], int]:
         num_combinations = math.prod(len(axis.values) for axis in cell.axes)
         for key in keys:
             if not any(key in setting for setting in settings):
-                raise UsageError(f"-g {key}=...: no method of this sweep has the key {key.removeprefix('method.')!r}")
+                kinds = {METHODS[one[METHOD_AXIS]] if METHOD_AXIS in one else type(base.method) for one in settings}
+                known = sorted({f"method.{name}" for kind in kinds for name in kind.model_fields})
+                raise UsageError(
+                    f"-g {key}=...: no method of this sweep has the key {key.removeprefix('method.')!r}"
+                    f"{closest(key, known)}"
+                )
     num_collapsed = num_combinations - len(settings)
     seeds = next((axis.values for axis in cell.axes if axis.key == SEED_AXIS), ())
     for extra in cell.include:

@@ -48,6 +48,16 @@ def demo(
       quatro demo
       quatro demo --steps 20 -n 64 -o runs/short-demo
     """
+    try:
+        _tour(root, steps, n, dry_run=dry_run)
+    except (typer.Exit, KeyboardInterrupt) as ended:
+        if getattr(ended, "exit_code", 130) in (130, 143):
+            again = ["quatro", "demo", "-o", str(root), "--steps", str(steps), "-n", str(n)]
+            output.info(f"the demo was stopped; `{shlex.join(again)}` goes on, and what is done stays")
+        raise
+
+
+def _tour(root: Path, steps: int, n: int, *, dry_run: bool) -> None:
     arms = [Arm("base"), Arm("QUATRO delta=0.01", root / "quatro"), Arm("GSPO", root / "gspo", "gspo")]
     for arm in arms:
         if arm.run is not None and (command := _training(arm, steps)):

@@ -178,7 +178,7 @@ def _run(
         if model.startswith("embedded:"):
             ensure_model(model)  # once, before points that would wait for each other start
     command = [sys.executable, "-m", "quatro_cli"]
-    with StopRequest(notify=output.warn) as stop, ExitStack() as stack:
+    with StopRequest(notify=output.info) as stop, ExitStack() as stack:
         progress, board = _reporters(folder, points, evaluation, stack)
         outcomes = run_sweep(
             plan,
@@ -195,7 +195,7 @@ def _run(
     _show(plan, folder, outcomes, json=json)
     output.info(f"results: {folder / 'summary.csv'}, over seeds: {folder / 'summary-seeds.csv'}")
     if stop.requested:
-        output.warn(f"stopped by {stop.signal.name if stop.signal else 'request'}; `quatro sweep {folder}` goes on")
+        output.info(f"stopped by {stop.signal.name if stop.signal else 'request'}; `quatro sweep {folder}` goes on")
         raise typer.Exit(stop.exit_code)
     failed = [outcome for outcome in outcomes if outcome.status != "done"]
     if failed:

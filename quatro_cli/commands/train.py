@@ -101,7 +101,7 @@ def train(
         exit_code, metrics = _train(prepared, run_path, resume=resume)
     _say(run_path, metrics, json=json, is_interrupted=exit_code is not None)
     if exit_code is not None:
-        output.warn(f"stopped and saved; continue with `quatro train {run_path} --resume`")
+        output.info(f"stopped and saved; continue with `quatro train {run_path} --resume`")
         raise typer.Exit(exit_code)
 
 
@@ -185,7 +185,7 @@ def _train(prepared: Prepared, path: Path, *, resume: bool) -> tuple[int | None,
             view = TrainingView(str(path), steps=config.steps, delta=config.method.kl_radius)
             if resume and launch.is_first:
                 view.recall(read_metrics(path))
-            with StopRequest(notify=output.warn) as stop, output.live() as screen:
+            with StopRequest(notify=output.info) as stop, output.live() as screen:
 
                 def show(metrics: Mapping[str, float]) -> None:
                     screen(view.panel(metrics))

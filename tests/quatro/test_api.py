@@ -7,6 +7,7 @@ import doctest
 import importlib
 import os
 import pkgutil
+import re
 import shutil
 import signal
 import subprocess
@@ -168,7 +169,7 @@ def test_cells_of_a_notebook_can_be_run_again(here, contents):
     assert [contents(run.path) for run in begun] == before
 
 
-def test_a_signal_saves_and_ends_the_program(here):
+def test_a_signal_saves_and_ends_the_program(here, caplog):
     def interrupt(metrics):
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -176,6 +177,8 @@ def test_a_signal_saves_and_ends_the_program(here):
         quatro.fine_tune("quickstart", "runs/stopped", overrides={"steps": 2}, observer=interrupt)
     run = quatro.load_run("runs/stopped")
     assert (run.status, run.reason, run.step, run.checkpoints) == ("interrupted", "SIGINT", 1, (1,))
+    log = (run.path / "log.txt").read_text(encoding="utf-8")
+    assert re.findall(r"(\w+) \S+ SIGINT", log) == ["INFO"], "what somebody asked for is no warning"
 
 
 @pytest.mark.parametrize(

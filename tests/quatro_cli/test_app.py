@@ -126,6 +126,20 @@ def test_what_was_removed_is_refused_with_what_to_do_instead(typed, instead):
     says(quatro(*typed.split()[1:], code=2), f"`{typed}`", advice=instead)
 
 
+@pytest.mark.parametrize(
+    ("typed", "advice"),
+    [
+        ("train quickstart --dry-run method.delta=0.1", "-s method.delta=0.1"),
+        ("sweep quickstart method.delta=0.1", "-g method.delta=0.1"),
+        ("sweep quickstart -g method.dleta=1", "did you mean method.delta"),
+        ("sweep quickstart -g method.name=gspo,grpo -g method.clip_lo=1", "did you mean method.clip_low"),
+        ("config diff a=b c=d e=f", "(e=f)"),
+    ],
+)
+def test_a_setting_without_its_option_or_misspelt_is_shown_as_it_is_typed(typed, advice):
+    says(quatro(*typed.split(), code=2), advice=advice)
+
+
 @pytest.mark.parametrize("argv", [["eval", "grade", "a"], ["eval", "side-by-side", "a", "b"], ["table", "a", "b"]])
 def test_a_symbolic_link_to_itself_is_named(argv, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

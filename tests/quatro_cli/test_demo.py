@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import pytest
+import typer
 
 from quatro.config import load_config
 from quatro.runs.directory import RunDir
-from tests.kit import quatro, write_rows
+from tests.kit import quatro, says, write_rows
 
 
 @pytest.fixture
@@ -37,6 +38,18 @@ def test_the_demo_compares_delta_with_the_kl_that_it_bounds(finished):
     assert table == {"": "kl/new_old", "base": "-", "QUATRO delta=0.01": "0.020", "GSPO": "0.500"}
     assert "QUATRO moves by 2.0 times its delta of 0.01; GSPO, which has no delta, by 50 times as much" in result.stdout
     assert "old_new" not in result.stdout
+
+
+@pytest.mark.parametrize("stop", [typer.Exit(130), KeyboardInterrupt()])
+def test_a_demo_that_is_stopped_says_how_it_goes_on(tmp_path, monkeypatch, stop):
+    def stopped(command: list[str], *, dry_run: bool) -> None:
+        raise stop
+
+    monkeypatch.setattr("quatro_cli.commands.demo._run", stopped)
+    result = quatro("demo", "-o", tmp_path / "a b", "--steps", "7", "-n", "3", code=130)
+    says(result, advice=f"quatro demo -o '{tmp_path}/a b' --steps 7 -n 3")
+    assert "warning" not in result.stderr
+    assert "error" not in result.stderr
 
 
 def test_a_demo_that_fails_ends_with_the_code_of_its_command(tmp_path):

@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -319,6 +320,10 @@ def test_a_signal_among_the_responses_discards_them_and_says_so(tiny, tmp_path, 
         result = quatro("train", "quickstart", *tiny, "-o", run, code=130)
     assert "Responses that are still being drawn are discarded; --resume draws them again" in result.stderr
     assert "finishing" not in result.stderr
+    assert [
+        line for line in result.stderr.splitlines() if "warning" in line and ("SIG" in line or "stop" in line)
+    ] == []
+    assert not re.search("WARNING.*(SIG|stop)", (run / "log.txt").read_text(encoding="utf-8"))
     assert [path.name for path in (run / "checkpoints").glob("step-*")] == ["step-000001"]
     assert [path.name for path in (run / "rollouts").iterdir()] == ["step-000001.jsonl"]
     assert "discarded" in quatro("train", "--help").stdout

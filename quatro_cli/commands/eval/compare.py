@@ -63,7 +63,7 @@ def compare(
     if metric == "pass@k":
         found = compare_passk(counted_a, counted_b, names=sides, ks=ks, also=metrics, taus=taus, seed=seed)
     else:
-        with shared.progress("clustering") as tell:
+        with shared.progress("clustering problems") as tell:
             found = compare_ucc(
                 counted_a, counted_b, names=sides, clustering=how, ks=ks, seed=seed, jobs=jobs, on_progress=tell
             )

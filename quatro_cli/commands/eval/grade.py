@@ -113,7 +113,7 @@ def _grade(files: list[Path], out: Path | None, asked: Asked, *, jobs: int | Non
     done: list[GradedFile] = []
     for source, target in planned:
         output.info(f"grading {source}")
-        with output.progress(source.name, 100) as bar:
+        with output.progress(f"grading {source.name}, percent", 100) as bar:
             found = grade_file(
                 source, target, settings, jobs=jobs, on_progress=lambda at, total: bar(100 * at // total)
             )

@@ -141,7 +141,7 @@ def graded_samples(
 
     require(files)
     wanted = split(benchmarks, "-b") or None
-    with progress("grading") as tell:
+    with progress("grading answers") as tell:
         samples, grader = read_graded(files, benchmarks=wanted, asked=asked, id=id, on_progress=tell)
     return samples, {**about_samples(samples.files), "label": label, "grader": grader}
 
@@ -155,7 +155,7 @@ def counted_samples(
 
     require(files)
     wanted = split(benchmarks, "-b") or None
-    with progress("grading") as tell:
+    with progress("grading answers") as tell:
         counted = count_samples(files, benchmarks=wanted, asked=asked, jobs=jobs, on_progress=tell)
     about = about_samples(counted.files)
     if asked.first is not None and "sampling" in about:

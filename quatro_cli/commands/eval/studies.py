@@ -108,7 +108,7 @@ def side_by_side(
     asked = shared.asked_for(first=first)
     found = shared.several_counted(files, benchmarks, asked=asked, jobs=jobs)
     sides = [Side(name, *one) for name, one in zip(named, found, strict=True)]
-    with shared.progress("clustering") as tell:
+    with shared.progress("clustering problems") as tell:
         result = temperature_result(sides, clustering=how, ks=ks, ci=ci, seed=seed, jobs=jobs, on_progress=tell)
     shared.say_and_write(result, json=json, out=out)
     if not json:

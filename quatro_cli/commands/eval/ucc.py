@@ -59,7 +59,7 @@ def ucc(
     counted, about = shared.counted_samples(files, benchmarks, asked=asked, label=label, jobs=jobs)
     shared.say_whose_grades(about)
     counting: dict[str, Any] = {"also": further, "ks": ks, "ci": ci, "seed": seed, "per_problem": per_problem}
-    with shared.progress("clustering") as tell:
+    with shared.progress("clustering problems") as tell:
         result = ucc_result(counted, clustering=how, **counting, jobs=jobs, on_progress=tell, **about)
     if preset is not None:
         result = result.model_copy(update={"preset": preset})

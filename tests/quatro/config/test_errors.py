@@ -5,6 +5,7 @@ import pytest
 from evals.errors import UsageError
 from quatro.config import load_config, resolve_config
 from quatro.config.errors import REMOVED
+from tests.kit import says
 
 SMALLEST = "model: some/model\nmethod: {name: quatro}\n"
 
@@ -99,7 +100,7 @@ def test_a_wrong_line_is_named_with_what_was_expected(write, line, says):
         ("{name: qatro}", "did you mean 'quatro'?"),
         ("{name: 3}", "method.name: missing, expected one of quatro"),
         ("{delta: 1}", "method.name: missing, expected one of quatro"),
-        ("quatro", "method.name: missing, expected one of quatro"),
+        ("quatro", "method: found quatro, expected a block of keys: {name: quatro}"),
         ("{name: quatro, delta: 0}", "method.delta: found 0, expected more than 0"),
         ("{name: quatro, delta: -0.1}", "method.delta: found -0.1, expected more than 0"),
         ("{name: quatro, delta: .nan}", "method.delta: found .nan, expected"),
@@ -118,6 +119,24 @@ def test_a_wrong_method_is_named_too(write, method, says):
     assert ":3: method" in method_line
     assert says.lower() in method_line.lower()
     assert ":2: steps: found 0" in message, "the rest of the file is checked as well"
+
+
+@pytest.mark.parametrize(
+    ("typed", "advice"),
+    [
+        (["delta=0.1"], "method.delta"),
+        (["lr=1e-4"], "optimizer.lr"),
+        (["keep=1"], "checkpoint.keep"),
+        (["method=grpo"], "-s method.name=grpo"),
+        (["temperature=2"], "rollout.temperature"),
+        (["method.name=grpo", "delta=0.1"], "method.delta is a key of quatro"),
+        (["method.clip_low=0.1"], "grpo, gspo"),
+    ],
+)
+def test_a_key_that_stands_elsewhere_is_named_with_its_block(typed, advice):
+    message = refusal("quickstart", overrides=typed)
+    says(message, key=f"-s {typed[-1]}", advice=advice)
+    assert "data" not in message, "the exact name of a key elsewhere counts more than a similar one here"
 
 
 def test_model_and_method_are_required(write):

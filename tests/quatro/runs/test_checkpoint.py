@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 
 from evals.errors import DataError, DivergedError
@@ -55,6 +56,21 @@ def test_what_was_saved_is_loaded(run):
     assert tensors.keys() == TENSORS.keys()
     for name, tensor in TENSORS.items():
         torch.testing.assert_close(tensors[name], tensor, rtol=0, atol=0)
+
+
+def test_files_of_a_checkpoint_get_the_mode_that_the_umask_says(run):
+    def fill(folder):
+        safetensors.torch.save_file({"weight": torch.zeros(2)}, folder / "model.safetensors")
+        assert (folder / "model.safetensors").stat().st_mode & 0o777 == 0o600  # whatever the umask
+
+    before = os.umask(0o027)
+    try:
+        path = checkpoint.save(run, 4, fill, STATE, TENSORS)
+    finally:
+        os.umask(before)
+    modes = {file.name: oct(file.stat().st_mode & 0o777) for file in path.rglob("*") if file.is_file()}
+    assert set(modes.values()) == {"0o640"}, modes
+    assert {"model.safetensors", "manifest.json", checkpoint.TENSORS} <= modes.keys()
 
 
 def test_nothing_is_pickled(run):

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from quatro_cli.app import app
-from tests.kit import quatro
+from tests.kit import quatro, write_rows
 
 runner = CliRunner()
 
@@ -315,3 +315,11 @@ def test_a_bar_counts_the_problems_of_long_commands(samples, monkeypatch):
         told.clear()
         document(*command, str(samples))
         assert told == {name: expected}
+
+
+def test_a_count_in_a_pipe_says_of_what(tmp_path):
+    head = {"benchmark": "toy", "id": "a", "answer": "7"}
+    rows = [{**head, "sample_index": index, "completion": f"\\boxed{{{7 + index}}}"} for index in range(2)]
+    write_rows(path := tmp_path / "toy.jsonl", rows)
+    assert "grading answers: 2/2" in quatro("eval", "passk", path).stderr
+    assert "problems: 1/1" in quatro("eval", "ucc", path).stderr
