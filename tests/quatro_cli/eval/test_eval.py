@@ -307,8 +307,8 @@ def test_a_bar_counts_the_problems_of_long_commands(samples, monkeypatch):
 
     monkeypatch.setattr(Output, "progress", progress)
     commands = {
-        ("ucc", "--jobs", "2"): ("clustering", [3, 1, 2, 3]),
-        ("side-by-side",): ("clustering", [3, 1, 2, 3]),
+        ("ucc", "--jobs", "2"): ("clustering problems", [3, 1, 2, 3]),
+        ("side-by-side",): ("clustering problems", [3, 1, 2, 3]),
         ("similarity",): ("comparing answers", [3, 1]),  # one problem has two correct answers
     }
     for command, (name, expected) in commands.items():
