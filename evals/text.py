@@ -1,9 +1,14 @@
-"""Untrusted text, such as a model's answer, made visible, and numbers in words.
+"""Untrusted text, such as a model's answer, made visible, numbers in words, and small tables of both.
 
 Writers escape what their formats need on top.
 """
 
+import html
+import math
 import re
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 # C0 and C1 controls, line separators, lone surrogates, and Unicode's category Cf: direction marks and overrides,
 # zero-width characters, soft hyphens, tags.
@@ -58,3 +63,67 @@ def clock_text(seconds: float) -> str:
 def words_of(text: str) -> frozenset[str]:
     """The words of ``text``, for a set that is written in the code."""
     return frozenset(text.split())
+
+
+def value_cell(value: object, keep: str = "") -> str:
+    """What stands in a table for ``value``: a dash for None and for numbers that are not finite."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else visible(str(value), keep=keep)
+
+
+def is_number(cell: str) -> bool:
+    """Whether ``cell`` is a number, perhaps with an interval, or unknown: such columns are flushed right."""
+    number = r"[-+−]?[\d,]*\.?\d+(e[-+]?\d+)?\s?%?"
+    interval = r"( \[.*\])?"
+    return cell == "-" or re.fullmatch(number + interval, cell) is not None
+
+
+class Grid(NamedTuple):
+    """A small table. Its ``notes`` stand below it; titles, notes and cells may be untrusted."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    notes: Sequence[str] = ()
+
+    def lines(self) -> list[str]:
+        """Title, head and a line for each row, as wide as it needs to be, then the notes."""
+        columns = [[value_cell(cell) for cell in column] for column in zip(self.columns, *self.rows, strict=True)]
+        padded = []
+        for column in columns:
+            width, is_right = max(map(len, column)), all(map(is_number, column[1:]))
+            padded.append([cell.rjust(width) if is_right else cell.ljust(width) for cell in column])
+        lines = ["  ".join(cells).rstrip() for cells in zip(*padded, strict=True)]
+        return [*filter(None, [visible(self.title, keep="")]), *lines, *(visible(note, keep="") for note in self.notes)]
+
+    def to_html(self) -> str:
+        """The same as an HTML table, in which nothing untrusted is markup; lines of a cell stay lines."""
+
+        def row(cells: Sequence[object], tag: str) -> str:
+            texts = (html.escape(value_cell(cell, keep="\n")) for cell in cells)
+            return f"<tr>{''.join(f'<{tag}>{text}</{tag}>' for text in texts)}</tr>"
+
+        title, *notes = (f"<div>{html.escape(visible(text, keep=''))}</div>" for text in (self.title, *self.notes))
+        body = "".join(row(cells, "td") for cells in self.rows)
+        table = f'<table style="white-space: pre-wrap">{row(self.columns, "th")}{body}</table>'
+        return f"{title}{table}{''.join(notes)}"
+
+
+class Shown:
+    """What a session of Python and a notebook show as small tables, and ``warnings`` below them."""
+
+    warnings: list[str]
+
+    @abstractmethod
+    def grids(self) -> Iterable[Grid]:
+        """The tables."""
+
+    def _all(self) -> list[Grid]:
+        return [*self.grids(), Grid("", (), (), [f"warning: {warning}" for warning in self.warnings])]
+
+    def __repr__(self) -> str:
+        return "\n".join(line for grid in self._all() for line in grid.lines())
+
+    def _repr_html_(self) -> str:
+        return "".join(grid.to_html() for grid in self._all())

@@ -24,7 +24,7 @@ from evals.estimators import Floats
 from evals.intervals import mean_over_seeds_and_problems
 from evals.results.document import AVERAGE
 from evals.results.paper import BENCHMARKS, Series, paper
-from evals.tables.parts import title_of
+from evals.results.shown import title_of
 from evals.text import visible
 from quatro.sample.folder import Tag
 from quatro.sweep.paper import SweepSources

@@ -10,7 +10,6 @@ import contextlib
 import json
 import math
 import os
-import re
 import sys
 import textwrap
 import time
@@ -90,46 +89,43 @@ class Output:
         On a terminal long names and heads are folded, and where that is not enough each cell has a line; numbers stay
         whole. In a pipe a row is one line, as wide as it needs to be.
         """
-        heads, cells = [visible(column) for column in columns], [[_cell(value) for value in row] for row in rows]
-        are_numbers = [all(_is_number(row[at]) for row in cells) for at in range(len(heads))]
-        title = f"{visible(title)}\n" if title else ""
-        if self.is_terminal("stdout"):
-            fitting = _fitting_heads(heads, cells, are_numbers, self.width("stdout"))
-            if fitting is None:
-                indent = max(map(len, heads)) + 2
-                records = (
-                    "".join(f"{head:{indent}}{cell}\n" for head, cell in zip(heads, row, strict=True)) for row in cells
-                )
-                self._write("stdout", title + "\n".join(records))
-                return
-            console = self._console("stdout")
-            with console.capture() as captured:
-                console.print(_drawn_table(fitting, cells, are_numbers))
-            self._write("stdout", title + captured.get())
+        from evals.text import Grid, is_number, value_cell
+
+        if not self.is_terminal("stdout"):
+            self._write("stdout", "".join(f"{line}\n" for line in Grid(title, columns, rows).lines()))
             return
-        widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
-        for row in (heads, *cells):
-            padded = [
-                cell.rjust(width) if is_number else cell.ljust(width)
-                for cell, width, is_number in zip(row, widths, are_numbers, strict=True)
-            ]
-            title += "  ".join(padded).rstrip() + "\n"
-        self._write("stdout", title)
+        heads, cells = [visible(column) for column in columns], [[value_cell(value) for value in row] for row in rows]
+        are_numbers = [all(is_number(row[at]) for row in cells) for at in range(len(heads))]
+        title = f"{visible(title)}\n" if title else ""
+        fitting = _fitting_heads(heads, cells, are_numbers, self.width("stdout"))
+        if fitting is None:
+            indent = max(map(len, heads)) + 2
+            records = (
+                "".join(f"{head:{indent}}{cell}\n" for head, cell in zip(heads, row, strict=True)) for row in cells
+            )
+            self._write("stdout", title + "\n".join(records))
+            return
+        console = self._console("stdout")
+        with console.capture() as captured:
+            console.print(_drawn_table(fitting, cells, are_numbers))
+        self._write("stdout", title + captured.get())
 
     def sections(self, sections: Sequence[tuple[str, Sequence[Sequence[object]]]]) -> None:
         """Titles on stdout, each with rows of cells in columns below; the last cell of a row may have several lines.
 
         A row of a single cell is a remark about the others. No word is broken.
         """
+        from evals.text import value_cell
+
         room = self.width("stdout") if self.is_terminal("stdout") else NATURAL_WIDTH
         blocks = []
         for title, rows in sections:
             lines = [visible(title)]
-            leads = [[_cell(value) for value in row[:-1]] for row in rows]
+            leads = [[value_cell(value) for value in row[:-1]] for row in rows]
             widths = [max(map(len, column)) for column in zip_longest(*leads, fillvalue="")]
             for lead, row in zip(leads, rows, strict=True):
                 head = "".join(f"  {cell:{width}}" for cell, width in zip(lead, widths, strict=False)) + "  "
-                for line in _cell(row[-1], keep="\n").split("\n"):
+                for line in value_cell(row[-1], keep="\n").split("\n"):
                     parts = textwrap.wrap(line, max(room - len(head), 20), **_WHOLE_WORDS) or [""]
                     lines += [f"{head}{parts[0]}".rstrip(), *(f"{' ' * len(head)}{part}" for part in parts[1:])]
                     head = " " * len(head)
@@ -290,18 +286,6 @@ def _silence(name: StreamName, stream: TextIO) -> None:
     with contextlib.suppress(OSError, ValueError):
         os.dup2(null.fileno(), stream.fileno())
     setattr(sys, name, null)
-
-
-def _cell(value: object, keep: str = "") -> str:
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return "-"
-    return f"{value:.4g}" if isinstance(value, float) else visible(str(value), keep=keep)
-
-
-def _is_number(cell: str) -> bool:
-    number = r"[-+−]?[\d,]*\.?\d+(e[-+]?\d+)?\s?%?"
-    interval = r"( \[.*\])?"
-    return cell == "-" or re.fullmatch(number + interval, cell) is not None
 
 
 def _fitting_heads(

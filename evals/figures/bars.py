@@ -12,8 +12,9 @@ from evals.figures.panels import bar_keys, bar_look, panel_title, write_inside
 from evals.figures.sheet import PAGE, SMALL, Sheet, fitted, inches_of, styled
 from evals.metrics.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_bounds
 from evals.results.document import AVERAGE, Row
+from evals.results.shown import in_order, title_of, without_lone_average
 from evals.similarity import Setting
-from evals.tables.parts import in_order, require_k, title_of, without_lone_average
+from evals.tables.parts import require_k
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -24,7 +24,8 @@ from evals.figures.sheet import PAGE, SMALL, Sheet, fitted, styled
 from evals.results.document import Row
 from evals.results.entries import Entry, published_entries
 from evals.results.paper import paper
-from evals.tables.parts import title_of, unique_labels, without_lone_average
+from evals.results.shown import title_of, without_lone_average
+from evals.tables.parts import unique_labels
 from evals.text import visible
 
 if TYPE_CHECKING:

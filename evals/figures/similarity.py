@@ -15,9 +15,9 @@ from evals.figures.method_looks import DASHES, Look
 from evals.figures.panels import line_keys, line_look, panel_title, small_title
 from evals.figures.sheet import PAGE, SMALL, Sheet, fitted, styled
 from evals.results.document import Row
+from evals.results.shown import in_order, title_of
 from evals.similarity import SIMILARITIES, default_threshold
 from evals.studies.similarity import METRIC, Heatmap
-from evals.tables.parts import in_order, title_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

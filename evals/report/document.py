@@ -28,8 +28,8 @@ from evals.intervals import SeedMean, mean_over_seeds, mean_over_seeds_and_probl
 from evals.report import LONGEST_NAME, Report, ReportRun, capped, setting_text
 from evals.report.problems import Json, problem_sets
 from evals.results.document import AVERAGE, Row
+from evals.results.shown import rows_in_order, title_of
 from evals.similarity import Setting
-from evals.tables.parts import rows_in_order, title_of
 from evals.text import visible
 from evals.training_metrics import (
     COLUMNS,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from evals.report import LONGEST_NAME, MOST_SIZES, ProblemView, Report, Shown, Text, capped, setting_text
-from evals.tables.parts import in_order, title_of
+from evals.results.shown import in_order, title_of
 from evals.text import visible
 
 DEFAULT_PROBLEMS = 100

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypedDict
 
@@ -19,6 +19,7 @@ from evals.files.belonging import refuse_other_run, refuse_other_tag
 from evals.files.frames import FRAME_SUFFIXES, TEXT, frame_of, other_columns, write_frame
 from evals.files.strict_json import parse_row, read_document, read_lines, shown
 from evals.files.whole import write_whole
+from evals.text import Grid, Shown
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -73,7 +74,7 @@ class Document(BaseModel):
             raise DataError(f"{source}: {place}: {first['msg']}, found {shown(first['input'])}") from None
 
 
-class FileDocument(Document):
+class FileDocument(Shown, Document):
     """A document that is a file of its own."""
 
     def document(self) -> dict[str, Any]:
@@ -212,6 +213,12 @@ class Result(FileDocument):
         """
         return results_frame([self])
 
+    def grids(self) -> Iterable[Grid]:
+        """The rows as `quatro eval` prints them: a table for each metric, benchmarks down, k across."""
+        from evals.results.shown import grids_of_rows
+
+        return grids_of_rows(self.rows)
+
 
 def results_frame(results: Sequence[Result]) -> DataFrame:
     """`Result.frame` of several results, one after the other."""
@@ -313,6 +320,12 @@ class Comparison(FileDocument):
         """A data frame with one row for each of ``rows``, after the names of both samples."""
         rows = [{"samples_a": self.a, "samples_b": self.b, **row.model_dump()} for row in self.rows]
         return frame_of(rows, COMPARISON_COLUMNS)
+
+    def grids(self) -> Iterable[Grid]:
+        """The differences as `quatro eval compare` prints them, a line each."""
+        from evals.results.shown import grids_of_comparison
+
+        return grids_of_comparison(self)
 
 
 def read_comparison(path: Path) -> Comparison | None:

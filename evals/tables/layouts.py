@@ -21,6 +21,15 @@ from evals.results.document import AVERAGE, Comparison, DifferenceRow
 from evals.results.entries import ENTROPY, FEWEST_SEEDS, Entry, Number
 from evals.results.paper import BENCHMARKS, paper
 from evals.results.reading import labels_of
+from evals.results.shown import (
+    in_order,
+    metric_title,
+    on_benchmark,
+    rows_in_order,
+    title_of,
+    unit_of,
+    without_lone_average,
+)
 from evals.similarity import setting_of
 from evals.tables.parts import (
     Cell,
@@ -30,18 +39,11 @@ from evals.tables.parts import (
     Style,
     Table,
     cells_of,
-    in_order,
     ks_of,
     lines_of,
     method_table,
-    metric_title,
     misprint_notes,
-    on_benchmark,
-    rows_in_order,
-    title_of,
     unique_labels,
-    unit_of,
-    without_lone_average,
 )
 from evals.text import visible
 from evals.training_metrics import LAST_ITERATIONS

@@ -1,45 +1,16 @@
-"""The parts of all tables: titles, cells, lines and sections, and the commonest table, methods x k.
-
-Readers meet benchmarks by their titles, in the paper's order, which is the registry's.
-"""
+"""The parts of all tables: cells, lines and sections, and the commonest table, methods x k."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Context, Decimal
-from typing import TypeVar
 
-from evals.benchmarks.catalogue import registry
 from evals.errors import UsageError
-from evals.results.document import AVERAGE, DifferenceRow, Row
 from evals.results.entries import Entry, Number
-from evals.text import visible
+from evals.results.shown import unit_of
 
 DIGITS = 2  # after the decimal point, as in the paper
-_Row = TypeVar("_Row", Row, DifferenceRow)
-
-TITLES = {
-    "pass@k": "Pass@k",
-    "ucc@k": "UCC@k, the number of distinct correct solutions among k samples",
-    "distinct@k": "Clusters among k correct answers",
-    "maj@k": "maj@k",
-    "g-pass@k": "G-Pass@k",
-    "cover": "Cover@tau",
-    "flip@k": "flip@k",
-    "flip": "Problems never solved before that are solved after",
-    "ucr": "UCR, the number of distinct correct solutions per sample",
-    "num_clusters": "Number of distinct correct solutions",
-    "effective_number": "Effective number of distinct correct solutions",
-    "vendi": "Vendi score of the correct answers",
-    "similarity": "Median similarity of two correct answers",
-}
-PERCENT = ("pass@k", "maj@k", "g-pass@k", "cover", "flip@k", "flip")
-
-
-def unit_of(metric: str) -> tuple[float, str]:
-    """What a number of ``metric`` is multiplied with to be shown, and the name of the unit that it has then."""
-    return (100.0, "percent") if metric in PERCENT else (1.0, "count")
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,42 +210,3 @@ def misprint_notes(numbers: Iterable[tuple[str, Number | None]]) -> list[str]:
         for where, number in numbers
         if number is not None and number.misprint is not None
     ]
-
-
-def title_of(benchmark: str) -> str:
-    """The registry's title, or the name itself of a benchmark that the registry does not know."""
-    if benchmark == AVERAGE:
-        return "Average"
-    known = registry().get(benchmark)
-    return known.title if known is not None else benchmark
-
-
-def on_benchmark(name: str) -> str:
-    """Where numbers are from, for a title: `on MATH`, or `average over benchmarks`."""
-    return "average over benchmarks" if name == AVERAGE else f"on {title_of(name)}"
-
-
-def in_order(benchmarks: Iterable[str]) -> list[str]:
-    """Each name once, in the registry's order; then those that it does not know, as they came; the average last."""
-    known = {name: place for place, name in enumerate(registry())}
-    names = dict.fromkeys(benchmarks)
-    return sorted(names, key=lambda name: (name == AVERAGE, known.get(name, len(known))))
-
-
-def without_lone_average(benchmarks: Iterable[str]) -> list[str]:
-    """`in_order`, but without the average of a single benchmark, which is that benchmark."""
-    names = in_order(benchmarks)
-    return names[:1] if len(names) == 2 and names[1] == AVERAGE else names
-
-
-def rows_in_order(rows: Iterable[_Row]) -> list[_Row]:
-    """``rows`` by their benchmarks, in the order of `in_order`; those of one benchmark stay as they are."""
-    found = list(rows)
-    places = {name: place for place, name in enumerate(in_order(row.benchmark for row in found))}
-    return sorted(found, key=lambda row: places[row.benchmark])
-
-
-def metric_title(metric: str, setting: str = "") -> str:
-    """``metric`` as a table's title, with `(%)` where it is shown in percent and the ``setting`` in parentheses."""
-    title = TITLES.get(metric, visible(metric)) + (" (%)" if metric in PERCENT else "")
-    return f"{title} ({setting})" if setting else title

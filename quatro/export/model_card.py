@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from evals.benchmarks.problems import FILE_ENDINGS
 from evals.benchmarks.prompts import PLACE, messages
 from evals.results.document import Result, Row
+from evals.results.shown import rows_in_order, title_of
 from evals.tables.formats import markdown_text
-from evals.tables.parts import rows_in_order, title_of
 from evals.text import visible
 from quatro.config import Config, leaves
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Option
 
 from quatro_cli.commands.eval import shared
 from quatro_cli.options import Benchmarks, Json, numbers, refuse_idle, usage_error
 from quatro_cli.output import output
-
-if TYPE_CHECKING:
-    from evals.results.document import Comparison
 
 
 def compare(
@@ -68,23 +65,6 @@ def compare(
                 counted_a, counted_b, names=sides, clustering=how, ks=ks, seed=seed, jobs=jobs, on_progress=tell
             )
     if not json:
-        _show(found)
+        output.info(f"A: {found.a}\nB: {found.b}\nchange: B minus A")
+        shared.show(*found.grids())
     shared.say_and_write(found, json=json, out=out)  # below the table, where a warning is not passed over
-
-
-def _show(comparison: Comparison) -> None:
-    """A line for each difference, with its interval and p-value."""
-    from evals.tables.parts import title_of
-
-    output.info(f"A: {comparison.a}\nB: {comparison.b}\nchange: B minus A")
-    columns = ["benchmark", "problems", "n", "metric", "A", "B", "change", "95 % interval", "p"]
-    for title, rows in shared.tables_of(comparison.rows).items():
-        body = []
-        for row in rows:
-            a, b = (shared.scaled(value, row.metric) for value in (row.a, row.b))
-            change, low, high = (
-                shared.scaled(value, row.metric, "+") for value in (row.difference, row.ci_low, row.ci_high)
-            )
-            lead = [title_of(row.benchmark), row.num_problems, row.n, shared.head_of(row)]
-            body.append([*lead, a, b, change, f"{low} to {high}", f"{row.p:.4f}"])
-        output.table(title, columns, body)

@@ -59,7 +59,7 @@ def flips(
 
 def _show(result: Result) -> None:
     from evals.metrics.flips import FLIP, bucket_bounds
-    from evals.tables.parts import title_of, without_lone_average
+    from evals.results.shown import grid_of, number_cell, title_of, without_lone_average
 
     cells: list[tuple[tuple[object, ...], str, object]] = []
     for name in without_lone_average(row.benchmark for row in result.rows):
@@ -70,8 +70,8 @@ def _show(result: Result) -> None:
                 if row.metric == FLIP:
                     cells += [
                         (lead, "base solved none", row.num_problems),
-                        (lead, "newly solved", shared.number_cell(row)),
+                        (lead, "newly solved", number_cell(row)),
                     ]
                 else:
-                    cells += [(lead, "problems", row.num_problems), (lead, f"flip@{row.k}", shared.number_cell(row))]
-    shared.show_grid("Flips (%)", ["benchmark", "bucket", "base correct"], cells)
+                    cells += [(lead, "problems", row.num_problems), (lead, f"flip@{row.k}", number_cell(row))]
+    shared.show(grid_of("Flips (%)", ["benchmark", "bucket", "base correct"], cells))

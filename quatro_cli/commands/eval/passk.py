@@ -45,4 +45,4 @@ def passk(
     result = passk_result(counted, ks=ks, also=metrics, taus=taus, ci=ci, seed=seed, per_problem=per_problem, **about)
     shared.say_and_write(result, json=json, out=out)
     if not json:
-        shared.show_rows(result.rows)
+        shared.show(*result.grids())

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
@@ -16,14 +16,10 @@ from quatro_cli.output import Bar, output, visible
 
 if TYPE_CHECKING:
     from evals.metrics.counting import Clustering, Counted
-    from evals.results.document import About, Comparison, DifferenceRow, Result, Row
+    from evals.results.document import About, Comparison, Result
     from evals.samples.graded import Asked
     from evals.samples.types import Samples
-
-AnyRow = TypeVar("AnyRow", "Row", "DifferenceRow")
-
-_CLUSTERED = ("distinct@k", "vendi")  # metrics of clusters with a table of their own; the others stand beside UCC@k
-_HEADS = {"ucr": "UCR", "num_clusters": "clusters", "effective_number": "effective", "vendi": "Vendi"}
+    from evals.text import Grid
 
 Files = Annotated[
     list[Path],
@@ -248,62 +244,9 @@ def say_and_write(result: Result | Comparison, *, json: bool, out: Path | None) 
         output.json(result.document())
 
 
-def show_rows(rows: Iterable[Row]) -> None:
-    """A table for each group of rows that belong side by side: benchmarks down, k across."""
-    from evals.tables.parts import title_of, without_lone_average
-
-    for title, group in tables_of(rows).items():
-        lead_of = {row.benchmark: (title_of(row.benchmark), row.num_problems, row.n) for row in reversed(group)}
-        names = without_lone_average(lead_of)
-        cells = [(lead_of[row.benchmark], head_of(row), number_cell(row)) for row in group if row.benchmark in names]
-        show_grid(title, ["benchmark", "problems", "n"], cells)
-        for row in group:
-            share = row.share_of_all_solutions
-            if row.metric == "ucr" and share is not None:
-                found = f"{100 * share:.1f} % of a problem's distinct solutions found, on average"
-                output.data(f"{visible(title_of(row.benchmark))}: {found}")
-
-
-def tables_of(rows: Iterable[AnyRow]) -> dict[str, list[AnyRow]]:
-    """The rows that stand in one table, by its title."""
-    from evals.similarity import Setting, setting_of
-    from evals.tables.parts import metric_title, rows_in_order
-
-    tables: dict[str, list[AnyRow]] = {}
-    for row in rows_in_order(rows):
-        is_beside_ucc = Setting.of(row) is not None and row.metric not in _CLUSTERED
-        title = metric_title("ucc@k" if is_beside_ucc else row.metric, setting_of(row))
-        tables.setdefault(title, []).append(row)
-    return tables
-
-
-def head_of(row: Row | DifferenceRow) -> str:
-    """What stands above the number of ``row``, or beside it: its k, or its metric."""
-    return _HEADS.get(row.metric, row.metric) if row.k is None else f"k={row.k}"
-
-
-def number_cell(row: Row) -> str:
-    """The value of a row and, where it has one, its interval."""
-    text = scaled(row.value, row.metric)
-    if row.ci_low is None or row.ci_high is None:
-        return text
-    return f"{text} [{scaled(row.ci_low, row.metric)}, {scaled(row.ci_high, row.metric)}]"
-
-
-def scaled(value: float, metric: str, sign: str = "") -> str:
-    """``value`` in the unit and with the digits in which its metric is shown."""
-    from evals.tables.parts import PERCENT
-
-    scale, digits = (100, 1) if metric in PERCENT else (1, 3 if metric == "ucr" else 2)
-    return f"{scale * value:{sign}.{digits}f}"
-
-
-def show_grid(title: str, leads: Sequence[str], cells: Iterable[tuple[tuple[object, ...], str, object]]) -> None:
-    """A table of ``cells``: each has what its line begins with, under ``leads``, the head of its column and a text."""
-    lines: dict[tuple[object, ...], dict[str, object]] = {}
-    heads: dict[str, None] = {}
-    for lead, head, text in cells:
-        lines.setdefault(lead, {})[head] = text
-        heads[head] = None
-    rows = [[*lead, *(line.get(head) for head in heads)] for lead, line in lines.items()]
-    output.table(title, [*leads, *heads], rows)
+def show(*grids: Grid) -> None:
+    """Tables with their notes."""
+    for grid in grids:
+        output.table(grid.title, grid.columns, grid.rows)
+        for note in grid.notes:
+            output.data(visible(note))

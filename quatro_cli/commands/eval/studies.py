@@ -57,7 +57,7 @@ def similarity(
     shared.say_and_write(result, json=json, out=out)
     if json:
         return
-    from evals.tables.parts import rows_in_order, title_of
+    from evals.results.shown import rows_in_order, title_of
 
     leads = ["benchmark", "similarity", "problems", "n", "pairs"]
     heads = {"0.05": "5 %", "0.25": "25 %", "0.5": "median", "0.75": "75 %", "0.95": "95 %"}
@@ -127,8 +127,8 @@ _SIDES = {
 
 def _show_sides(result: Result) -> None:
     """A table for each setting: sides and benchmarks down; what all of its rows share stands in its title."""
+    from evals.results.shown import grid_of, number_cell, rows_in_order, title_of, without_lone_average
     from evals.similarity import setting_of
-    from evals.tables.parts import rows_in_order, title_of, without_lone_average
 
     tables: dict[str, list[Row]] = {}
     for row in rows_in_order(result.rows):
@@ -146,10 +146,10 @@ def _show_sides(result: Result) -> None:
         for row, values in zip(shown, drawn, strict=True):
             own = (value for head, value in zip(_DRAWN, values, strict=True) if head not in same)
             lead = (_extra(row, "label"), title_of(row.benchmark), *own)
-            cells.append((lead, _SIDES[row.metric].format(row.k), shared.number_cell(row)))
+            cells.append((lead, _SIDES[row.metric].format(row.k), number_cell(row)))
         said = [f"{head} {value:g}" for head, value in same.items() if value is not None]
         leads = ["samples", "benchmark", *(head for head in _DRAWN if head not in same)]
-        shared.show_grid(", ".join(["Side by side", *said, setting]), leads, cells)
+        shared.show(grid_of(", ".join(["Side by side", *said, setting]), leads, cells))
 
 
 def _extra(row: Row, key: str) -> Any:

@@ -66,7 +66,7 @@ def ucc(
         output.warn(*sampling_warnings(result))
     shared.say_and_write(result, json=json, out=out)
     if not json:
-        shared.show_rows(result.rows)
+        shared.show(*result.grids())
 
 
 def _of_preset(preset: str, given: dict[str, Any]) -> dict[str, Any]:

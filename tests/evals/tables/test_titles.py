@@ -5,8 +5,9 @@ from evals.results.document import Comparison, DifferenceRow, Result, Row
 from evals.results.entries import own_entries
 from evals.results.paper import BENCHMARKS
 from evals.results.reading import read_sources
+from evals.results.shown import in_order, rows_in_order, title_of, without_lone_average
 from evals.tables.layouts import build_tables, comparison_table
-from evals.tables.parts import Style, in_order, rows_in_order, title_of, without_lone_average
+from evals.tables.parts import Style
 
 
 def test_the_papers_benchmarks_stand_in_its_order_then_others_as_they_come_and_the_average_last():

@@ -1,0 +1,161 @@
+"""How numbers read: titles and units, the order of benchmarks, and documents as small tables.
+
+Readers meet benchmarks by their titles, in the paper's order, which is the registry's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from evals.benchmarks.catalogue import registry
+from evals.results.document import AVERAGE, Comparison, DifferenceRow, Row
+from evals.similarity import Setting, setting_of
+from evals.text import Grid, visible
+
+AnyRow = TypeVar("AnyRow", Row, DifferenceRow)
+
+_CLUSTERED = ("distinct@k", "vendi")  # metrics of clusters with a table of their own; the others stand beside UCC@k
+_HEADS = {"ucr": "UCR", "num_clusters": "clusters", "effective_number": "effective", "vendi": "Vendi"}
+_BESIDE = ("label", "bucket")  # keys of some rows that tell them from others of their benchmark
+TITLES = {
+    "pass@k": "Pass@k",
+    "ucc@k": "UCC@k, the number of distinct correct solutions among k samples",
+    "distinct@k": "Clusters among k correct answers",
+    "maj@k": "maj@k",
+    "g-pass@k": "G-Pass@k",
+    "cover": "Cover@tau",
+    "flip@k": "flip@k",
+    "flip": "Problems never solved before that are solved after",
+    "ucr": "UCR, the number of distinct correct solutions per sample",
+    "num_clusters": "Number of distinct correct solutions",
+    "effective_number": "Effective number of distinct correct solutions",
+    "vendi": "Vendi score of the correct answers",
+    "similarity": "Median similarity of two correct answers",
+}
+PERCENT = ("pass@k", "maj@k", "g-pass@k", "cover", "flip@k", "flip")
+
+
+def unit_of(metric: str) -> tuple[float, str]:
+    """What a number of ``metric`` is multiplied with to be shown, and the name of the unit that it has then."""
+    return (100.0, "percent") if metric in PERCENT else (1.0, "count")
+
+
+def title_of(benchmark: str) -> str:
+    """The registry's title, or the name itself of a benchmark that the registry does not know."""
+    if benchmark == AVERAGE:
+        return "Average"
+    known = registry().get(benchmark)
+    return known.title if known is not None else benchmark
+
+
+def on_benchmark(name: str) -> str:
+    """Where numbers are from, for a title: `on MATH`, or `average over benchmarks`."""
+    return "average over benchmarks" if name == AVERAGE else f"on {title_of(name)}"
+
+
+def in_order(benchmarks: Iterable[str]) -> list[str]:
+    """Each name once, in the registry's order; then those that it does not know, as they came; the average last."""
+    known = {name: place for place, name in enumerate(registry())}
+    names = dict.fromkeys(benchmarks)
+    return sorted(names, key=lambda name: (name == AVERAGE, known.get(name, len(known))))
+
+
+def without_lone_average(benchmarks: Iterable[str]) -> list[str]:
+    """`in_order`, but without the average of a single benchmark, which is that benchmark."""
+    names = in_order(benchmarks)
+    return names[:1] if len(names) == 2 and names[1] == AVERAGE else names
+
+
+def rows_in_order(rows: Iterable[AnyRow]) -> list[AnyRow]:
+    """``rows`` by their benchmarks, in the order of `in_order`; those of one benchmark stay as they are."""
+    found = list(rows)
+    places = {name: place for place, name in enumerate(in_order(row.benchmark for row in found))}
+    return sorted(found, key=lambda row: places[row.benchmark])
+
+
+def metric_title(metric: str, setting: str = "") -> str:
+    """``metric`` as a table's title, with `(%)` where it is shown in percent and the ``setting`` in parentheses."""
+    title = TITLES.get(metric, visible(metric)) + (" (%)" if metric in PERCENT else "")
+    return f"{title} ({setting})" if setting else title
+
+
+def grids_of_rows(rows: Iterable[Row]) -> Iterator[Grid]:
+    """A table for each group of rows that belong side by side: benchmarks down, k across."""
+    for title, group in tables_of(rows).items():
+        beside = [key for key in _BESIDE if any(key in (row.model_extra or {}) for row in group)]
+        lead_of = {
+            id(row): (title_of(row.benchmark), *((row.model_extra or {}).get(key) for key in beside)) for row in group
+        }
+        names = without_lone_average(row.benchmark for row in group)
+        sizes = {lead_of[id(row)]: (row.num_problems, row.n) for row in reversed(group)}
+        cells = [
+            ((*lead_of[id(row)], *sizes[lead_of[id(row)]]), head_of(row), number_cell(row))
+            for row in group
+            if row.benchmark in names
+        ]
+        notes = [
+            f"{title_of(row.benchmark)}: {100 * row.share_of_all_solutions:.1f} % of a problem's distinct solutions "
+            "found, on average"
+            for row in group
+            if row.metric == "ucr" and row.share_of_all_solutions is not None
+        ]
+        yield grid_of(title, ["benchmark", *beside, "problems", "n"], cells, notes)
+
+
+def grids_of_comparison(comparison: Comparison) -> Iterator[Grid]:
+    """A line for each difference, with its interval and p-value."""
+    columns = ["benchmark", "problems", "n", "metric", "A", "B", "change", "95 % interval", "p"]
+    for title, rows in tables_of(comparison.rows).items():
+        body = []
+        for row in rows:
+            a, b = (scaled(value, row.metric) for value in (row.a, row.b))
+            change, low, high = (scaled(value, row.metric, "+") for value in (row.difference, row.ci_low, row.ci_high))
+            lead = [title_of(row.benchmark), row.num_problems, row.n, head_of(row)]
+            body.append([*lead, a, b, change, f"{low} to {high}", f"{row.p:.4f}"])
+        yield Grid(title, columns, body)
+
+
+def tables_of(rows: Iterable[AnyRow]) -> dict[str, list[AnyRow]]:
+    """The rows that stand in one table, by its title."""
+    tables: dict[str, list[AnyRow]] = {}
+    for row in rows_in_order(rows):
+        is_beside_ucc = Setting.of(row) is not None and row.metric not in _CLUSTERED
+        title = metric_title("ucc@k" if is_beside_ucc else row.metric, setting_of(row))
+        tables.setdefault(title, []).append(row)
+    return tables
+
+
+def head_of(row: Row | DifferenceRow) -> str:
+    """What stands above the number of ``row``, or beside it: its k, or its metric."""
+    return _HEADS.get(row.metric, row.metric) if row.k is None else f"k={row.k}"
+
+
+def number_cell(row: Row) -> str:
+    """The value of a row and, where it has one, its interval."""
+    text = scaled(row.value, row.metric)
+    if row.ci_low is None or row.ci_high is None:
+        return text
+    return f"{text} [{scaled(row.ci_low, row.metric)}, {scaled(row.ci_high, row.metric)}]"
+
+
+def scaled(value: float, metric: str, sign: str = "") -> str:
+    """``value`` in the unit and with the digits in which its metric is shown."""
+    scale, digits = (100, 1) if metric in PERCENT else (1, 3 if metric == "ucr" else 2)
+    return f"{scale * value:{sign}.{digits}f}"
+
+
+def grid_of(
+    title: str,
+    leads: Sequence[str],
+    cells: Iterable[tuple[tuple[object, ...], str, object]],
+    notes: Sequence[str] = (),
+) -> Grid:
+    """A table of ``cells``: each has what its line begins with, under ``leads``, the head of its column and a text."""
+    lines: dict[tuple[object, ...], dict[str, object]] = {}
+    heads: dict[str, None] = {}
+    for lead, head, text in cells:
+        lines.setdefault(lead, {})[head] = text
+        heads[head] = None
+    rows = [[*lead, *(line.get(head) for head in heads)] for lead, line in lines.items()]
+    return Grid(title, [*leads, *heads], rows, notes)
