@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from evals.files.frames import csv_rows, parquet_rows
-from evals.files.strict_json import parse_row, read_lines, refuse, shown
+from evals.errors import DataError
+from evals.files.strict_json import parse_row, read_document, read_lines, refuse, shown
 from evals.samples.inspect_logs import inspect_rows
 from evals.samples.types import FIELDS
 
@@ -328,6 +329,17 @@ def refusal_by_name(file: Path) -> str:
     if tool == "parquet" and file.name.startswith("details_"):
         tool = "lighteval"
     return f"no samples file (.jsonl); import it: {_import(tool, file)}" if tool is not None else ""
+
+
+def refuse_result(file: Path) -> None:
+    """Raises DataError if ``file``, which holds no samples, is a result of quatro: what it has, and what shows it."""
+    try:
+        document = read_document(file) if file.suffix == ".json" else {}
+    except DataError:
+        return
+    if {"schema", "metric", "rows"} <= document.keys():
+        table = shlex.join(["quatro", "table", str(file)])
+        raise DataError(f"{file} is a result ({shown(document['metric'])}) and holds no samples; `{table}` shows it")
 
 
 def import_hint(file: Path, keys: Collection[str]) -> str:

@@ -189,15 +189,17 @@ class SamplesReader:
             except DataError as error:
                 if names or file.suffix != ".json":
                     raise
-                from evals.samples.layouts import document_hint
+                from evals.samples.layouts import document_hint, refuse_result
 
+                refuse_result(file)
                 raise DataError(f"{error}{document_hint(file)}") from None
             if row is None:
                 self.warnings.append(torn_line_warning(file, number))
                 break
             if not names and (lack := _lack(row)):
-                from evals.samples.layouts import import_hint
+                from evals.samples.layouts import import_hint, refuse_result
 
+                refuse_result(file)
                 refuse(f"{file}:{number}", f"{lack}{import_hint(file, row.keys())}")
             sample = self.check(row, file, number)
             names.add(sample.benchmark)

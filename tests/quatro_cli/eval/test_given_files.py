@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit import quatro
+from tests.kit import quatro, says, write_rows
 
 
 def bad_inputs() -> list:
@@ -80,3 +80,15 @@ def test_ucc_of_a_samples_file_made_of_the_texts_is_that_of_the_vectors(file, tm
                 elif row["metric"] == "ucr":
                     assert row["value"] == pytest.approx(one["ucr"], abs=1e-9)
     assert num_compared
+
+
+def test_a_result_in_place_of_samples_is_said_to_be_one_with_what_shows_it(tmp_path):
+    row = {"benchmark": "toy", "id": "a", "sample_index": 0, "completion": "1", "answer": "1", "correct": True}
+    samples, result = write_rows(tmp_path / "toy.jsonl", [row]), tmp_path / "a b.json"
+    quatro("eval", "passk", samples, "-o", result)
+    for command in (["passk", result], ["ucc", result], ["compare", samples, result]):
+        said = quatro("eval", *command, code=4)
+        says(said, key=result, value="pass@k", advice=f"quatro table '{result}'")
+        assert "import" not in said.stderr
+    result.write_text(json.dumps(json.loads(result.read_text(encoding="utf-8"))), encoding="utf-8")  # on one line
+    says(quatro("eval", "passk", result, code=4), advice=f"quatro table '{result}'")

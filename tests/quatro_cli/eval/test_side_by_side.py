@@ -52,7 +52,7 @@ def test_k_adds_pass_and_ucc(sides):
 
 def test_the_bar_of_each_side_ends_at_its_own_number_of_problems(sides):
     told = [line for line in invoke(sides[0], sides[2]).stderr.splitlines() if line.startswith("clustering")]
-    assert told == ["clustering: 1/1", "clustering: 2/2"]
+    assert told == ["clustering problems: 1/1", "clustering problems: 2/2"]
 
 
 def test_rows_of_pass_say_nothing_that_only_clusters_have(tmp_path):
