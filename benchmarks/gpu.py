@@ -96,7 +96,9 @@ def main() -> int:
     from gpu_case import Case, tiny
     from record import UNFINISHED, Records, TimeIsUp
 
-    device = torch.device(options.device)
+    from quatro.policy.device import find_device
+
+    device = find_device(options.device)
     case = tiny(device) if options.tiny else Case(device)
     name = torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or "CPU"
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}

@@ -44,3 +44,11 @@ def test_sampler_and_trainer_agree_in_float32(tiny_config, ragged_rows):
     own_BT = policy.score(rows).logp_BT
     mask_BT = rows.batch.mask_BT
     torch.testing.assert_close(own_BT[mask_BT], rows.batch.old_logp_BT[mask_BT], atol=1e-4, rtol=0)
+
+
+def test_a_device_is_used_without_cudnns_attention():
+    from quatro.policy.device import find_device
+
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    find_device("cuda")
+    assert not torch.backends.cuda.cudnn_sdp_enabled()

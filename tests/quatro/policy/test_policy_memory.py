@@ -328,3 +328,19 @@ def test_the_peak_of_this_process_is_in_bytes_on_each_system(monkeypatch, system
     monkeypatch.setattr(base.sys, "platform", system)
     monkeypatch.setattr(base.resource, "getrusage", lambda who: SimpleNamespace(ru_maxrss=5 << 10))
     assert base.Policy.peak_memory_bytes(SimpleNamespace(device=torch.device("cpu"))) == num_bytes
+
+
+def test_a_cuda_device_is_used_without_cudnns_attention(monkeypatch):
+    """It plans anew for each length: a decoding step on an H100 took 2 to 4 times as long."""
+    from quatro.policy.device import find_device
+
+    was_on = torch.backends.cuda.cudnn_sdp_enabled()
+    try:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        find_device("cpu")
+        assert torch.backends.cuda.cudnn_sdp_enabled()
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        assert find_device("auto").type == "cuda"
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(was_on)
