@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
+from evals.tables.runs import HyperParameter
 from quatro.config.blocks import SIZE_KEYS
 from quatro.config.load import CHOSEN, OURS, STATED, basis, defaults_of, leaves, method_basis, value_texts
 from quatro.config.model import Config
@@ -61,17 +61,7 @@ _PATHS = ("model", "kl.reference", "data.prompts")
 _STATED_DELTAS = (0.1, 0.01, 0.001)
 
 
-class Hyperparameter(NamedTuple):
-    """``source`` is whose value it is; ``is_usual`` says that it is a default of ours outside of the paper's table."""
-
-    group: str
-    name: str
-    value: str
-    source: str
-    is_usual: bool = False
-
-
-def hyperparameters(seeds: Sequence[Config]) -> list[Hyperparameter]:
+def hyperparameters(seeds: Sequence[Config]) -> list[HyperParameter]:
     """All that the numbers of runs that differ in their seed may depend on; folders by their names.
 
     Keys of no group stand under their own names.
@@ -88,7 +78,7 @@ def hyperparameters(seeds: Sequence[Config]) -> list[Hyperparameter]:
             own = {key: key.removeprefix("method.") for key in texts if key.startswith("method.")}
             names = {"method.name": words["method.name"], **own, **words}
         found += [
-            Hyperparameter(group, name, _shown(key, texts[key]), sources[key])
+            HyperParameter(group, name, _shown(key, texts[key]), sources[key])
             for key, name in names.items()
             if key in texts and values[key] is not None
         ]
@@ -96,7 +86,7 @@ def hyperparameters(seeds: Sequence[Config]) -> list[Hyperparameter]:
     for key, text in texts.items():
         if key not in known and not key.startswith(("method.", *_BOOKKEEPING)):
             is_usual = key in defaults and defaults[key] == values[key]
-            found.append(Hyperparameter(FURTHER, key, text, sources[key], is_usual))
+            found.append(HyperParameter(FURTHER, key, text, sources[key], is_usual))
     return found
 
 

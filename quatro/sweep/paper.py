@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict
 
 from evals.errors import DataError, QuatroError
 from evals.figures.bars import flips_figure, temperature_figure
@@ -42,9 +42,9 @@ from quatro.sweep.results import (
     chosen_runs,
     chosen_tag,
     flip_results,
+    hyperparameter_tables,
     labelled_results,
     labelled_runs,
-    run_tables,
     temperature_results,
 )
 
@@ -143,8 +143,8 @@ def _code(found: SweepSources) -> list[Table]:
     return _of_layout("code", "pass@k")(found)
 
 
-def _of_runs(layout: Literal["settings", "cost"]) -> Callable[[SweepSources], list[Table]]:
-    return lambda found: run_tables(layout, labelled_runs([found.folder], cell=found.cell))
+def _settings(found: SweepSources) -> list[Table]:
+    return hyperparameter_tables(labelled_runs([found.folder], cell=found.cell))
 
 
 _TABLES = (
@@ -153,8 +153,7 @@ _TABLES = (
     _Kind("ucc", "UCC@k", "tab:ucc_all", _of_layout("ucc", "ucc@k")),
     _Kind("entropy", "Final policy entropy", "tab:final_entropy", _of_layout("entropy", ENTROPY)),
     _Kind("code", "Code generation", "tab:code_generation", _code),
-    _Kind("settings", "Hyper-parameters", "tab:hyperparams", _of_runs("settings")),
-    _Kind("cost", "What training took", "", _of_runs("cost")),
+    _Kind("settings", "Hyper-parameters", "tab:hyperparams", _settings),
 )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -162,9 +162,7 @@ def labelled_runs(paths: Sequence[Path], *, cell: str | None = None) -> dict[str
         elif (path / "config.yaml").is_file():
             own = {name: [path]}
         elif is_imported(path):
-            raise DataError(
-                f"{path} holds imported metrics, which say neither the settings nor the cost of a run; leave it out"
-            )
+            raise DataError(f"{path} holds imported metrics, which do not say the settings of a run; leave it out")
         else:
             raise DataError(f"{path} is neither a run nor a sweep; `quatro runs list` shows the runs")
         twice = found.keys() & own.keys()
@@ -270,21 +268,13 @@ def _final_entropies(runs: Sequence[tuple[SweptRun, str]]) -> list[SweptResult]:
     return [one for one in found if (one.result.label, one.result.model) not in unknown]
 
 
-def run_tables(layout: Literal["settings", "cost"], runs: Mapping[str, Sequence[Path]]) -> list[Table]:
-    """The hyper-parameters of runs by label (each with all seeds), or what training them cost.
-
-    Raises:
-        UsageError: a configuration cannot be read.
-        DataError: a metrics.jsonl is broken, or has no iteration.
-    """
-    from evals.tables.runs import HyperParameter, cost_table, settings_tables
+def hyperparameter_tables(runs: Mapping[str, Sequence[Path]]) -> list[Table]:
+    """The hyper-parameters of runs by label, each with all seeds; raises as `read_config`."""
+    from evals.tables.runs import settings_tables
     from quatro.config.hyperparameters import hyperparameters
 
-    if layout == "cost":
-        return [cost_table(runs)]
-    configs = {label: [read_config(folder) for folder in folders] for label, folders in runs.items()}
     return settings_tables(
-        {label: [HyperParameter(*one) for one in hyperparameters(c)] for label, c in configs.items()}
+        {label: hyperparameters([read_config(folder) for folder in folders]) for label, folders in runs.items()}
     )
 
 

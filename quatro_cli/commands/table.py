@@ -40,7 +40,6 @@ class Layout(StrEnum):
     code = "code"
     metric = "metric"
     settings = "settings"
-    cost = "cost"
     tidy = "tidy"
 
 
@@ -92,8 +91,8 @@ def table(
 
     Pass@k is in percent, UCC@k is a count, and the best of each column is bold. Files with one label count as seeds of
     one model: the table shows their mean. --ci adds a Student t interval, or for two seeds both values. LaTeX shades
-    labels that begin with `Ours`. --layout settings and cost need runs or sweeps; tidy writes the rows of files, or the
-    metrics of runs, as CSV or to a .parquet file.
+    labels that begin with `Ours`. --layout settings needs runs or sweeps; tidy writes the rows of files, or the metrics
+    of runs, as CSV or to a .parquet file.
 
     \b
     Examples:
@@ -116,10 +115,10 @@ def table(
             comparison or read_sources(paths, describe=_describe, expand=expander(paths, top_p, temperature, cell)), out
         )
         return
-    if layout in (Layout.settings, Layout.cost):
+    if layout is Layout.settings:
         sampled = {"--top-p": top_p, "--temperature": temperature}
-        refuse_idle({**chosen_by, "--ci": ci, **sampled}, f"--layout {layout.value}")
-        _finish(format, layout.value, _tables_of_runs(paths, layout, cell, rows), ci=False, out=out)
+        refuse_idle({**chosen_by, "--ci": ci, **sampled}, "--layout settings")
+        _finish(format, "settings", _settings_tables(paths, cell, rows), ci=False, out=out)
         return
     comparison = _comparison(paths)
     if comparison is not None:
@@ -149,17 +148,17 @@ def table(
     _finish(format, chosen, tables, ci=ci, out=out)
 
 
-def _tables_of_runs(paths: list[Path], layout: Layout, cell: str | None, labels: list[str] | None) -> list[Table]:
-    """The hyper-parameters of runs and sweeps, or what training them cost."""
+def _settings_tables(paths: list[Path], cell: str | None, labels: list[str] | None) -> list[Table]:
+    """The hyper-parameters of runs and sweeps."""
     from quatro.runs.points import require_sweep
-    from quatro.sweep.results import labelled_runs, run_tables
+    from quatro.sweep.results import hyperparameter_tables, labelled_runs
 
     require_sweep(paths, {"--cell": cell})
     runs = labelled_runs(paths, cell=cell)
     if labels is not None and len(labels) != len(runs):
         raise usage_error(f"--labels: {len(labels)} names, expected {len(runs)}, one for each of {', '.join(runs)}")
     runs = dict(zip(labels or runs, runs.values(), strict=True))
-    return run_tables("cost" if layout is Layout.cost else "settings", runs)
+    return hyperparameter_tables(runs)
 
 
 def _write_tidy(found: Comparison | Sources, out: Path | None) -> None:

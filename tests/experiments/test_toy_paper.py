@@ -138,10 +138,7 @@ def test_ten_kills_change_no_number(tmp_path):
             path.relative_to(folder): path.read_bytes().replace(name.encode(), b"-")
             for pattern in ("paper/**/*.md", "paper/**/*.csv", "paper/**/*.png", "**/samples/*/*.jsonl")
             for path in sorted(folder.glob(pattern))
-            if path.stem != "cost"  # its times are those that were measured
         }
-        page, timed = Path("paper/README.md"), (folder / "paper/tables/cost.md").read_bytes().splitlines()
-        pages[name][page] = [line for line in pages[name][page].splitlines() if line not in timed]
         rows = csv.DictReader((folder / "summary.csv").read_text(encoding="utf-8").splitlines())
         pages[name]["summary"] = [{k: v for k, v in row.items() if not k.startswith("perf/")} for row in rows]
     assert pages["killed"] == pages["whole"]

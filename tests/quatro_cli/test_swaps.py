@@ -183,7 +183,6 @@ FAST: dict[str, Callable[[], Shown]] = {
     "table": lambda: read("table s --temperature 1 --format csv"),
     "table cold": lambda: read("table s --temperature 0.5 --format csv"),
     "settings": lambda: read("table s --layout settings --format csv"),
-    "cost": lambda: read("table s --layout cost --format csv"),
     "run": lambda: read(f"table {A} --format csv --metric ucc@k"),
     "tidy": lambda: read(f"table {A} --layout tidy"),
     "result": lambda: read(f"table {A}/{HOT}/passk.json --format csv"),
@@ -274,18 +273,18 @@ LAST, FIRST = "checkpoints/step-000002", "checkpoints/step-000001"
 SWAPS: dict[str, tuple[Callable[[], None], str]] = {
     "configurations": (both("config.yaml"), "show list compare doctor table settings tidy resume stage api_run sweep"),
     "an edited radius": (edit(f"{A}/config.yaml", "delta: 0.1", "delta: 0.3"), "show table tidy resume stage sweep"),
-    "an edited seed": (edit(f"{A}/config.yaml", "seed: 0", "seed: 7"), "show table cost tidy resume sweep"),
+    "an edited seed": (edit(f"{A}/config.yaml", "seed: 0", "seed: 7"), "show table tidy resume sweep"),
     "configurations, no checkpoints": (without_checkpoints(both("config.yaml")), "show table settings tidy sweep"),
-    "metrics, no checkpoints": (without_checkpoints(both("metrics.jsonl")), "show compare cost tidy api_metrics"),
+    "metrics, no checkpoints": (without_checkpoints(both("metrics.jsonl")), "show compare tidy api_metrics"),
     "newest checkpoints": (both(LAST), "doctor resume stage show"),
     "earlier checkpoints": (both(FIRST), "doctor earlier"),
     "all checkpoints": (both("checkpoints"), "doctor resume stage earlier show"),
     "states of checkpoints": (both(f"{LAST}/state.json"), "doctor resume stage"),
     "models of checkpoints": (both(f"{LAST}/model/model.safetensors"), "doctor resume stage"),
     "which is the latest": (edit(f"{A}/checkpoints/latest", "2", "1"), ""),
-    "metrics": (both("metrics.jsonl"), "show compare doctor table cost tidy resume api_metrics sweep"),
+    "metrics": (both("metrics.jsonl"), "show compare doctor table tidy resume api_metrics sweep"),
     "status": (both("status.json"), "show table sweep passk"),
-    "metrics and status": (both("metrics.jsonl", "status.json"), "show compare cost tidy api_metrics"),
+    "metrics and status": (both("metrics.jsonl", "status.json"), "show compare tidy api_metrics"),
     "metrics, status and configurations": (
         both("metrics.jsonl", "status.json", "config.yaml"),
         "show table sweep api_metrics passk",
@@ -293,10 +292,10 @@ SWAPS: dict[str, tuple[Callable[[], None], str]] = {
     "environments": (both("environment.json"), ""),
     "rollouts": (both("rollouts"), "doctor rollouts"),
     "one file of rollouts": (both("rollouts/step-000002.jsonl"), "doctor rollouts"),
-    "runs": (pairs((A, B)), "table table_cold settings cost sweep summary"),
+    "runs": (pairs((A, B)), "table table_cold settings sweep summary"),
     "runs and plans": (
         pairs((A, B), PLANS),
-        "table table_cold settings cost sweep summary",
+        "table table_cold settings sweep summary",
     ),
     "plans": (pairs(PLANS), "table sweep"),
     "an edited plan": (edit("s/sweep.yaml", '"method.delta": "0.1"', '"method.delta": "0.3"'), "table settings sweep"),
@@ -360,7 +359,7 @@ def look(readers: Sequence[str], must_refuse: Sequence[str], truth: Callable[[st
 
 # A run that was moved is itself, whatever its folder is called: that it is another's point shows in the sweep.
 WHOLE = ("runs", "runs and plans")
-OF_SWEEP = ("table", "table cold", "settings", "cost", "sweep", "summary", "report", "training", "entropy", "paper")
+OF_SWEEP = ("table", "table cold", "settings", "sweep", "summary", "report", "training", "entropy", "paper")
 OF_SWEEP += ("pass figure", "flips figure")
 LEFT_OUT = ("left out: ", "left out of the model card: ")
 FILES = ("config.yaml", "metrics.jsonl", "status.json", "state.json", "step-00000", "sampling.json", "sweep.yaml")

@@ -131,11 +131,7 @@ def test_a_lone_cell_is_no_heading(tmp_path):
     assert [*labelled_runs([folder])] == ["Ours delta=0.1"]
 
 
-def test_settings_and_cost_of_a_sweep_have_a_row_or_column_for_each_setting_with_its_seeds(sweep):
-    for run in (sweep / "runs").iterdir():
-        row = {"step": 1, "perf/step_s": 2.0, "perf/generate_s": 1.5, "tokens": 100, "rollouts": 8}
-        (run / "metrics.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
-
+def test_settings_of_a_sweep_have_a_column_for_each_setting_with_its_seeds(sweep):
     def table(*options):
         return quatro("table", sweep, *options).stdout
 
@@ -145,14 +141,13 @@ def test_settings_and_cost_of_a_sweep_have_a_row_or_column_for_each_setting_with
     assert by_name["delta"]["Ours delta=0.01"] == "0.01"
     assert by_name["delta"]["GSPO"] == ""
     assert by_name["Seed"]["All runs"] == "0, 2"
-    cost = list(csv.DictReader(io.StringIO(table("--layout", "cost", "--format", "csv", "--labels", "A,B,C"))))
-    assert [row["Run"] for row in cost] == ["A", "B", "C"]
-    assert {row["Time, % generate"] for row in cost} == {"75.00"}
+    named = csv.DictReader(io.StringIO(table("--layout", "settings", "--format", "csv", "--labels", "A,B,C")))
+    assert {"A", "B", "C"} <= set(named.fieldnames)
     for option, said in (
-        ("--average", "no effect beside --layout cost"),
+        ("--average", "no effect beside --layout settings"),
         ("--labels=A", "expected 3, one for each of"),
     ):
-        result = quatro("table", sweep, "--layout", "cost", option, code=2)
+        result = quatro("table", sweep, "--layout", "settings", option, code=2)
         assert said in result.stderr
 
 
