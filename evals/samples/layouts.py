@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evals.files.frames import csv_rows, parquet_rows
 from evals.errors import DataError
+from evals.files.frames import csv_rows, parquet_rows
 from evals.files.strict_json import parse_row, read_document, read_lines, refuse, shown
 from evals.samples.inspect_logs import inspect_rows
 from evals.samples.types import FIELDS
