@@ -222,7 +222,7 @@ def _listen_to_logs() -> None:
 
 
 def _dump_stacks_on_signal() -> None:
-    """SIGUSR1 and a crash in C code write the stacks of all threads to stderr; a run has them in its log.txt."""
+    """SIGUSR1 and a crash in C code write the stacks of all threads to stderr."""
     if hasattr(signal, "SIGUSR1") and sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):  # a stderr without a file descriptor
             faulthandler.enable()

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import logging
-import signal
-import threading
 from collections.abc import Iterator, Mapping
-from functools import partial
-from pathlib import Path
-from types import FrameType
-from typing import TextIO
 
 from evals.errors import DataError, MissingError, QuatroError, UsageError
 from evals.files.whole import write_json
-from evals.training_metrics import EVALUATED
 from quatro.launch.health import Watch, startup_warnings
 from quatro.loop.position import Position
 from quatro.processes.stop import StopRequest
@@ -84,14 +76,8 @@ def recorded(run: RunDir, observer: Observer | None, stop: StopRequest) -> Itera
             run.set_status("running")
             for warning in startup_warnings(run.config):
                 logger.warning(warning)
-            with (
-                # Not the stream of the handler: whoever configures logging, as vLLM does, closes all handlers.
-                (run.path / "log.txt").open("a", encoding="utf-8") as file,
-                Trackers(run) as trackers,
-                dumped_on_signal(file, run.path / "log.txt"),
-            ):
-                watch = Watch(run.config, run.path / "rollouts")
-                recorder = Recorder(run, observers(watch, partial(_log_evaluation, log), trackers, observer))
+            with Trackers(run) as trackers:
+                recorder = Recorder(run, observers(Watch(run.config, run.path / "rollouts"), trackers, observer))
                 yield recorder
                 is_done = recorder.ends(stop)
             if run.ended_early:
@@ -134,38 +120,3 @@ def _logged(run: RunDir) -> Iterator[logging.FileHandler]:
         for one in (handler, *others):
             logger.removeHandler(one)
         handler.close()
-
-
-@contextlib.contextmanager
-def dumped_on_signal(file: TextIO, path: Path) -> Iterator[None]:
-    """SIGUSR1 writes the stacks of all threads to ``file``, which is at ``path``, and says so.
-
-    Outside the main thread, where Python takes no signal handlers, the signal keeps its meaning.
-    """
-    if not hasattr(signal, "SIGUSR1") or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def say(number: int, frame: FrameType | None) -> None:
-        # The signal may have arrived inside a write to the same stream, which must not be entered twice.
-        with contextlib.suppress(RuntimeError):
-            logger.info("SIGUSR1: the stacks of all threads are in %s", path)
-
-    # To stderr, by the command line. The stubs of mypy do not know that there is an answer.
-    was_dumped: bool = faulthandler.unregister(signal.SIGUSR1)  # type: ignore[func-returns-value,assignment]
-    before = signal.signal(signal.SIGUSR1, say)
-    faulthandler.register(signal.SIGUSR1, file=file, all_threads=True, chain=True)
-    try:
-        yield
-    finally:
-        faulthandler.unregister(signal.SIGUSR1)
-        signal.signal(signal.SIGUSR1, before)
-        if was_dumped:
-            faulthandler.register(signal.SIGUSR1)
-
-
-def _log_evaluation(log: logging.Handler, metrics: Mapping[str, float]) -> None:
-    """A line for log.txt; the terminal shows evaluations by itself."""
-    found = [f"{name} {value:.4g}" for name, value in metrics.items() if name.startswith(EVALUATED)]
-    if found:
-        log_only(log, f"iteration {int(metrics['step'])}: {', '.join(found)}")

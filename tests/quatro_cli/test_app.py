@@ -1,5 +1,6 @@
 """The command line as a whole: help, exit codes, and how long it takes to say hello."""
 
+import faulthandler
 import inspect
 import os
 import re
@@ -14,7 +15,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from quatro import __version__
-from quatro_cli.app import app
+from quatro_cli.app import _dump_stacks_on_signal, app
 from quatro_cli.help import REMOVED
 from tests.kit import quatro, says
 
@@ -223,3 +224,15 @@ def test_an_interrupt_on_the_way_out_prints_no_traceback():
     done = python("-c", code)
     assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
     assert done.stdout.startswith("quatro ")
+
+
+def test_sigusr1_writes_the_stacks_to_stderr_and_the_process_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(faulthandler, "enable", lambda: None)  # pytest has its own
+    with (tmp_path / "stderr").open("w+", encoding="utf-8") as stderr:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        _dump_stacks_on_signal()
+        try:
+            signal.raise_signal(signal.SIGUSR1)
+        finally:
+            faulthandler.unregister(signal.SIGUSR1)
+        assert "test_sigusr1_writes_the_stacks" in (tmp_path / "stderr").read_text(encoding="utf-8")
