@@ -127,6 +127,7 @@ class About(TypedDict, total=False):
     method: str | None
     sample_seed: int | None
     source_digest: str | None
+    base_digest: str | None
     sampling: SamplingInfo
     grader: GraderInfo
 
@@ -191,6 +192,7 @@ class Result(FileDocument):
     method: str | None = None
     seed: Seed | None = None
     source_digest: str | None = None
+    base_digest: str | None = None
     sampling: SamplingInfo = SamplingInfo()
     grader: GraderInfo = GraderInfo()
     rows: list[Row]

@@ -16,9 +16,9 @@ from typing import NamedTuple
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import shown
 from evals.intervals import mean_over_seeds
-from evals.results.document import AVERAGE, largest_value
+from evals.results.document import AVERAGE, Result, largest_value
 from evals.results.paper import paper
-from evals.results.reading import Labelled, Sources
+from evals.results.reading import Labelled, RunHead, Sources, told_apart
 from evals.similarity import setting_of
 from evals.text import visible
 from evals.training_metrics import LAST_ITERATIONS, metric_rows
@@ -97,14 +97,14 @@ def own_entries(sources: Sources, metric: str) -> tuple[list[Entry], list[str]]:
         DataError: a file has no row of the metric or one that cannot be true; files of several seeds do not match.
     """
     groups: dict[tuple[str, str | None], list[Labelled]] = {}
+    names = _model_names(sources)
     for one in sources.results:
         if any(row.metric == metric for row in one.result.rows):
-            groups.setdefault((one.label, one.result.model), []).append(one)
+            groups.setdefault((one.label, names[one.result.model]), []).append(one)
         elif not any(folder in one.path.parents for folder in (*sources.runs, *sources.sweeps)):
             held = ", ".join(map(visible, dict.fromkeys(row.metric for row in one.result.rows)))
             raise DataError(f"{one.path}: it holds no {metric}, only {held}; leave it out here")
-    names = _model_names([*(model for _, model in groups), *(head.model for head in sources.heads.values())])
-    entries = [_merged(label, names[model], group, metric) for (label, model), group in groups.items()]
+    entries = [_merged(label, model, group, metric) for (label, model), group in groups.items()]
     short = []
     for run in sources.runs if metric == ENTROPY else ():
         number = _final_entropy(run)
@@ -271,17 +271,37 @@ def _is_ours(label: str, method: str | None) -> bool:
     return label.lower().startswith("ours") or (method or "").split(" ")[0] == "quatro"
 
 
-def _model_names(models: Iterable[str | None]) -> dict[str | None, str | None]:
-    """The name of each model: of its folder or on the Hub, spelled as in the paper; whole where two would share it."""
+def _model_names(sources: Sources) -> dict[str | None, str | None]:
+    """The name of each model that the results are of: models that began with one digest have one name."""
+    first_with: dict[str, str] = {}
+    alike: dict[str, str] = {}
+    heads: list[Result | RunHead] = [*(one.result for one in sources.results), *sources.heads.values()]
+    for one in heads:
+        if one.model is not None:
+            alike.setdefault(one.model, first_with.setdefault(one.base_digest or f"unknown: {one.model}", one.model))
+    labels = model_labels({model: digest for digest, model in first_with.items()})
+    return {None: None, **{model: labels[first] for model, first in alike.items()}}
+
+
+def model_labels(digests: Mapping[str, str]) -> dict[str, str]:
+    """The label of each model (model -> its digest): an id on the Hub or the name of a folder, spelled as in the paper.
+
+    Where several would share one, the shortest part that their paths differ in stands behind it.
+    """
     known = {series.model.lower(): series.model for series in paper().series if series.model is not None}
-    last: dict[str | None, str | None] = {}
-    for model in models:
-        parts = [part for part in re.split(r"[/\\]", model or "") if part]
+    labels, of_label = {}, dict[str, list[str]]()
+    for model, digest in digests.items():
+        parts = [part for part in re.split(r"[/\\]", model) if part] or [model]
         while len(parts) > 1 and _PART_OF_RUN.fullmatch(parts[-1]):
             parts.pop()
-        last[model] = known.get(parts[-1].lower(), visible(parts[-1])) if parts else model
-    named = list(last.values())
-    return {model: name if model is None or named.count(name) == 1 else visible(model) for model, name in last.items()}
+        is_on_hub = digest.partition("@")[0] == model
+        labels[model] = known.get(parts[-1].lower(), visible(model if is_on_hub else parts[-1]))
+        of_label.setdefault(labels[model], []).append(model)
+    for label, models in of_label.items():
+        if len(models) > 1:
+            ends = told_apart([re.split(r"[/\\]", model.rstrip("/\\")) for model in models])
+            labels |= {model: f"{label} ({visible(end)})" for model, end in zip(models, ends, strict=True)}
+    return labels
 
 
 def _final_entropy(run: Path) -> Number:

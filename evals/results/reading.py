@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 
 class RunHead(NamedTuple):
-    """What a run's configuration says about it."""
+    """What a run says about itself; ``base_digest`` is that of the model that it began with."""
 
     model: str | None = None
     method: str | None = None
+    base_digest: str | None = None
 
 
 Expand = Callable[[Path], Sequence[tuple[Result, Path]] | None]
@@ -149,11 +150,12 @@ def _names(files: Sequence[Path]) -> dict[Path, str]:
 
 
 def _described(result: Result, run: Path | None, describe: Callable[[Path], RunHead] | None) -> Result:
-    """``result`` with the model and method of its run where it names none."""
-    if run is None or describe is None or (result.model is not None and result.method is not None):
+    """``result`` with what its run says where it does not say it itself."""
+    missing = [name for name in RunHead._fields if getattr(result, name) is None]
+    if run is None or describe is None or not missing:
         return result
     head = describe(run)
-    return result.model_copy(update={"model": result.model or head.model, "method": result.method or head.method})
+    return result.model_copy(update={name: getattr(head, name) for name in missing})
 
 
 def _labelled(result: Result, name: str, path: Path) -> list[Labelled]:
@@ -213,7 +215,7 @@ def rows_by_label(
 
 
 def labels_of(paths: Sequence[Path], given: Sequence[str] = ()) -> list[str]:
-    """A name for each path: the one ``given``, else the part in which the paths differ.
+    """A name for each path: the one ``given``, else the shortest part in which the paths differ.
 
     These parts are `base` and `tuned` for ``base/samples/math500.jsonl`` and ``tuned/samples/math500.jsonl``.
 
@@ -233,11 +235,17 @@ def _distinguishing(paths: Sequence[Path]) -> list[str]:
     parts = [[*path.resolve().parts[:-1], _stem(path.resolve().name)] for path in paths]
     if len({one[-1] for one in parts}) == len(parts):
         return [one[-1] for one in parts]
-    while all(len(one) > 1 and one[-1] == parts[0][-1] for one in parts):
-        parts = [one[:-1] for one in parts]
-    while all(len(one) > 1 and one[0] == parts[0][0] for one in parts):
-        parts = [one[1:] for one in parts]
-    return ["/".join(one) for one in parts]
+    return told_apart(parts)
+
+
+def told_apart(paths: Sequence[Sequence[str]]) -> list[str]:
+    """Of each path, given by its parts, the shortest end that no other has, without what all of them end with."""
+    while all(len(one) > 1 and one[-1] == paths[0][-1] for one in paths):
+        paths = [one[:-1] for one in paths]
+    length = 1
+    while length < max(map(len, paths)) and len({tuple(one[-length:]) for one in paths}) < len(paths):
+        length += 1
+    return ["/".join(one[-length:]) for one in paths]
 
 
 def _stem(name: str) -> str:

@@ -111,6 +111,9 @@ def about_samples(files: Sequence[Path]) -> About:
         "method": _agreed([one.method for one in found]),
         "sample_seed": _agreed([one.seed for one in found]),
         "source_digest": _agreed([one.source_digest for one in found]),
+        "base_digest": _agreed(
+            [one.base_digest or (one.method is None and one.source_digest) or None for one in found]
+        ),
         "sampling": SamplingInfo(**settings),
     }
 
@@ -125,6 +128,7 @@ class _SamplingFile(Document):
     method: str | None = None
     seed: int | None = None
     source_digest: str | None = None
+    base_digest: str | None = None
     sampling: SamplingInfo = SamplingInfo()
 
 
@@ -147,6 +151,7 @@ def head_of(about: About, problems: Iterable[Sampled]) -> dict[str, Any]:
         "method": about.get("method"),
         "seed": about.get("sample_seed"),
         "source_digest": about.get("source_digest"),
+        "base_digest": about.get("base_digest"),
         "sampling": sampling,
         "grader": about.get("grader", GraderInfo()),
     }

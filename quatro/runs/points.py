@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import read_document
+from evals.results.entries import model_labels
 from quatro.config import Config, differing_keys, load_config
 from quatro.config.load import planned_differences
 from quatro.config.yaml_text import load_yaml
@@ -106,9 +107,11 @@ def refuse_other_point(run: Path, planned: Config) -> None:
         )
 
 
-def base_name(model: str) -> str:
-    """What the samples of an untrained model are called in a sweep."""
-    slug = re.sub(r"[^A-Za-z0-9._]+", "-", model).strip("-.")[-80:]
+def base_name(model: str, label: str | None = None) -> str:
+    """What the samples of an untrained model are called in a sweep: a folder goes by its ``label``, not by its path."""
+    if Path(model).is_absolute():
+        label = label or model_labels({model: ""})[model]
+    slug = re.sub(r"[^A-Za-z0-9._]+", "-", label or model).strip("-.")[-80:]
     return f"base-{slug}"
 
 
@@ -117,7 +120,7 @@ def refuse_other_base(folder: Path) -> None:
     for file in sorted(folder.glob("samples/*/sampling.json")):
         said = read_document(file)
         model, method = said.get("model"), said.get("method")
-        if method is not None or not folder.name.startswith(base_name(str(model))):
+        if method is not None or not folder.name.startswith((base_name(str(model)), base_name(str(model), str(model)))):
             raise DataError(
                 f"{file} says model {model!a} and method {method!a}, and {folder.name} is for an untrained model of "
                 f"that name; put back what belongs there, or remove {folder} and repeat the sweep's command"

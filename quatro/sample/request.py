@@ -144,6 +144,7 @@ def find_model(name: str, step: Step | None = None) -> SampledModel:
             method=label,
             checkpoint=checkpoint.path.name,
             run_digest=run_digest(path, config),
+            base_digest=checkpoint.trained_on,
         ),
         run=path,
         checkpoint=checkpoint,

@@ -26,7 +26,8 @@ _NO_ANSWERS = {"retries": {}, "system_fingerprints": [], "answers_with_token_ids
 class Source:
     """Where samples come from. ``fingerprint`` is the model's `model_digest`, which tells two of a name apart.
 
-    ``run_digest`` is the `lasting_digest` of the run, where one was sampled.
+    ``run_digest`` is the `lasting_digest` of the run, where one was sampled, and ``base_digest`` the `model_digest` of
+    the model that it began with.
     ``checkpoint`` is the name of a run's checkpoint, such as `step-000020`; ``dtype`` is what the model computes in;
     ``device`` is recorded, and two of them in one folder are warned about. ``engine`` drew them: another one makes
     other texts of the same seeds. ``server`` is what is known of a server that did, and how it is asked.
@@ -36,6 +37,7 @@ class Source:
     method: str | None = None
     fingerprint: str | None = None
     run_digest: str | None = None
+    base_digest: str | None = None
     checkpoint: str | None = None
     dtype: str | None = None
     device: str | None = None
@@ -108,6 +110,7 @@ def claim_folder(folder: Path, benchmark: str, settings: SampleSettings) -> None
     document = {
         "schema": 1,
         **head,
+        "base_digest": source.base_digest or source.fingerprint,
         "devices": list(dict.fromkeys([*found["devices"], source.device])),
         **server,
         "sampling": {"n": common["n"], **shared, **{key: value for key, value in common.items() if key != "n"}},

@@ -12,6 +12,8 @@ from typing import Any
 from evals.benchmarks.problems import benchmark_name
 from evals.errors import UsageError
 from evals.files.whole import file_stem
+from evals.results.entries import model_labels
+from quatro.config import with_absolute_paths
 from quatro.registry import ENGINES
 from quatro.runs.points import base_name
 from quatro.runs.status import read_environment
@@ -57,13 +59,14 @@ class SweepEvaluation:
 def base_points(plan: SweepPlan) -> list[Point]:
     """One stand-in point for each model that the sweep's runs begin from, asked as they ask and to their length."""
     found: dict[tuple[object, ...], Point] = {}
-    for point in plan.points:
-        config = point.config
+    configs = [with_absolute_paths(point.config) for point in plan.points]
+    labels = model_labels({name: "" for config in configs if Path(name := config.model).is_absolute()})
+    for config in configs:
         rollout, data = config.rollout, config.data
         asked = (data.template, data.system, tuple(config.stop), rollout.thinking)
         key = (config.model, rollout.max_new_tokens, *asked)
         if key not in found:
-            name = base_name(config.model)
+            name = base_name(config.model, labels.get(config.model))
             twins = sum(other.config.model == config.model for other in found.values())
             found[key] = Point(f"{name}-{config.rollout.max_new_tokens}" if twins else name, {}, config, BASE_CELL)
     names = [point.name for point in found.values()]

@@ -29,7 +29,7 @@ from quatro.config import Config
 from quatro.runs.identity import read_config
 from quatro.runs.metrics import is_imported, read_metrics
 from quatro.runs.points import SWEEP, group_by_seed, is_sweep, point_config, read_points, refuse_other_base
-from quatro.runs.status import read_status
+from quatro.runs.status import read_environment, read_status
 from quatro.sample.folder import PASSK, UCC, Tag
 from quatro.sweep.measure import BASE_CELL
 from quatro.sweep.plan import METHOD_AXIS, SEED_AXIS
@@ -72,9 +72,22 @@ class SweptRun:
         return label_of(self.settings, method=self.config.method.name)
 
     @property
+    def base_digest(self) -> str | None:
+        """The digest of the model that it began from."""
+        found: str | None = read_environment(self.folder).get("model_digest")
+        return found
+
+    @property
     def base(self) -> Path | None:
         """Where the samples of the model are that it began from; raises as `refuse_other_base`."""
-        return base_folder(self.folder.parents[1], self.config.model, self.config.rollout.max_new_tokens)
+        return base_folder(self.folder.parents[1], self.config, self.base_digest)
+
+
+class _Heading(NamedTuple):
+    """What a result stands under; cells of one model have no digest, which would make one of them."""
+
+    model: str
+    base_digest: str | None
 
 
 class SweptResult(NamedTuple):
@@ -130,15 +143,21 @@ def labelled_results(
     tag = chosen_tag(folder, runs, top_p, temperature)
     found: list[SweptResult] = []
     trained = []
-    headings_with_base = set()
+    headings_with_base = set[str]()
     for run in runs:
         model = run.config.model
         has_cells = len({one.cell for one in runs if one.config.model == model}) > 1
-        heading = f"{model}, {run.cell}" if has_cells else model
-        if heading not in headings_with_base and (base := run.base) is not None:
-            found += _measured(base, tag, "Base", heading)
-        headings_with_base.add(heading)
-        found += _measured(run.folder, tag, run.label, heading)
+        heading = _Heading(f"{model}, {run.cell}", None) if has_cells else _Heading(model, run.base_digest)
+        own = _measured(run.folder, tag, run.label, heading)
+        if own and heading.model not in headings_with_base:
+            base = run.base
+            of_base = _measured(base, tag, "Base", heading) if base is not None else []
+            if not of_base:
+                command = f"quatro sweep {folder} --eval NAME"
+                logger.warning("%s has no row: the base was not sampled like this; `%s` adds it", model, command)
+            found += of_base
+            headings_with_base.add(heading.model)
+        found += own
         trained.append((run, heading))
     return found + _final_entropies(trained)
 
@@ -234,35 +253,39 @@ def _listed(tags: Sequence[Tag]) -> str:
     return " | ".join(f"T {tag.temperature:g}, top_p {tag.top_p:g}" for tag in tags)
 
 
-def base_folder(folder: Path, model: str, max_tokens: int) -> Path | None:
-    """Where the samples of the untrained ``model``, drawn to that length, are; raises as `refuse_other_base`."""
+def base_folder(folder: Path, config: Config, digest: str | None) -> Path | None:
+    """Where the samples of the model with this ``digest`` are, from which a run of ``config`` began, if of its length.
+
+    Raises: as `refuse_other_base`.
+    """
     for path in sorted((folder / BASE_CELL).glob("*")):
         refuse_other_base(path)
         for file in sorted(path.glob(f"samples/*/{PASSK}"))[:1]:
             head = read_result(file)
-            if (head.model, head.method, head.sampling.max_tokens) == (model, None, max_tokens):
+            is_base = head.method is None and (head.model == config.model or digest in {head.source_digest} - {None})
+            if is_base and head.sampling.max_tokens == config.rollout.max_new_tokens:
                 return path
     return None
 
 
-def _measured(run: Path, tag: Tag, label: str, heading: str) -> list[SweptResult]:
+def _measured(run: Path, tag: Tag, label: str, heading: _Heading) -> list[SweptResult]:
     files = [tag.folder(run) / name for name in (PASSK, UCC)]
-    own = {"label": label, "model": heading}
+    own = {"label": label, **heading._asdict()}
     return [SweptResult(read_result(file).model_copy(update=own), file) for file in files if file.is_file()]
 
 
-def _final_entropies(runs: Sequence[tuple[SweptRun, str]]) -> list[SweptResult]:
+def _final_entropies(runs: Sequence[tuple[SweptRun, _Heading]]) -> list[SweptResult]:
     """Of runs with their headings. Where it is unknown of one seed, it is of the setting."""
     found, unknown, files = [], set(), []
     for run, heading in runs:
         file = run.folder / "metrics.jsonl"
         value = last_mean(list(read_metrics(run.folder)), _ENTROPY_METRIC)
         if value is None:
-            unknown.add((run.label, heading))
+            unknown.add((run.label, heading.model))
             files.append(str(file))
             continue
         row = Row(metric=ENTROPY, benchmark="training", k=None, value=value, num_problems=0, n=0)
-        found.append(SweptResult(Result(metric=ENTROPY, label=run.label, model=heading, rows=[row]), file))
+        found.append(SweptResult(Result(metric=ENTROPY, label=run.label, rows=[row], **heading._asdict()), file))
     if files:
         logger.warning("no mean of %s over the last iterations, which lack it: %s", _ENTROPY_METRIC, ", ".join(files))
     return [one for one in found if (one.result.label, one.result.model) not in unknown]

@@ -241,6 +241,7 @@ def _layout(sources: Sources, wanted: Layout | None, metric: str | None, *, aver
 def _describe(run: Path) -> RunHead:
     from evals.results.reading import RunHead
     from quatro.runs.identity import read_config
+    from quatro.runs.status import read_environment
 
     config = read_config(run)
-    return RunHead(model=config.model, method=config.method.name)
+    return RunHead(config.model, config.method.name, read_environment(run).get("model_digest"))

@@ -347,10 +347,48 @@ def test_a_model_goes_by_the_name_of_its_folder(write, model, name):
     assert entries[0].model == name
 
 
-def test_two_models_in_folders_of_one_name_keep_their_paths(write):
-    paths = [write(name, [row("a", 1, 0.2)], model=f"/{name}/tuned") for name in ("x", "y")]
+@pytest.mark.parametrize(
+    ("models", "names"),
+    [
+        (["/x/tuned", "/y/tuned/"], ["tuned (x)", "tuned (y)"]),
+        (["/x/a/tuned", "/y/a/tuned"], ["tuned (x)", "tuned (y)"]),
+        (["/x/a/tuned", "/x/b/tuned", "/y/a/tuned"], ["tuned (x/a)", "tuned (x/b)", "tuned (y/a)"]),
+        (
+            ["r/checkpoints/step-000001/model", "r/checkpoints/step-000002/model"],
+            ["r (step-000001)", "r (step-000002)"],
+        ),
+        (["tuned", "/x/tuned"], ["tuned (tuned)", "tuned (x/tuned)"]),
+        (["x/tuned", "x\\tuned"], ["tuned (x)", "tuned (x)"]),
+    ],
+)
+def test_models_in_folders_of_one_name_are_told_apart_by_the_part_that_differs(write, models, names):
+    paths = [write(f"f{i}", [row("a", 1, 0.2)], model=model) for i, model in enumerate(models)]
     entries, _ = own_entries(read_sources(paths), "pass@k")
-    assert [entry.model for entry in entries] == ["/x/tuned", "/y/tuned"]
+    assert [entry.model for entry in entries] == names
+
+
+def test_base_and_runs_with_one_digest_are_one_group_whatever_the_model_was_called(write):
+    same = {"base_digest": "d1"}
+    paths = [
+        write("base", [row("a", 1, 0.2)], model="models/m", **same),
+        write("tuned", [row("a", 1, 0.4)], model="/home/me/models/m", **same),
+        write("other", [row("a", 1, 0.1)], model="/home/you/m", base_digest="d2"),
+    ]
+    (table,) = tables("benchmarks", paths)
+    assert [(one.title, [line.label for line in one.lines]) for one in table.sections] == [
+        ("m (models)", ["base", "tuned"]),
+        ("m (you)", ["other"]),
+    ]
+    assert [line.cells[0].is_best for line in table.sections[0].lines] == [False, True]
+    latex = to_latex([table], with_ci=False)
+    assert latex.count("multicolumn") == 2
+    assert r"tuned & \textbf{40.00}" in latex
+
+
+def test_a_model_of_the_hub_goes_by_its_id(write):
+    model, digest = "org/some-model", "org/some-model@0123abcd"
+    entries, _ = own_entries(read_sources([write("x", [row("a", 1, 0.2)], model=model, base_digest=digest)]), "pass@k")
+    assert entries[0].model == model
 
 
 def test_rows_and_models_can_be_renamed(write):

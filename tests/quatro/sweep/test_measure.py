@@ -1,15 +1,18 @@
 """What a sweep measures, over which seeds it averages, where it runs, and what it hands to a cluster."""
 
 import csv
+import json
 import math
 import os
 import subprocess
 import sys
 import textwrap
+from contextlib import nullcontext
 
 import pytest
 
 from evals.errors import DataError, LockedError, UsageError
+from quatro.runs.points import refuse_other_base
 from quatro.runs.status import RunLock
 from quatro.sample.folder import Tag
 from quatro.sweep.children import make_slots
@@ -148,6 +151,37 @@ def test_two_base_models_are_two_rows_and_not_two_seeds(base, tmp_path, quatro):
         ("base-embedded-countdown", "1"),
         ("base-embedded-countdown-hard", "1"),
     ]
+
+
+def test_a_base_in_a_folder_is_called_like_the_folder_and_two_of_a_name_are_told_apart(base, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("x/m", "y/m", "z"):
+        (tmp_path / name).mkdir(parents=True)
+
+    def names_of(*models):
+        return [point.name for point in base_points(plan_sweep(base, [Axis("model", models)]))]
+
+    assert names_of("x/m", "org/m", "embedded:countdown") == ["base-m", "base-org-m", "base-embedded-countdown"]
+    assert names_of("x/m", str(tmp_path / "x/m")) == ["base-m"]
+    assert names_of("x/m", "y/m", "z") == ["base-m-x", "base-m-y", "base-z"]
+
+
+@pytest.mark.parametrize(
+    ("folder", "model", "is_its"),
+    [
+        ("base-m", "/x/m", True),
+        ("base-m-y", "/y/m", True),
+        ("base-x-m", "/x/m", True),  # as earlier versions called it
+        ("base-x-m", "x/m", True),
+        ("base-m", "/x/n", False),
+    ],
+)
+def test_samples_of_another_base_are_refused(tmp_path, folder, model, is_its):
+    file = tmp_path / folder / "samples/T1-p1/sampling.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"model": model, "method": None}), encoding="utf-8")
+    with nullcontext() if is_its else pytest.raises(DataError, match=folder):
+        refuse_other_base(tmp_path / folder)
 
 
 def test_the_threads_of_the_machine_are_divided_and_each_gpu_has_one_point(base, tmp_path, quatro, monkeypatch):

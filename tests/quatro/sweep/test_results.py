@@ -97,6 +97,28 @@ def test_seeds_of_a_setting_become_one_row_with_an_interval(sweep):
     assert [entry.number("entropy", None, None).value for entry in entropies] == [2.0] * 3  # seeds 0 and 2: 1 and 3
 
 
+def test_the_base_is_known_by_its_digest_where_the_model_was_named_otherwise(sweep, caplog):
+    for run in (sweep / "runs").iterdir():
+        (run / "environment.json").write_text('{"model_digest": "d1"}', encoding="utf-8")
+    for file in (sweep / "base").glob("*/samples/*/*.json"):
+        document = read_json(file)
+        file.write_text(json.dumps({**document, "model": "../models/m", "source_digest": "d1"}), encoding="utf-8")
+    entries, _ = own_entries(read_sources([sweep], expand=labelled_results), "pass@k")
+    assert [(entry.label, entry.model) for entry in entries[:2]] == [
+        ("Base", "embedded:countdown"),
+        ("Ours delta=0.1", "embedded:countdown"),
+    ]
+    assert not caplog.records
+
+
+def test_a_base_without_samples_is_missed_with_the_command_that_draws_them(sweep):
+    for file in (sweep / "base").glob("*/samples/*/*.json"):
+        file.unlink()
+    done = quatro("table", sweep)
+    says(done, "embedded:countdown", advice=f"quatro sweep {sweep} --eval NAME")
+    assert "Base" not in done.stdout
+
+
 def test_a_run_that_is_not_done_is_left_out(sweep):
     point = sweep / "runs/quatro-delta=0.1-seed=2"
     (point / "status.json").write_text('{"status": "running", "reason": null}', encoding="utf-8")
