@@ -37,10 +37,10 @@ class Check:
 
 
 def doctor(
-    run: Annotated[Path | None, run_paths("[RUN]", "Look at this run instead.")] = None,
+    run: Annotated[Path | None, run_paths("[RUN|SWEEP]", "Look at this run, or at the runs of this sweep.")] = None,
     json: Json = False,
 ) -> None:
-    """Check what this machine has, or whether a run is whole.
+    """Check what this machine has, or whether a run or all runs of a sweep are whole.
 
     Of the machine: versions, packages, devices, memory, disk, small trials of the sandbox and the lock, and whether
     programs in the sandbox could read solutions of a benchmark. Of a run: whether it is finished, whether it can be
@@ -51,10 +51,13 @@ def doctor(
     Examples:
       quatro doctor
       quatro doctor runs/quickstart-quatro-0
+      quatro doctor sweeps/quickstart
       quatro doctor --json
     """
     if run is None:
         _look_at_machine(json=json)
+    elif (run / "sweep.yaml").is_file():
+        _look_at_sweep(run, json=json)
     else:
         _look_at_run(run, json=json)
 
@@ -81,6 +84,35 @@ def _look_at_run(run: Path, *, json: bool) -> None:
     if found.damaged:
         names = ", ".join(part.name for part in found.damaged[:3]) + (", ..." if len(found.damaged) > 3 else "")
         raise PartialFailureError(f"{damage} parts of {run} are damaged: {names}")
+
+
+def _look_at_sweep(sweep: Path, *, json: bool) -> None:
+    from evals.errors import PartialFailureError
+    from quatro.runs.points import read_points
+    from quatro.runs.views.doctor import examine
+
+    names = list(read_points(sweep))
+    found = {}
+    with output.progress(f"reading runs of {sweep}", len(names)) as bar:
+        for number, name in enumerate(names, start=1):
+            run = sweep / "runs" / name
+            found[name] = examine(run) if (run / "config.yaml").is_file() else None  # None: it has not begun
+            bar(number, name)
+    damage = {name: one.damaged for name, one in found.items() if one is not None and one.damaged}
+    if json:
+        runs = {name: None if one is None else asdict(one) for name, one in found.items()}
+        output.json({"schema": 1, "sweep": str(sweep), "runs": runs, "is_whole": not damage})
+    else:
+        rows = []
+        for name, one in found.items():
+            faults = "; ".join(f"{part.name}: {part.detail}" for part in damage.get(name, []))
+            detail = "" if one is None or one.is_finished else one.last_error or one.resume
+            whole = "-" if one is None else "DAMAGED" if faults else "ok"
+            rows.append((name, one.status if one else "not begun", whole, faults or detail))
+        output.table("", [f"runs of {sweep}", "status", "whole", "what was found"], rows)
+    if damage:
+        some = ", ".join(f"`quatro doctor {sweep / 'runs' / name}`" for name in list(damage)[:3])
+        raise PartialFailureError(f"{len(damage)} of {len(names)} runs of {sweep} are damaged; see {some}")
 
 
 def _look_at_machine(*, json: bool) -> None:
