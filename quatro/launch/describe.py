@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evals.files.own_code import is_own
@@ -27,11 +28,14 @@ from quatro.policy.device import (
     total_bytes,
     with_checkpointing,
 )
+from quatro.policy.embedded import resolve_model
 from quatro.policy.kinds import ModelSize
-from quatro.policy.model_files import base_of
+from quatro.policy.model_files import base_of, model_digest
 from quatro.processes.world import World
 from quatro.registry import ENGINES, POLICIES
 from quatro.rewards import Grade
+from quatro.runs.cost import duration, pace_beside, run_bytes
+from quatro.runs.status import read_status
 from quatro.types import Prompt, Rollout
 
 if TYPE_CHECKING:
@@ -59,6 +63,23 @@ class DryRun:
     memory: Memory
     fit: Fit | None
     notes: list[str]
+    steps_left: int
+    pace: tuple[float, Path] | None
+
+    @property
+    def disk_bytes(self) -> int:
+        """Of the run in the end, if all its responses have the full length."""
+        return run_bytes(self.prepared.config, self.prepared.num_trained)
+
+    @property
+    def time(self) -> str:
+        """How long it takes, for a person, or what is not known of that."""
+        if self.pace is None:
+            return "time: not known; no run beside it has trained this model on such batches (--steps 1 makes a trial)"
+        return (
+            f"time: about {duration(self.pace[0] * self.steps_left)} for {self.steps_left} iterations of "
+            f"{self.pace[0]:.3g} s, as those of {self.pace[1]}"
+        )
 
     @property
     def first_prompt(self) -> Prompt:
@@ -81,6 +102,9 @@ class DryRun:
             *("# model and predicted peak memory (an estimate)", f"{count:,} parameters{share}"),
             f"{size_text(memory.total)} at the peak: {parts}",
             *([self.fit.line] if self.fit else []),
+            *("", "# disk and time"),
+            f"disk: about {size_text(self.disk_bytes)}: checkpoints that stay, and rollouts of full length",
+            self.time,
             *("", "# notes", *self.notes),
         ]
 
@@ -96,12 +120,14 @@ class DryRun:
             "trained_parameters": prepared.num_trained,
             "memory_bytes": {**vars(self.memory), "total": self.memory.total},
             "fit": None if self.fit is None else vars(self.fit),
+            "disk_bytes": self.disk_bytes,
+            "seconds": None if self.pace is None else self.pace[0] * self.steps_left,
             "notes": self.notes,
         }
 
 
-def describe(prepared: Prepared) -> DryRun:
-    """What a run would announce, and the memory that it should need; loads no weights.
+def describe(prepared: Prepared, run: Path | None = None, *, resume: bool = False) -> DryRun:
+    """What a run in the folder ``run`` would announce, and what it should need; loads no weights.
 
     Raises:
         QuatroError: the user's own reward does what a run would stumble over.
@@ -112,7 +138,11 @@ def describe(prepared: Prepared) -> DryRun:
     memory = estimate.memory(total_bytes(device), prepared.reward.device_bytes(device.type))
     free = free_bytes(device)
     fit = None if free is None else estimate.fit(memory, free)
-    return DryRun(prepared, memory, fit, [*warnings, *notes(prepared), *_try_reward(prepared)])
+    digest = model_digest(resolve_model(config.model)) if prepared.is_there else None
+    pace = None if run is None or digest is None else pace_beside(run, config, digest)
+    steps_left = config.steps - (int(read_status(run).get("step") or 0) if run is not None and resume else 0)
+    said = [*warnings, *notes(prepared), *_try_reward(prepared)]
+    return DryRun(prepared, memory, fit, said, steps_left, pace)
 
 
 def notes(prepared: Prepared) -> list[str]:

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import stat
+from importlib.util import find_spec
 from pathlib import Path
 
 from evals.errors import DataError, MissingError, UsageError
@@ -215,6 +216,20 @@ def changed_by(name: str) -> str | None:
 def may_be_hub_id(name: str) -> bool:
     """Whether ``name`` has the form of an id on the Hub."""
     return len(name) <= 96 and re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", name, re.ASCII) is not None
+
+
+def folder_here(name: str) -> Path | None:
+    """Where the files of a model lie on this machine: a folder, or one in a cache; None where there is none."""
+    if name.startswith("embedded:"):
+        from quatro.policy.embedded import is_cached, resolve_model
+
+        return Path(resolve_model(name)) if is_cached(name) else None
+    if os.path.isdir(name) or not may_be_hub_id(name) or find_spec("huggingface_hub") is None:
+        return Path(name)
+    from huggingface_hub import try_to_load_from_cache
+
+    file = try_to_load_from_cache(name, "config.json")
+    return Path(file).parent if isinstance(file, str) else None
 
 
 def model_digest(name: str) -> str:

@@ -5,16 +5,19 @@ Imports no torch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 from evals.benchmarks.catalogue import registry
 from evals.benchmarks.loading import load_problems
 from evals.files.strict_json import read_document
 from evals.text import size_text
-from evals.training_metrics import last_mean
-from quatro.runs.metrics import read_metrics
+from quatro.config import Config
+from quatro.runs.cost import duration, pace, rows_bytes, run_bytes
+from quatro.runs.directory import folder_bytes
 from quatro.runs.status import read_status
 from quatro.sweep.measure import BASE_CELL, SweepEvaluation, all_measured, run_folder
 from quatro.sweep.plan import Point
@@ -24,8 +27,9 @@ from quatro.sweep.plan import Point
 class SweepCost:
     """Sums over what is left of the points: ``num_runs`` are not done, ``num_done`` are.
 
-    ``seconds`` are those of training here, one run after the other, at the pace of the runs that are done; None while
-    none is. ``disk_bytes`` are those of checkpoints; None where no config.json says how large a model is.
+    ``seconds`` are those of training here, one run after the other, at the pace of this sweep's runs of the same model;
+    None while a model has no iteration. ``disk_bytes`` are as in its finished runs, or reckoned from the model's
+    config.json and the lengths of responses; None where neither is there.
     """
 
     num_runs: int
@@ -45,14 +49,23 @@ class SweepCost:
             f"{self.rollouts:,} responses; measuring draws {self.samples:,} samples"
         ]
         if self.seconds is None:
-            lines.append("how long it takes is known once the first run is done")
+            lines.append("how long it takes is known once a run of each model has made an iteration")
         else:
-            lines.append(f"about {self.seconds / 60:,.0f} minutes of training, at the pace of the runs that are done")
-        return lines if self.disk_bytes is None else [*lines, f"about {size_text(self.disk_bytes)} of checkpoints"]
+            lines.append(f"about {duration(self.seconds)} of training, at the pace of the iterations so far")
+        if self.disk_bytes is None:
+            return [*lines, "how much disk it takes is known once a run of each model is done"]
+        return [*lines, f"about {size_text(self.disk_bytes)} on disk: checkpoints, rollouts and samples"]
 
 
-def sweep_cost(points: Sequence[Point], folder: Path, evaluation: SweepEvaluation | None) -> SweepCost:
+def sweep_cost(
+    points: Sequence[Point],
+    folder: Path,
+    evaluation: SweepEvaluation | None,
+    model_folder: Callable[[str], Path | None] = Path,
+) -> SweepCost:
     """The cost of what is left to do of ``points``, bases among them; a run that has begun counts by its last steps.
+
+    ``model_folder`` says where the files of a model are.
 
     Raises:
         MissingError, DataError: a benchmark is not here, or a result cannot be read.
@@ -60,22 +73,43 @@ def sweep_cost(points: Sequence[Point], folder: Path, evaluation: SweepEvaluatio
     num_problems = sum(map(_num_problems, evaluation.benchmarks)) if evaluation else 0
     samples_each = num_problems * evaluation.n * len(evaluation.tags) if evaluation else 0
     runs = [point for point in points if point.cell != BASE_CELL]
-    steps = [_steps_left(point, folder) for point in runs]
-    left = [point for point, number in zip(runs, steps, strict=True) if number]
-    pace = _pace([run_folder(folder, point) for point in runs if point not in left])
-    # Weights and both moments of the optimiser in float32.
-    sizes = [12.0 * (_num_parameters(one.config.model) or 0) * one.config.checkpoint.num_kept for one in left]
+    unmeasured = [point for point in points if all_measured(evaluation, run_folder(folder, point)) is None]
+    steps = {point.name: _steps_left(point, folder) for point in runs}
+    left = [point for point in runs if steps[point.name]]
+    paces, sizes = defaultdict[str, list[float]](list), defaultdict[str, list[float]](list)
+    for point in runs:
+        run, model = run_folder(folder, point), point.config.model
+        if (found := pace(run)) is not None:
+            paces[model].append(found)
+        if point not in left and point not in unmeasured:
+            sizes[model].append(folder_bytes(run))
+    seconds, disk = list[float | None](), list[float | None]()
+    for point in left:
+        known, like = paces[point.config.model], sizes[point.config.model]
+        seconds.append(fmean(known) * steps[point.name] if known else None)
+        disk.append(fmean(like) if like else _run_bytes(point.config, samples_each, model_folder))
+    disk += [rows_bytes(samples_each, point.config) for point in unmeasured if point not in left]
     return SweepCost(
         num_runs=len(left),
         num_done=len(runs) - len(left),
-        rollouts=sum(
-            number * point.config.prompts_per_step * point.config.rollouts_per_prompt
-            for point, number in zip(runs, steps, strict=True)
-        ),
-        samples=samples_each * sum(all_measured(evaluation, run_folder(folder, point)) is None for point in points),
-        seconds=None if pace is None else pace * sum(steps),
-        disk_bytes=sum(sizes) if all(sizes) else None,
+        rollouts=sum(steps[one.name] * one.config.prompts_per_step * one.config.rollouts_per_prompt for one in left),
+        samples=samples_each * len(unmeasured),
+        seconds=_sum(seconds),
+        disk_bytes=_sum(disk),
     )
+
+
+def _sum(parts: Sequence[float | None]) -> float | None:
+    """None where a part is not known."""
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
+
+
+def _run_bytes(config: Config, num_samples: int, model_folder: Callable[[str], Path | None]) -> float | None:
+    """Of a run whose responses have the full length; None where the number of its trained parameters is not known."""
+    place = None if config.policy.lora is not None else model_folder(config.model)
+    number = None if place is None else _num_parameters(place)
+    return None if number is None else run_bytes(config, number) + rows_bytes(num_samples, config)
 
 
 def _steps_left(point: Point, folder: Path) -> int:
@@ -89,9 +123,9 @@ def _num_problems(benchmark: str) -> int:
     return entry.count - entry.num_left_out if entry is not None and entry.count else len(load_problems(benchmark))
 
 
-def _num_parameters(model: str) -> float | None:
+def _num_parameters(model: Path) -> float | None:
     """Of a dense decoder, without biases and norms, as config.json of its folder says."""
-    path = Path(model, "config.json")
+    path = model / "config.json"
     if not path.is_file():
         return None
     shape = read_document(path, allow_non_finite=True)
@@ -103,10 +137,3 @@ def _num_parameters(model: str) -> float | None:
     except (KeyError, TypeError):
         return None
     return float(layers + vocabulary * width * (1 if shape.get("tie_word_embeddings") else 2))
-
-
-def _pace(done: Sequence[Path]) -> float | None:
-    """Seconds of an iteration, the mean over the runs ``done``."""
-    found = [last_mean(list(read_metrics(run)), "perf/step_s") for run in done]
-    paces = [pace for pace in found if pace is not None]
-    return sum(paces) / len(paces) if paces else None

@@ -96,7 +96,7 @@ def train(
     with closing(prepare(config, launch)) as prepared:
         if dry_run:
             if launch.is_first:
-                _describe(prepared, resume=resume, json=json)
+                _describe(prepared, run_path, resume=resume, json=json)
             return
         exit_code, metrics = _train(prepared, run_path, resume=resume)
     _say(run_path, metrics, json=json, is_interrupted=exit_code is not None)
@@ -145,10 +145,10 @@ def _say(run: Path, metrics: Mapping[str, float], *, json: bool, is_interrupted:
         output.data(str(run))
 
 
-def _describe(prepared: Prepared, *, resume: bool, json: bool) -> None:
+def _describe(prepared: Prepared, run: Path, *, resume: bool, json: bool) -> None:
     from quatro.launch.describe import describe, with_sizes
 
-    described = describe(prepared if resume else with_sizes(prepared))
+    described = describe(prepared if resume else with_sizes(prepared), run, resume=resume)
     if json:
         output.json(described.document)
     else:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from quatro.runs.directory import folder_bytes
 from quatro.sweep.children import launched
 from quatro_cli.commands import doctor
 from tests.kit import quatro, read_json, read_rows, says, settings, write_rows
@@ -59,6 +60,28 @@ def test_a_run_leaves_its_directory_and_names_it(tiny, tmp_path):
     again = quatro("train", "quickstart", *tiny, "-o", run, code=2)
     assert "--resume" in again.stderr
     assert "-o" in again.stderr
+
+
+def test_a_dry_run_says_the_disk_that_the_run_takes_and_the_time_that_one_like_it_took(tiny, tmp_path):
+    longer = [
+        *tiny,
+        *settings("reward=length", "reward.options.long=10", "rollout.max_new_tokens=10", "checkpoint.every=1"),
+    ]
+
+    def said(run, *more):
+        return json.loads(quatro("train", "quickstart", *longer, *more, "-o", run, "--dry-run", "--json").stdout)
+
+    before = said(tmp_path / "a")
+    assert before["seconds"] is None
+    assert "not known" in quatro("train", "quickstart", *longer, "-o", tmp_path / "a", "--dry-run").stdout
+    quatro("train", "quickstart", *longer, "-o", tmp_path / "a")
+    assert abs(folder_bytes(tmp_path / "a") / before["disk_bytes"] - 1) < 0.2
+    pace = sum(row["perf/step_s"] for row in metrics(tmp_path / "a")) / 2
+    assert said(tmp_path / "b", "-s", "steps=30")["seconds"] == pytest.approx(30 * pace)
+    assert said(tmp_path / "b", "-s", "rollouts_per_prompt=2")["seconds"] is None
+    assert said(tmp_path / "elsewhere" / "b")["seconds"] is None
+    resumed = json.loads(quatro("train", tmp_path / "a", "--resume", "--steps", 5, "--dry-run", "--json").stdout)
+    assert resumed["seconds"] == pytest.approx(3 * pace)
 
 
 def test_a_file_system_without_locks_is_named_with_what_to_do(tiny, tmp_path, monkeypatch):
