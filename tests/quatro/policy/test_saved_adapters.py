@@ -296,8 +296,8 @@ def test_a_base_that_is_not_there_is_named(saved, base, error, words):
 def test_an_adapter_that_is_not_finite_is_not_saved(adapted, tmp_path):
     with torch.no_grad():
         next(iter(lora.adapted_layers(adapted).values())).lora_A["default"].weight[0, 0] = torch.nan
-    with pytest.raises(DivergedError, match=r"q_proj.lora_A.weight holds NaN"):
-        lora.save(adapted, tmp_path / "out", base_model="b")
+    with pytest.raises(DivergedError, match=r"q_proj.lora_A.default.weight holds NaN"):
+        save_folder(adapted, tmp_path / "out", None, adapter_of="b")
     assert not (tmp_path / "out").exists()
 
 
