@@ -59,21 +59,10 @@ class Metric:
 
 
 TRAINING_METRICS = (
-    Metric(
-        "reward/mean",
-        title="Reward",
-        unit="mean of the iteration",
-        panel=1,
-        column="reward",
-        view=View("reward"),
-    ),
+    Metric("reward/mean", title="Reward", unit="mean of the iteration", panel=1, column="reward", view=View("reward")),
     Metric("reward/std", view=View("reward", "± {}")),
     Metric("accuracy/mean", view=View("accuracy")),
-    Metric(
-        "groups/mixed_share",
-        is_share=True,
-        view=View("accuracy", "  mixed groups {}"),
-    ),
+    Metric("groups/mixed_share", is_share=True, view=View("accuracy", "  mixed groups {}")),
     Metric(
         "entropy/token_mean",
         title="Entropy",
@@ -129,18 +118,8 @@ TRAINING_METRICS = (
         view=View("gradient"),
     ),
     Metric("lr", view=View("gradient", "  lr {}")),
-    Metric(
-        "length/mean",
-        title="Response length",
-        unit="tokens",
-        panel=8,
-        view=View("length", "{} tokens"),
-    ),
-    Metric(
-        "length/truncated_share",
-        is_share=True,
-        view=View("length", "  truncated {}"),
-    ),
+    Metric("length/mean", title="Response length", unit="tokens", panel=8, view=View("length", "{} tokens")),
+    Metric("length/truncated_share", is_share=True, view=View("length", "  truncated {}")),
     Metric("eval/pass@1", title="Evaluation", unit="Pass@1", is_share=True, panel=9),
     Metric("perf/tokens_per_s", view=View("speed", "{} tokens/s")),
     Metric("perf/step_s", column="s / step", view=View("speed", "  {} s a step")),

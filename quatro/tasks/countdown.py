@@ -93,17 +93,6 @@ def check_answer(answer: object, id: str, benchmark: str) -> None:
         ) from error
 
 
-def verify(prompt: str, completion: str) -> bool:
-    """Whether ``completion`` solves ``prompt``. Any other completion is wrong, never an error.
-
-    Strict: the exact tokens, one space between them; white space around the whole answer is ignored.
-
-    Raises:
-        DataError: (a ValueError) ``prompt`` is malformed.
-    """
-    return distance(prompt, completion) == 0
-
-
 def distance(prompt: str, completion: str) -> int | None:
     """How far from the target the chain of ``completion`` ends; None if it is no chain over the prompt's digits.
 
@@ -116,7 +105,14 @@ def distance(prompt: str, completion: str) -> int | None:
 
 
 def fault(prompt: str, completion: str, finish_reason: str | None) -> str:
-    """Why `solves` is False, in words; empty where it is True. Raises as `verify`."""
+    """Why `solves` is False, in words; empty where it is True.
+
+    Strict: the exact tokens, one space between them; white space around the whole answer is ignored. Any other
+    completion is wrong, never an error.
+
+    Raises:
+        DataError: (a ValueError) ``prompt`` is malformed.
+    """
     digits, target = parse_prompt(prompt)
     if finish_reason == "length":
         return "cut off by the length limit"
@@ -154,9 +150,9 @@ def solves(prompt: str, completion: str, finish_reason: str | None) -> bool:
     """Whether a response is correct and finished, as training rewards it and Pass@k counts it.
 
     A chain that the length limit cut off is wrong, even if the part before the cut is a solution. An unknown
-    ``finish_reason`` counts as finished.
+    ``finish_reason`` counts as finished. Raises as `fault`.
     """
-    return finish_reason != "length" and verify(prompt, completion)
+    return not fault(prompt, completion, finish_reason)
 
 
 def count_solutions(digits: Sequence[int], target: int) -> int:

@@ -22,12 +22,16 @@ from quatro.tasks.countdown import (
     fault,
     problems,
     solves,
-    verify,
 )
 from quatro.tasks.warm_start import EOS_ID, PAD_ID
 
 PROMPT = "7 2 7 6 2 8 -> 67"
 ANSWER = "8 *7 =56 +7 =63 +6 =69 -2 =67"
+
+
+def verify(prompt: str, answer: str) -> bool:
+    """Whether a finished response is right."""
+    return solves(prompt, answer, None)
 
 
 def brute_force(digits: tuple[int, ...], target: int) -> set[str]:
@@ -122,7 +126,6 @@ def test_600_problems_are_the_held_out_ones_and_400_more_that_nothing_is_taught_
 )
 def test_what_is_wrong_is_said(answer, why):
     assert fault(PROMPT, answer, "stop").startswith(why)
-    assert (fault(PROMPT, answer, None) == "") is verify(PROMPT, answer)
     assert fault(PROMPT, answer, "length") == "cut off by the length limit"
 
 
