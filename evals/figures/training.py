@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from evals.errors import DataError
 from evals.figures.grid import Part, new_figure, wrapped
@@ -61,11 +63,14 @@ def training_figure(curves: Sequence[TrainingCurve], *, sheet: Sheet = PAGE) -> 
         part = Part(sheet.width, len(drawn), height, facets, keys=line_keys(labels), note=note)
         figure, (grid,) = new_figure(sheet, part)
         for place, (metric, axes) in enumerate(zip(drawn, grid.panels, strict=True)):
-            draw_metric(grid, place, metric, lines, seeds_as_lines=True)
+            radii = {}
             for axis, facet in zip(axes, facets, strict=True):
                 if metric.lines == "delta":
                     own = [pair for pair in zip(curves, lines, strict=True) if pair[0].label in facet.labels]
-                    _draw_radii(axis, own, is_named=len(facets) == 1)
+                    radii = _draw_radii(axis, own)  # first, so that the limits take them in
+            draw_metric(grid, place, metric, lines, seeds_as_lines=True)
+            if len(facets) == 1:
+                _name_radii(axes[0], radii)
     return figure
 
 
@@ -82,27 +87,36 @@ def _reading(curves: Sequence[TrainingCurve], facets: Sequence[Facet]) -> list[s
     return said
 
 
-def _draw_radii(axis: Axes, curves: Sequence[tuple[TrainingCurve, Line]], *, is_named: bool) -> None:
-    """A dashed line at each delta, in the look's colour; grey if several curves have that delta."""
+def _draw_radii(axis: Axes, curves: Sequence[tuple[TrainingCurve, Line]]) -> dict[float, str]:
+    """A dashed line at each delta; returns its colour: the look's, or grey if several curves have that delta."""
     colors: dict[float, str] = {}
     for curve, line in curves:
         if curve.delta is not None:
             colors[curve.delta] = "#666666" if curve.delta in colors else line.look["color"]
+    for delta, color in colors.items():
+        axis.axhline(delta, color=color, linewidth=0.9, linestyle=(0, (6, 3)), alpha=0.75, zorder=1.5)
+    return colors
+
+
+def _name_radii(axis: Axes, colors: Mapping[float, str]) -> None:
+    """The number of each delta inside the panel, beside its line where fewer curves end, or where there is room."""
+    ends = np.concatenate([np.asarray(line.get_ydata(), dtype=np.float64)[-1:] for line in axis.lines])
     written: list[float] = []
     for delta, color in sorted(colors.items()):
-        axis.axhline(delta, color=color, linewidth=0.9, linestyle=(0, (6, 3)), alpha=0.75, zorder=1.5)
-        if not is_named or any(abs(math.log(delta / other)) < math.log(_CLOSE) for other in written):
+        if any(abs(math.log(delta / other)) < math.log(_CLOSE) for other in written):
             continue
         written.append(delta)
+        height = axis.transAxes.inverted().transform(axis.transData.transform((0, delta)))[1]
+        is_above = height < 0.15 or (height < 0.85 and (ends < delta).sum() > (ends > delta).sum())
         axis.annotate(
             f"δ {delta:g}",
             xy=(1, delta),
             xycoords=("axes fraction", "data"),
-            xytext=(2, 0),
+            xytext=(-2, 2 if is_above else -2),
             textcoords="offset points",
-            ha="left",
-            va="center",
+            ha="right",
+            va="bottom" if is_above else "top",
             fontsize=SMALL,
             color=color,
-            annotation_clip=False,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5},
         )

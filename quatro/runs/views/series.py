@@ -62,13 +62,14 @@ def read_curves(paths: Sequence[Path], *, cell: str | None = None) -> tuple[list
     curves: list[TrainingCurve] = []
     warnings: list[str] = []
     require_sweep(paths, {"--cell": cell})
+    alone = [path for path in paths if not is_imported(path) and (path / "config.yaml").is_file()]
+    curve_of = dict(zip(alone, _curves_alone(alone), strict=True))
     for path in paths:
         if is_imported(path):
             rows = list(read_metrics(path))
             curves.append(TrainingCurve(path.resolve().name, (rows,), radius_of(rows)))
-        elif (path / "config.yaml").is_file():
-            radius = read_config(path).method.kl_radius
-            curves.append(TrainingCurve(path.resolve().name, (list(read_metrics(path)),), radius))
+        elif path in curve_of:
+            curves.append(curve_of[path])
         elif folders := run_folders([path], cell=cell):
             found = read_settings(folders)
             warnings += found.warnings
@@ -77,6 +78,23 @@ def read_curves(paths: Sequence[Path], *, cell: str | None = None) -> tuple[list
                 TrainingCurve(label, one.runs, one.delta) for label, one in zip(labels, found.settings, strict=True)
             ]
     return curves, warnings
+
+
+def _curves_alone(paths: Sequence[Path]) -> list[TrainingCurve]:
+    """A curve for each run, called by its settings; where these are the same, with its seed, or else its folder."""
+    runs = [_read(path) for path in paths]
+    settings = [_setting([run], *text) for run, text in zip(runs, _differences(runs), strict=True)]
+    labels = _full_labels(settings)
+    seeds, names = [f"seed {run.config.seed}" for run in runs], [one.names[0] for one in settings]
+    for more in (seeds, names) if len(set(seeds)) > 1 else (names,):
+        before = list(labels)
+        labels = [f"{one}, {word}" if before.count(one) > 1 else one for one, word in zip(before, more, strict=True)]
+    return [TrainingCurve(label, one.runs, one.delta) for label, one in zip(labels, settings, strict=True)]
+
+
+def _read(path: Path) -> _Run:
+    config = read_config(path)
+    return _Run(path, config, list(read_metrics(path)), _leaves_of(config))
 
 
 def _full_labels(settings: Sequence[RunSetting]) -> list[str]:
@@ -102,16 +120,15 @@ def read_settings(paths: Sequence[Path]) -> RunSettings:
     warnings = []
     found: dict[tuple[Hashable, int], _Run] = {}
     for path in run_folders(paths):
-        config = read_config(path)
-        run = _Run(path, config, list(read_metrics(path)), _leaves_of(config))
+        run = _read(path)
         if not run.rows:
             warnings.append(f"{path} has no metrics yet and is left out")
             continue
-        if (twin := found.get((run.setting, config.seed))) is not None:
+        if (twin := found.get((run.setting, run.config.seed))) is not None:
             kept, dropped = (run, twin) if len(run.rows) > len(twin.rows) else (twin, run)
             warnings.append(f"{dropped.path} is left out: {kept.path} has the same configuration and seed")
             run = kept
-        found[run.setting, config.seed] = run
+        found[run.setting, run.config.seed] = run
     if not found:
         raise DataError("none of the runs has metrics yet; let one finish an iteration, then plot again")
     groups = group_by_seed(found.values(), lambda run: run.setting).values()
@@ -212,7 +229,9 @@ def _differences(runs: Sequence[_Run]) -> list[tuple[str, str]]:
     """Per run: the keys outside and inside its method's block on which it disagrees with another run, as text."""
     texts = []
     for run, differing in zip(runs, settings_that_differ([run.leaves for run in runs], besides=_NAMED), strict=True):
-        shared = [f"{key} {value}" for key, value in differing.items() if not key.startswith("method.")]
+        outside = {key: value for key, value in differing.items() if not key.startswith("method.")}
+        # Of a path its last part: a legend is no place for folders.
+        shared = [f"{key} {Path(text).name if text[:1] in '/.' else text}" for key, text in outside.items()]
         own = {key: value for key, value in differing.items() if key.startswith("method.")}
         peers = [other.leaves for other in runs if other.config.method.name == run.config.method.name]
         presets = {tuple(leaves.get(key) for key in own): leaves.get("method.preset") for leaves in peers}

@@ -89,6 +89,22 @@ def test_the_radius_is_a_line_at_delta_on_a_logarithmic_axis():
     assert high > 0.1
 
 
+@pytest.mark.parametrize("pairs", [[(1e-4, 0.1)], [(1.0, 0.01)], [(0.01, 0.01), (0.1, 0.1)]])
+def test_the_panel_takes_in_delta_and_its_label_lies_inside(pairs):
+    runs = [curve(str(delta), rows(9, kl__new_old=lambda t, kl=kl: kl), delta=delta) for kl, delta in pairs]
+    figure = training_figure(runs)
+    figure.draw_without_rendering()
+    (axis,) = (one for one in figure.axes if one.get_title(loc="left").startswith("Realised KL"))
+    low, high = axis.get_ylim()
+    box = axis.get_window_extent()
+    assert {text.get_text() for text in axis.texts} == {f"δ {delta:g}" for _, delta in pairs}
+    for text, (_, delta) in zip(axis.texts, pairs, strict=True):
+        assert low < delta < high
+        extent = text.get_window_extent()
+        assert box.x0 <= extent.x0 < extent.x1 <= box.x1
+        assert box.y0 <= extent.y0 < extent.y1 <= box.y1
+
+
 def test_a_negative_kl_estimate_is_not_drawn_on_the_logarithmic_axis():
     run = curve("r", rows(4, kl__new_old=lambda t: -1e-9 if t == 2 else 0.01))
     axis = axes_by_title(training_figure([run]))["Realised KL(new ‖ old)"]

@@ -1,6 +1,7 @@
 """`quatro plot limitation | delta-lambda | entropy | stability` from the outside."""
 
 import json
+import shutil
 
 import pytest
 from typer.testing import CliRunner
@@ -61,7 +62,18 @@ def test_a_sweep_is_grouped_by_setting_and_every_run_alone_is_a_curve(sweep, tmp
         ("QUATRO δ 0.01, K 2", 2),
     ]
     alone, _ = read_curves([sweep / "runs/gspo-1-0", sweep / "runs/gspo-1-1"])
-    assert [(curve.label, len(curve.runs)) for curve in alone] == [("gspo-1-0", 1), ("gspo-1-1", 1)]
+    assert [(curve.label, len(curve.runs)) for curve in alone] == [("GSPO, seed 0", 1), ("GSPO, seed 1", 1)]
+    named = sweep / "runs/gspo-1-0", sweep / "runs/quatro-2-0"
+    assert [curve.label for curve in read_curves(named)[0]] == ["GSPO, K 1", "QUATRO δ 0.01, K 2"]
+    shutil.copytree(named[0], tmp_path / "twin")
+    twins, _ = read_curves([named[0], tmp_path / "twin"])
+    config = tmp_path / "twin/config.yaml"
+    config.write_text(
+        config.read_text(encoding="utf-8").replace("embedded:countdown", "/some/where/own"), encoding="utf-8"
+    )
+    others, _ = read_curves([named[0], tmp_path / "twin"])
+    assert [curve.label for curve in others] == ["GSPO, model embedded:countdown", "GSPO, model own"]
+    assert [curve.label for curve in twins] == ["GSPO, gspo-1-0", "GSPO, twin"]  # nothing else tells them apart
     result = runner.invoke(app, ["plot", "training", str(sweep)])
     assert result.stdout == f"{sweep / 'figures/training.png'}\n", result.output
 
