@@ -33,13 +33,15 @@ BOOTSTRAP_SEED = 0
 class ReportSamples:
     """The samples of one run under one setting of the sampler, which ``sampling`` says in words.
 
-    ``rows`` are Pass@k and UCC@k. ``views`` is empty if there is only a result file.
+    ``rows`` are Pass@k and UCC@k. ``views`` is empty if there is only a result file. ``step`` is that of the checkpoint
+    that was sampled, as text; empty: unknown or none.
     """
 
     sampling: str
     tag: str
     rows: Sequence[Row]
     views: Sequence[BenchmarkView] = ()
+    step: str = ""
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,7 @@ def _run(run: ReportRun, groups: Sequence[str]) -> Json:
         "reason": _name(run.reason),
         "step": run.step,
         "steps": run.steps,
+        "sampled": [[visible(one.sampling), _name(one.step)] for one in run.samples],
         "has_config": bool(run.config),
         "settings": [[_name(key), _name(value)] for key, value in run.settings.items()],
         "last": [rounded(last_mean(run.metrics, metric.name)) for metric in COLUMNS],

@@ -128,6 +128,7 @@ class About(TypedDict, total=False):
     sample_seed: int | None
     source_digest: str | None
     base_digest: str | None
+    checkpoint: str | None
     sampling: SamplingInfo
     grader: GraderInfo
 
@@ -193,6 +194,7 @@ class Result(FileDocument):
     seed: Seed | None = None
     source_digest: str | None = None
     base_digest: str | None = None
+    checkpoint: str | None = None
     sampling: SamplingInfo = SamplingInfo()
     grader: GraderInfo = GraderInfo()
     rows: list[Row]

@@ -111,6 +111,7 @@ def about_samples(files: Sequence[Path]) -> About:
         "method": _agreed([one.method for one in found]),
         "sample_seed": _agreed([one.seed for one in found]),
         "source_digest": _agreed([one.source_digest for one in found]),
+        "checkpoint": _agreed([one.checkpoint for one in found]),
         "base_digest": _agreed(
             [one.base_digest or (one.method is None and one.source_digest) or None for one in found]
         ),
@@ -129,6 +130,7 @@ class _SamplingFile(Document):
     seed: int | None = None
     source_digest: str | None = None
     base_digest: str | None = None
+    checkpoint: str | None = None
     sampling: SamplingInfo = SamplingInfo()
 
 
@@ -152,6 +154,7 @@ def head_of(about: About, problems: Iterable[Sampled]) -> dict[str, Any]:
         "seed": about.get("sample_seed"),
         "source_digest": about.get("source_digest"),
         "base_digest": about.get("base_digest"),
+        "checkpoint": about.get("checkpoint"),
         "sampling": sampling,
         "grader": about.get("grader", GraderInfo()),
     }

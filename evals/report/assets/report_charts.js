@@ -224,6 +224,20 @@ function showTip(head, rows, clientX, clientY) {
 
 // ---- training
 
+// What was evaluated before training, at the end of it and in between, a row a run; step 0 is the base model.
+function evaluationTable(chart) {
+  const best = ({ y }) => y.indexOf(Math.max(...y));
+  const at = (curve, index) => (index < 0 ? "–" : [show(curve.y[index], 3), el("small", {}, ` step ${curve.x[index]}`)]);
+  const columns = [
+    { title: "run", cell: (curve) => data.runs[curve.run].name, key: (curve) => data.runs[curve.run].name },
+    { title: "base model", number: true, cell: (curve) => at(curve, curve.x.indexOf(0)), key: (curve) => curve.y[curve.x.indexOf(0)] ?? null },
+    { title: "best", number: true, cell: (curve) => at(curve, best(curve)), key: (curve) => curve.y[best(curve)] },
+    { title: "last", number: true, cell: (curve) => at(curve, curve.y.length - 1), key: (curve) => curve.y.at(-1) },
+  ];
+  const words = `${chart.title}, evaluated during training`;
+  return el("div", {}, el("h3", {}, words), sortedTable(columns, chart.curves, { label: words, group: (curve) => data.runs[curve.run].group }));
+}
+
 function buildTraining() {
   const place = body("training");
   if (!data.charts.length) {
@@ -254,5 +268,6 @@ function buildTraining() {
   place.append(
     el("p", { class: "note" }, "Bold: running mean over a twelfth of the steps, of all seeds together; faint: each step; shaded: from the lowest to the highest seed. The pointer, or the arrow keys in a focused figure, read the step itself."),
     el("div", { class: "charts" }, ...figures),
+    ...data.charts.filter((chart) => chart.metric.startsWith("eval/")).map(evaluationTable),
   );
 }

@@ -93,7 +93,7 @@ function problemTable(view, columns, rows, draw) {
     "tr",
     {},
     el("th", { scope: "col" }, "problem"),
-    ...columns.map((column) => el("th", { scope: "col", class: "number", "data-group": column.group }, swatch(column), el("div", {}, column.label))),
+    ...columns.map((column) => el("th", { scope: "col", class: "number", "data-group": column.group }, swatch(column), el("div", {}, column.label), stepNote(column, view.set))),
   );
   const lines = rows.flatMap(({ problem, id }) => {
     const hasAnswers = String(problem) in view.set.answers;
@@ -110,6 +110,11 @@ function problemTable(view, columns, rows, draw) {
   });
   const label = "Problems and how many samples of each are correct";
   return el("div", { class: "scroll whole", role: "region", tabindex: "0", "aria-label": label }, el("table", { class: "sticky problems" }, el("thead", {}, head), el("tbody", {}, ...lines)));
+}
+
+function stepNote(column, set) {
+  const steps = stepsOf(column.members.map((member) => member.run), set.sampling);
+  return steps ? el("small", {}, `step ${steps}`) : null;
 }
 
 function countCell(count, column) {

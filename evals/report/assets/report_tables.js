@@ -187,6 +187,11 @@ function resultPoints(result, curve) {
   return { xs: mean.k, ys: values, low: hasBand ? (isMany ? ends(Math.min) : low) : null, high: hasBand ? (isMany ? ends(Math.max) : high) : null, intervals: [low, high], value: (index) => values[index], read, source: mean, seeds: own.length };
 }
 
+// The steps whose checkpoints drew these samples of some runs; a base model has none.
+function stepsOf(runs, sampling) {
+  return [...new Set(runs.flatMap((run) => data.runs[run].sampled.filter(([words, step]) => words === sampling && step).map(([, step]) => step)))].join("; ");
+}
+
 function resultTable(result) {
   const { title, digits } = METRICS[result.metric];
   const place = el("div");
@@ -210,13 +215,15 @@ function resultTable(result) {
       const of = (row) => row.found.source[key];
       return { title, of, isSame: new Set(rows.map(of)).size === 1 };
     });
+    const steps = (row) => stepsOf(row.curve.runs, result.sampling);
     const same = sizes.filter((size) => size.isSame).map((size) => `${whole(size.of(rows[0]))} ${size.title}`);
     const columns = [
       { title: "run", cell: (row) => [el("span", { class: "look" }, swatch(row.curve)), row.curve.label], key: (row) => row.curve.label },
+      rows.some(steps) ? { title: "step", number: true, cell: steps, key: steps, help: "The iteration after which the checkpoint that was sampled was saved" } : null,
       { title: "seeds", number: true, cell: (row) => String(row.found.seeds), key: (row) => row.found.seeds },
       ...sizes.filter((size) => !size.isSame).map(({ title: head, of }) => ({ title: head, number: true, cell: (row) => whole(of(row)), key: of })),
       ...ks.map((k) => ({ title: `@${k}`, number: true, cell: (row) => cell(row, k), key: (row) => at(row, k) })),
-    ];
+    ].filter(Boolean);
     place.replaceChildren(el("h3", {}, title, " ", el("span", { class: "dim light" }, same.join(" of each of "))), sortedTable(columns, rows, { label: `${title} of the runs shown`, group: (row) => row.curve.group }));
   });
   return place;

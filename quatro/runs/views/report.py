@@ -13,13 +13,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evals.errors import DataError, UsageError
+from evals.files.belonging import read_or_empty
 from evals.report import BASE_CELL, BenchmarkView, Report, ReportRun, ReportSamples, result_rows, view_samples
-from evals.results.document import Row, SamplingInfo, read_result
+from evals.results.document import About, Row, SamplingInfo, read_result
+from evals.results.entries import model_labels
 from evals.results.reading import labels_of
-from evals.samples.about import about_samples
+from evals.samples.about import SAMPLING, about_samples
 from evals.samples.graded import read_graded
 from evals.samples.reading import sample_files
 from quatro.config import Config, value_texts
+from quatro.runs.directory import INSIDE, step_number
 from quatro.runs.identity import read_config
 from quatro.runs.metrics import is_imported, radius_of, read_metrics, read_source
 from quatro.runs.points import (
@@ -30,6 +33,7 @@ from quatro.runs.points import (
     refuse_other_base,
     settings_that_differ,
 )
+from quatro.runs.status import read_environment
 from quatro.runs.views.rollouts import failures_text
 from quatro.runs.views.series import run_folders
 from quatro.runs.views.summary import describe_run
@@ -39,12 +43,17 @@ ReportProgress = Callable[[int, int], None]  # samples files read, of how many
 
 
 class _Place(NamedTuple):
-    """Where a run is, or would be. ``config`` None: an imported run, or a base model with samples only."""
+    """Where a run is, or would be. ``config`` None: an imported run, or a base model with samples only.
+
+    ``base`` is a base model's name where no sweep has named it, and ``samples`` its folders by their tags.
+    """
 
     path: Path
     config: Config | None
     cell: str = ""
     settings: Mapping[str, str] = {}
+    base: str = ""
+    samples: Mapping[str, Path] = {}
 
 
 def gather_report(paths: Sequence[Path], *, num_answers: int = 3, progress: ReportProgress | None = None) -> Report:
@@ -57,11 +66,12 @@ def gather_report(paths: Sequence[Path], *, num_answers: int = 3, progress: Repo
         UsageError: a path is neither a run nor a sweep, or a configuration cannot be read.
         DataError: a metrics.jsonl is broken, or a run or base model is not what it says it is.
     """
-    places = list({place.path.resolve(): place for path in paths for place in _places(path)}.values())
-    files = [_tags(place.path) for place in places]
-    total = sum(len(tag_files) for tags in files for tag_files in tags.values())
-    names = labels_of([place.path for place in places])
     notes: list[str] = []
+    places = list({place.path.resolve(): place for path in paths for place in _places(path, notes)}.values())
+    files = [_tags(place) for place in places]
+    total = sum(len(tag_files) for tags in files for tag_files in tags.values())
+    labels = iter(labels_of([place.path for place in places if not place.base]))
+    names = [place.base or next(labels) for place in places]
     runs, done = [], itertools.count(1)
 
     def tell() -> None:
@@ -79,20 +89,61 @@ def gather_report(paths: Sequence[Path], *, num_answers: int = 3, progress: Repo
 # ---- which runs
 
 
-def _places(path: Path) -> list[_Place]:
-    """The run at ``path``, imported or not, or the points of the sweep there in their order, after its base models."""
+def _places(path: Path, notes: list[str]) -> list[_Place]:
+    """The run at ``path``, imported or not, or the points of the sweep there in their order; before them their base."""
     if is_imported(path):
         return [_Place(path, None)]
     if (path / "config.yaml").is_file() or not is_sweep(path):
-        return [_Place(folder, read_config(folder)) for folder in run_folders([path])]
+        runs = [(folder, read_config(folder)) for folder in run_folders([path])]
+        return [place for run, config in runs for place in (*_base_of(run, config, notes), _Place(run, config))]
     bases = sorted(folder for folder in path.glob("base/*") if folder.is_dir())
     for folder in bases:
         refuse_other_base(folder)
     places = [_Place(folder, None, BASE_CELL) for folder in bases]
     for name, (cell, settings) in read_points(path).items():
         config = point_config(path, name, settings)
+        places += [] if places else _base_of(path / "runs" / name, config, notes)
         places.append(_Place(path / "runs" / name, config, cell, settings))
     return places
+
+
+def _base_of(run: Path, config: Config, notes: list[str]) -> list[_Place]:
+    """The model that ``run`` began with, where samples of it lie in its sweep or under samples/, here or beside it.
+
+    Only samples of the run's length count. Where there are none, ``notes`` gets the command that draws some.
+    """
+    digest, longest = read_environment(run).get("model_digest"), config.rollout.max_new_tokens
+    label = model_labels({config.model: digest or ""})[config.model]
+    beside, found = run.resolve().parent.parent, dict[str, Path]()
+    for place, pattern in ((beside, "base/*/samples/*"), (beside, "samples/*/*"), (Path(), "samples/*/*")):
+        for folder in sorted(file.parent for file in place.glob(f"{pattern}/{SAMPLING}")):
+            about = _about(folder)
+            is_same = about.get("model") == config.model or digest in {about.get("base_digest")} - {None}
+            if is_same and about["method"] is None and about["sampling"].max_tokens in (None, longest):
+                found.setdefault(folder.name, folder)
+    if found:
+        return [_Place(next(iter(found.values())).parent, None, BASE_CELL, base=f"base-{label}", samples=found)]
+    sampled = next((file.parent for file in sorted(run.glob(f"samples/*/{SAMPLING}"))), run)
+    how = _about(sampled).get("sampling", SamplingInfo())
+    options = {
+        "-b": ",".join(read_or_empty(sampled / SAMPLING).get("benchmarks", {})) or "NAME",
+        "-n": how.n,
+        "--temperature": how.temperature,
+        "--top-p": how.top_p,
+        "--max-tokens": longest,
+        "--template": config.data.template,
+    }
+    words = " ".join(f"{option} {value}" for option, value in options.items() if value)
+    notes.append(f"no samples of the base {label}: `quatro sample {config.model} {words}` draws them")
+    return []
+
+
+def _about(folder: Path) -> About:
+    """What is known of the samples in ``folder``; empty where their sampling.json is damaged or not there."""
+    try:
+        return about_samples([folder / SAMPLING])
+    except DataError:
+        return {}
 
 
 def _groups(names: Sequence[str], places: Sequence[_Place]) -> list[str]:
@@ -172,9 +223,11 @@ def _run(
 # ---- samples
 
 
-def _tags(run: Path) -> dict[str, list[Path]]:
+def _tags(place: _Place) -> dict[str, list[Path]]:
     """The samples files of each tag, which is the folder below ``samples`` that they are in."""
-    folder = run / "samples"
+    if place.samples:
+        return {tag: [*folder.glob("*.jsonl*")] for tag, folder in place.samples.items()}
+    folder = place.path / "samples"
     tags = defaultdict[str, list[Path]](list)
     for file in sample_files(folder) if any(folder.rglob("*.jsonl*")) else ():
         tags[file.parent.relative_to(folder).as_posix()].append(file)
@@ -208,13 +261,13 @@ def _samples(
                 notes.append(f"left out: {error}")
                 continue
             words = _unused(_sampling_text(about.get("sampling"), tag), tag, found)
-            found.append(ReportSamples(words, tag, rows, views))
+            found.append(ReportSamples(words, tag, rows, views, _step(about.get("checkpoint"))))
     return found or _results_of(run, notes)
 
 
 def _results_of(run: Path, notes: list[str]) -> list[ReportSamples]:
     """Pass@k and UCC@k of result documents in a run that has no samples."""
-    rows = defaultdict[str, list[Row]](list)
+    rows = defaultdict[tuple[str, str], list[Row]](list)
     for file in sorted([*run.glob("results/*.json"), *run.glob("samples/*/*.json")]):
         if file.name == "sampling.json":
             continue
@@ -224,8 +277,14 @@ def _results_of(run: Path, notes: list[str]) -> list[ReportSamples]:
             notes.append(f"left out: {error}")
             continue
         if wanted := [row for row in result.rows if row.metric in ("pass@k", "ucc@k")]:
-            rows[_sampling_text(result.sampling, file.parent.name)] += wanted
-    return [ReportSamples(words, "results", found) for words, found in rows.items()]
+            rows[_sampling_text(result.sampling, file.parent.name), _step(result.checkpoint)] += wanted
+    return [ReportSamples(words, "results", found, step=step) for (words, step), found in rows.items()]
+
+
+def _step(checkpoint: str | None) -> str:
+    """`100` or `100, inside` of a checkpoint's name; empty of anything else."""
+    step = None if checkpoint is None else step_number(checkpoint)
+    return "" if step is None else f"{step}, inside" if str(checkpoint).endswith(INSIDE) else str(step)
 
 
 def _sampling_text(sampling: SamplingInfo | None, tag: str) -> str:

@@ -7,9 +7,10 @@ import sys
 import pytest
 
 from evals.errors import DataError, UsageError
+from evals.report.document import document
 from quatro.config import config_to_yaml, load_config
 from quatro.runs.views.report import gather_report
-from tests.kit import write_rows
+from tests.kit import says, write_rows
 
 
 def make_run(path, *settings, method=None, steps=3):
@@ -23,8 +24,11 @@ def make_run(path, *settings, method=None, steps=3):
     return path
 
 
-def add_samples(run, tag="T1-p0.7", *, benchmark="b", correct=True, sampling=True, n=4, answer="1"):
-    folder = run / "samples" / tag
+def add_samples(run, tag="T1-p0.7", **how):
+    add_to(run / "samples" / tag, **how)
+
+
+def add_to(folder, *, benchmark="b", correct=True, sampling=True, n=4, answer="1", **said):
     folder.mkdir(parents=True)
     rows = []
     for i in range(3):
@@ -33,7 +37,8 @@ def add_samples(run, tag="T1-p0.7", *, benchmark="b", correct=True, sampling=Tru
             rows.append({**row, "correct": j <= i} if correct else row)
     write_rows(folder / f"{benchmark}.jsonl", rows)
     if sampling:
-        document = {"model": "m", "sampling": {"n": n, "temperature": 1.0, "top_p": 1.0 if tag == "T1-p1" else 0.7}}
+        how = {"n": n, "temperature": 1.0, "top_p": 1.0 if folder.name == "T1-p1" else 0.7}
+        document = {"model": "m", "sampling": how | said.pop("how", {}), **said}
         (folder / "sampling.json").write_text(json.dumps(document), encoding="utf-8")
 
 
@@ -101,6 +106,69 @@ def test_samples_carry_how_they_were_drawn_and_two_tags_alike_stay_apart(tmp_pat
     assert [problem.counts.correct for problem in view.problems] == [1, 2, 3]
 
 
+def test_samples_name_the_step_of_the_checkpoint_that_drew_them(tmp_path):
+    run = make_run(tmp_path / "a")
+    add_samples(run, "T1-p1", checkpoint="step-000120")
+    add_samples(run, "T1-p0.7", checkpoint="step-000002-inside")
+    add_samples(run, "mine")
+    report = gather_report([run])
+    expected = {"T 1, top_p 0.7": "2, inside", "T 1, top_p 1": "120", "T 1, top_p 0.7 (mine)": ""}
+    assert {one.sampling: one.step for one in report.runs[0].samples} == expected
+    assert dict(document(report)["runs"][0]["sampled"]) == expected
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A folder to work in with a run in runs/, which began with a model of the digest d1."""
+    monkeypatch.chdir(tmp_path)
+    run = make_run(tmp_path / "runs/a", "rollout.max_new_tokens=10", f"model={tmp_path}/models/small")
+    (run / "environment.json").write_text('{"model_digest": "d1"}', encoding="utf-8")
+    return tmp_path
+
+
+def bases_of(run):
+    found = [one for one in gather_report([run]).runs if one.status == "base"]
+    return [(one.name, [samples.tag for samples in one.samples]) for one in found]
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_run_has_its_base_whose_samples_lie_under_samples_here_or_beside_it(project, elsewhere, monkeypatch):
+    same = {"source_digest": "d1", "model": "models/small", "how": {"max_tokens": 10}}
+    add_to(project / "samples/models-small/T1-p1", **same)
+    add_to(project / "samples/models-small/T1-p0.7", **same)
+    if elsewhere:
+        monkeypatch.chdir("/")
+    assert bases_of(project / "runs/a") == [("base-small", ["T1-p0.7", "T1-p1"])]
+
+
+def test_a_run_has_the_base_of_its_sweep(project):
+    sweep = project / "sweeps/x"
+    (project / "runs/a").rename((sweep / "runs").mkdir(parents=True) or sweep / "runs/a")
+    add_samples(sweep / "base/base-small", model=f"{project}/models/small", how={"max_tokens": 10})
+    assert bases_of(sweep / "runs/a") == [("base-small", ["T1-p0.7"])]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"source_digest": "d2"},
+        {"source_digest": "d1", "method": "gspo"},
+        {"source_digest": "d1", "how": {"max_tokens": 20}},
+        {"source_digest": 7},
+    ],
+)
+def test_samples_of_other_models_and_lengths_are_not_the_base_and_a_note_has_the_command_that_draws_them(
+    project, other
+):
+    add_samples(project / "runs/a", benchmark="countdown", benchmarks={"countdown": {}}, how={"max_tokens": 10})
+    add_to(project / "samples/b/T1-p0.7", **other)
+    report = gather_report([project / "runs/a"])
+    assert [run.status for run in report.runs] == ["done"]
+    (note,) = report.notes
+    model = f"{project}/models/small"
+    says(note, "small", advice=f"quatro sample {model} -b countdown -n 4 --temperature 1.0 --top-p 0.7 --max-tokens 10")
+
+
 def test_samples_that_nobody_judged_are_left_out_and_named(tmp_path):
     run = make_run(tmp_path / "a")
     add_samples(run, correct=False, answer="")
@@ -119,7 +187,7 @@ def test_samples_beside_a_broken_sampling_file_are_left_out_and_it_is_named_once
     (folder / "sampling.json").write_text("not json", encoding="utf-8")
     report = gather_report([run])
     assert [samples.tag for samples in report.runs[0].samples] == [tag for tag in ("T1-p0.7", "T1-p1") if tag != broken]
-    (note,) = report.notes
+    _, note = report.notes  # the first is about the base
     assert note.startswith(f"left out: {folder / 'sampling.json'}:1: not JSON")
 
 
