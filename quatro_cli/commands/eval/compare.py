@@ -40,6 +40,7 @@ def compare(
       quatro eval compare base.jsonl tuned.jsonl --metric ucc@k --k 256 -o difference.json
     """
     from evals.metrics.comparing import compare_passk, compare_ucc
+    from evals.results.reading import labels_of
 
     if metric not in ("pass@k", "ucc@k"):
         raise usage_error(f"--metric {metric}: expected pass@k or ucc@k")
@@ -65,6 +66,7 @@ def compare(
                 counted_a, counted_b, names=sides, clustering=how, ks=ks, seed=seed, jobs=jobs, on_progress=tell
             )
     if not json:
-        output.info(f"A: {found.a}\nB: {found.b}\nchange: B minus A")
+        labels = labels_of([a, b]) if a.resolve() != b.resolve() else [a.name, b.name]
+        output.info(f"A: {labels[0]} ({a})\nB: {labels[1]} ({b})\nchange: B minus A")
         shared.show(*found.grids())
     shared.say_and_write(found, json=json, out=out)  # below the table, where a warning is not passed over

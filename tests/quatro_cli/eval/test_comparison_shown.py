@@ -2,7 +2,7 @@
 
 import json
 
-from tests.kit import quatro
+from tests.kit import quatro, says
 
 
 def sides(folder, num_problems, *, names=("B", "A"), boxed=True):
@@ -28,7 +28,19 @@ def test_the_sides_are_named_above_the_table(tmp_path):
     files = sides(tmp_path, 10)
     shown = compare(*files, "--k", "1")
     assert shown.stdout.splitlines()[1].split()[4:7] == ["A", "B", "change"]
-    assert shown.stderr.splitlines() == [f"A: {files[0]}", f"B: {files[1]}", "change: B minus A"]
+    assert shown.stderr.splitlines() == [f"A: B ({files[0]})", f"B: A ({files[1]})", "change: B minus A"]
+
+
+def test_the_sides_are_called_by_their_folders_and_not_by_paths(tmp_path):
+    folders = [tmp_path / "base/base-m/samples/T1-p1", tmp_path / "runs/seed=0/samples/T1-p1"]
+    for folder, file in zip(folders, sides(tmp_path, 10), strict=True):
+        folder.mkdir(parents=True)
+        file.rename(folder / "toy.jsonl")
+    shown = compare(*folders, "--k", "1", "-o", tmp_path / "c.json")
+    says(shown, f"A: base-m ({folders[0]})", f"B: seed=0 ({folders[1]})")
+    head = quatro("table", tmp_path / "c.json", "--format", "csv").stdout.splitlines()[0]
+    assert "base-m,seed=0,difference" in head
+    says(compare(folders[0], folders[0], "--k", "1"), f"A: T1-p1 ({folders[0]})")
 
 
 def test_fewer_than_ten_problems_are_told_below_the_table(tmp_path):
