@@ -18,6 +18,7 @@ __all__ = [
     "read_metrics",
     "read_result",
     "read_samples",
+    "show",
     "ucc_at_k",
 ]
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         read_metrics,
         read_result,
         read_samples,
+        show,
         ucc_at_k,
     )
 else:

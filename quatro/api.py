@@ -17,7 +17,7 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -33,6 +33,7 @@ from quatro.config import Config, load_config
 from quatro.config.load import may_change
 from quatro.registry import METHODS
 from quatro.runs.metrics import metrics_frame
+from quatro.runs.views.live import Show, show
 from quatro.runs.views.summary import RunSummary, describe_run
 from quatro.sample.drawing import draw_samples
 from quatro.types import Observer
@@ -51,6 +52,7 @@ __all__ = [
     "read_metrics",
     "read_result",
     "read_samples",
+    "show",
     "ucc_at_k",
 ]
 
@@ -65,7 +67,7 @@ def fine_tune(
     *,
     overrides: Mapping[str, Any] | None = None,
     resume: bool = False,
-    observer: Observer | None = None,
+    observer: Observer | Show | None = None,
 ) -> RunSummary:
     """Trains a model in the new folder ``out``, as `quatro train` does, and returns the finished run.
 
@@ -83,7 +85,7 @@ def fine_tune(
         resume: if ``out`` holds a run of this configuration, continue it; if it is done, only return it. Overrides of
             `steps`, `checkpoint`, `early_stop`, `save_rollouts` and `tracking` may differ: `{"steps": 200}` trains on.
             If `model` names a run, ``out`` goes on with the weights that it began with.
-        observer: called with the metrics of each iteration.
+        observer: called with the metrics of each iteration; `quatro.show()` shows the run while it trains.
 
     Raises:
         UsageError: a value is out of range, a name is unknown, or ``out`` is not empty or holds another run.
@@ -115,13 +117,14 @@ def fine_tune(
             logger.info(note)
         begin.check_processes(wanted, 1, source="CONFIG" if isinstance(config, Config) else os.fspath(config))
         refuse_occupied(path)
-    with closing(begin.prepare(wanted)) as prepared:
+    opened = observer.of(path, wanted) if isinstance(observer, Show) else nullcontext(observer)
+    with opened as told, closing(begin.prepare(wanted)) as prepared:
         prepared = prepared if goes_on else with_sizes(prepared)
         with (
             begin.open_run(prepared, path, World(), resume=goes_on) as run,
             StopRequest(notify=logger.info) as stop,
         ):
-            train(run.config, run, observer=observer, stop=stop, prepared=prepared)
+            train(run.config, run, observer=told, stop=stop, prepared=prepared)
     if stop.requested:
         raise KeyboardInterrupt if stop.exit_code == 130 else SystemExit(stop.exit_code)
     return describe_run(path)

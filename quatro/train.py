@@ -34,8 +34,9 @@ def train(
 
     Training goes on from the newest checkpoint of ``run``, if there is one, until ``config.steps`` iterations are
     finished, `early_stop` ends the run, or a ``stop`` is requested of any rank; then it saves. If no iteration was
-    finished, the metrics are ``step`` alone. ``observer`` is called with the metrics of each iteration. status.json
-    and log.txt are those of `quatro train` (`launch/recording.py`), whoever calls this.
+    finished, the metrics are ``step`` alone. ``observer`` is called with the metrics of each iteration, and its method
+    `doing`, if it has one, with each `Stage`. status.json and log.txt are those of `quatro train`
+    (`launch/recording.py`), whoever calls this.
 
     Raises:
         DivergedError: a loss, gradient or reward is not finite (with `on_nonfinite: stop`).
@@ -44,7 +45,7 @@ def train(
     with recorded(run, observer, stop) as recorder:
         parts, position = restore(config, run, world or World(), stop, prepared)
         with closing(parts), closing(Evaluation(parts)) as evaluation:
-            recorder.begins(position)
+            recorder.begins(position, parts)
             parts.engine.sync(parts.policy.named_weights)
             try:
                 evaluation.of_base(position)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -20,8 +21,20 @@ if TYPE_CHECKING:
 
 FinishReason = Literal["stop", "length"]
 KlEstimator = Literal["k1", "k2", "k3", "k3+", "sequence-exact"]
-# Called with the metrics of every step, names as in metrics.jsonl.
+# Called with the metrics of every step, names as in metrics.jsonl. If it has a method `doing`, that is called with each
+# `Stage` of the loop on the thread that trains, up to once for each token position: it must be quick.
 Observer = Callable[[Mapping[str, float]], None]
+
+
+class Stage(NamedTuple):
+    """What a run is doing: the ``phase``, perhaps ``within`` another one, and how far that is.
+
+    ``counts`` are (done, in all) by the name of what is counted; 0 in all means that nobody knows.
+    """
+
+    phase: str
+    within: str = ""
+    counts: Mapping[str, tuple[int, int]] = MappingProxyType({})
 
 
 class Block(BaseModel):

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-# Without a terminal, a long command says this often where it is: a bar, and the view of a run.
-PLAIN_INTERVAL_S, VIEW_INTERVAL_S = 30.0, 10.0
+    from quatro.runs.views.live import Panel
+
+PLAIN_INTERVAL_S = 30.0  # without a terminal, a bar says this often where it is
 _WHOLE_WORDS: Any = {"break_long_words": False, "break_on_hyphens": False, "replace_whitespace": False}
 LEAST_NAME = 12  # letters of a column of names that stay on one line of a narrow terminal
 NATURAL_WIDTH = 100_000  # tables in a pipe are as wide as they need to be
@@ -37,23 +36,7 @@ def visible(text: str, keep: str = "", *, controls_only: bool = False) -> str:
     return visible(text, keep=keep, controls_only=controls_only)
 
 
-@dataclass(frozen=True)
-class Panel:
-    """One state of a long command: ``rows`` (label, value) are drawn on a terminal, ``line`` is said elsewhere.
-
-    A line that ``is_said`` is said in any case, any other only now and then.
-    """
-
-    title: str
-    done: int
-    total: int
-    rows: Sequence[tuple[str, str]]
-    line: str
-    is_said: bool = False
-
-
 Bar = Callable[..., None]  # a progress bar: call it with what is done, and perhaps a note
-View = Callable[[Panel], None]  # shows the state of a long command
 
 
 class Output:
@@ -193,28 +176,34 @@ class Output:
         return update
 
     @contextlib.contextmanager
-    def live(self) -> Iterator[View]:
-        """A panel on stderr of a terminal that is redrawn in place; elsewhere its plain line, throttled."""
+    def live(self, panel: Callable[[], Panel]) -> Iterator[None]:
+        """On stderr of a terminal ``panel()`` is drawn in place, four times a second, by a thread; elsewhere nothing.
+
+        If an error ends it before anything is done, the panel vanishes.
+        """
         if self._is_muted or not self.is_terminal("stderr"):
-            yield self._plain_view()
+            yield
             return
         from rich.live import Live
 
+        class Window(Live):
+            def process_renderables(self, renderables: list[Any]) -> list[Any]:
+                # A terminal that is narrower now has wrapped the lines of the last frame: as many more are erased.
+                width, height = self._live_render._shape or (0, 0)
+                folds = -(-width // self.console.width)
+                if folds > 1:
+                    self._live_render._shape = (self.console.width, height * folds)
+                return super().process_renderables(renderables)
+
         # stdout is not redirected: rich would send our data to stderr.
-        with Live(console=self._console("stderr"), refresh_per_second=4, redirect_stdout=False) as live:
-            yield lambda panel: live.update(_drawn_panel(panel))
-
-    def _plain_view(self) -> View:
-        said_at = -math.inf
-
-        def show(panel: Panel) -> None:
-            nonlocal said_at
-            now = time.monotonic()
-            if panel.is_said or panel.done >= panel.total or now - said_at >= VIEW_INTERVAL_S:
-                said_at = now
-                self.info(panel.line)
-
-        return show
+        options: dict[str, Any] = {"console": self._console("stderr"), "redirect_stdout": False}
+        with Window(get_renderable=lambda: _drawn_panel(panel()), refresh_per_second=4, **options) as live:
+            live.refresh()
+            try:
+                yield
+            except BaseException:
+                live.transient = panel().done == 0
+                raise
 
     # ---- how
 

@@ -2,39 +2,72 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
-from quatro_cli.output import Panel
-
 if TYPE_CHECKING:
+    from quatro.runs.views.live import Panel
     from quatro.sweep.measure import SweepEvaluation
     from quatro.sweep.plan import Point
     from quatro.sweep.summary import PointOutcome
 
 SHOWN_ROWS = 12
+LEFT_INTERVAL_S = 10.0  # between two looks at how much is left
 SHOWN_WARNINGS = 5
 WARNING_WIDTH = 140  # characters of a point and its first warning
 
 
+class SweepView:
+    """A `quatro.sweep.run.Board`: ``panel`` shows what it was told last, and how much training is left."""
+
+    def __init__(self, folder: Path, points: Sequence[Point], evaluation: SweepEvaluation | None) -> None:
+        self._folder, self._points, self._evaluation = folder, points, evaluation
+        self._asked_at, self._end = -math.inf, math.inf
+        self.panel = sweep_panel(folder, points, {}, evaluation)
+
+    def __call__(self, states: Mapping[str, str]) -> None:
+        from evals.text import clock_text
+        from quatro.sweep.cost import sweep_cost
+
+        now = time.monotonic()
+        if now - self._asked_at >= LEFT_INTERVAL_S:  # all metrics are read for it
+            running = [state for state in states.values() if _is_running(state)]
+            going = [
+                one for one in self._points if (state := states.get(one.name, "done")) in ("done", "waits", *running)
+            ]
+            seconds = sweep_cost(going, self._folder, None).seconds
+            self._asked_at = now
+            self._end = math.inf if seconds is None else now + seconds / max(1, len(running))
+        left = f", about {clock_text(self._end - now)} of training left" if math.isfinite(self._end) else ""
+        self.panel = sweep_panel(self._folder, self._points, states, self._evaluation, left)
+
+
 def sweep_panel(
-    folder: Path, points: Sequence[Point], states: Mapping[str, str], evaluation: SweepEvaluation | None
+    folder: Path,
+    points: Sequence[Point],
+    states: Mapping[str, str],
+    evaluation: SweepEvaluation | None,
+    left: str = "",
 ) -> Panel:
     """What each point does that has begun and is not done; ``states`` are those of a `quatro.sweep.run.Board`.
 
     Where there are many, those that run come first.
     """
+    from quatro.runs.views.live import Panel
+
     waiting = [point for point in points if states.get(point.name) == "waits"]
     num_done = sum(states.get(point.name, "done") == "done" for point in points)
     active = [point for point in points if states.get(point.name, "done") not in ("waits", "done")]
     active.sort(key=lambda point: not _is_running(states[point.name]))
     rows = [(point.name, _words(folder, point, states[point.name], evaluation)) for point in active[:SHOWN_ROWS]]
     hidden = f", {len(active) - SHOWN_ROWS} more begun" if len(active) > SHOWN_ROWS else ""
-    rows.append(("", f"{num_done} done, {len(waiting)} wait{hidden}"))
-    return Panel(str(folder), num_done, len(points), rows, f"{num_done}/{len(points)}")
+    rows.append(("", f"{num_done} done, {len(waiting)} wait{hidden}{left}"))
+    return Panel(str(folder), num_done, len(points), rows)
 
 
 def _is_running(state: str) -> bool:

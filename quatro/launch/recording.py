@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from evals.errors import DataError, MissingError, QuatroError, UsageError
 from evals.files.whole import write_json
 from quatro.launch.health import Watch, startup_warnings
-from quatro.loop.position import Position
+from quatro.loop.position import Parts, Position
 from quatro.processes.stop import StopRequest
 from quatro.runs.checkpoint import ends_early
 from quatro.runs.directory import FollowedRun, RunDir, log_only
 from quatro.runs.status import read_status
 from quatro.runs.trackers import Trackers, observers
 from quatro.runs.views.summary import ending
-from quatro.types import Observer
+from quatro.types import Observer, Stage
 
 logger = logging.getLogger("quatro")
 
@@ -24,17 +24,20 @@ logger = logging.getLogger("quatro")
 class Recorder:
     """Tells of a training: metrics.jsonl, status.json and the observers, after each iteration.
 
-    ``metrics`` are those of the last iteration, or the step alone if none was finished.
+    ``metrics`` are those of the last iteration, or the step alone if none was finished. ``tell`` gets each `Stage`.
     """
 
-    def __init__(self, run: RunDir, observer: Observer | None) -> None:
+    def __init__(self, run: RunDir, observer: Observer | None, tell: Callable[[Stage], None] | None = None) -> None:
         self.metrics: Mapping[str, float] = {}
         self._run = run
         self._observer = observer
+        self._tell = tell or (lambda stage: None)
+        self._tell(Stage("load"))
 
-    def begins(self, position: Position) -> None:
-        """Training begins at ``position``, or goes on from there."""
+    def begins(self, position: Position, parts: Parts) -> None:
+        """Training begins at ``position``, or goes on from there, with these ``parts``."""
         self._position = position
+        parts.stopwatch.tell = self._tell
         self.metrics = {"step": float(position.step)}
         self._run.set_status("running", step=position.step)
 
@@ -77,7 +80,8 @@ def recorded(run: RunDir, observer: Observer | None, stop: StopRequest) -> Itera
             for warning in startup_warnings(run.config):
                 logger.warning(warning)
             with Trackers(run) as trackers:
-                recorder = Recorder(run, observers(Watch(run.config, run.path / "rollouts"), trackers, observer))
+                told = observers(Watch(run.config, run.path / "rollouts"), trackers, observer)
+                recorder = Recorder(run, told, getattr(observer, "doing", None))
                 yield recorder
                 is_done = recorder.ends(stop)
             if run.ended_early:

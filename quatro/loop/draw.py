@@ -85,15 +85,22 @@ def draw_and_grade(parts: Parts, prompts: Sequence[Prompt], seeds: Seeds, sampli
     Raises:
         Stopped: a stop was requested of a rank before it had all its responses.
     """
-    world, stop, phase = parts.policy.world, parts.stop, parts.stopwatch.phase
+    world, stop, phase, count = parts.policy.world, parts.stop, parts.stopwatch.phase, parts.stopwatch.count
     share = world.share(len(prompts))
     own_prompts = [prompts[i] for i in share]
     responses, grades, is_cut = list[list[Rollout]](), list[list[Grade]](), False
     if own_prompts:
+        own_seeds = [seeds[i] for i in share]
+        num_wanted = sum(map(len, own_seeds))
+
+        def progress(num_finished: int, num_tokens: int) -> None:
+            count(responses=(num_finished, num_wanted), tokens=(num_tokens, 0))
+            stop.poll()
+
         phase("generate")
+        count(responses=(0, num_wanted))
         try:
-            own_seeds = [seeds[i] for i in share]
-            drawn = parts.engine.generate(own_prompts, own_seeds, sampling, progress=lambda *_: stop.poll())
+            drawn = parts.engine.generate(own_prompts, own_seeds, sampling, progress=progress)
             markers = parts.config.rollout.thinking
             responses = [
                 [rollout.without_thought(markers, prompt) for rollout in group]

@@ -55,6 +55,10 @@ def learn(it: Iteration, method: Method, rows: Rows, learner: Learner, parts: Pa
     minibatches = list(rows.minibatches(config.minibatch_prompts))
     for index in progress.steps_left(minibatches, config.most_inner_updates, is_enough):
         parts.stop.check()
+        parts.stopwatch.count(
+            passes=(progress.num_passes + 1, config.most_inner_updates if budget is None else 0),
+            minibatches=(progress.num_minibatches + 1, len(minibatches)),
+        )
         minibatch = rows.select(index)
         update = policy.update(
             minibatch,

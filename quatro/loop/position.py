@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import islice
@@ -30,7 +30,7 @@ from quatro.rewards import Grade, Reward
 from quatro.rollout.engine import Engine
 from quatro.rollout.prompts import PromptSet, PromptStream
 from quatro.runs.checkpoint import bests, ends_early, is_best
-from quatro.types import Prompt, Rollout, Sampling
+from quatro.types import Prompt, Rollout, Sampling, Stage
 
 # Where the time of an iteration goes.
 PHASES = (
@@ -51,34 +51,44 @@ OTHER = "other"  # time outside all phases
 
 
 class Stopwatch:
-    """``phase("dual")`` ends the phase under way and begins that one; `take` returns the seconds of each phase."""
+    """``phase("dual")`` ends the phase under way and begins that one; `take` returns the seconds of each phase.
+
+    ``tell`` is called with the `Stage` of each phase, those inside a held one included, and of each count.
+    """
 
     def __init__(self) -> None:
-        self._is_held = False
+        self.tell: Callable[[Stage], None] = lambda stage: None
+        self._held = ""
         self._begin()
 
     def _begin(self) -> None:
         self._seconds = dict.fromkeys((*PHASES, OTHER), 0.0)
-        self._phase = OTHER
+        self._phase, self._stage = OTHER, Stage(OTHER)
         self._start = self._since = time.monotonic()
 
     def phase(self, name: str) -> None:
         """What follows counts as phase ``name``."""
-        if self._is_held:
-            return
-        now = time.monotonic()
-        self._seconds[self._phase] += now - self._since
-        self._phase, self._since = name, now
+        if not self._held:
+            now = time.monotonic()
+            self._seconds[self._phase] += now - self._since
+            self._phase, self._since = name, now
+        self._stage = Stage(name, self._held)
+        self.tell(self._stage)
+
+    def count(self, **counts: tuple[int, int]) -> None:
+        """So much of the phase is done, as `Stage.counts` has it; its other counts stay."""
+        self._stage = self._stage._replace(counts={**self._stage.counts, **counts})
+        self.tell(self._stage)
 
     @contextlib.contextmanager
     def holding(self, name: str) -> Iterator[None]:
         """Inside, all time counts as phase ``name``, whatever other phases begin."""
         self.phase(name)
-        self._is_held = True
+        self._held = name
         try:
             yield
         finally:
-            self._is_held = False
+            self._held = ""
 
     def take(self, *, num_tokens: int, num_passes: int) -> dict[str, float]:
         """Fields under perf/ since the last call: seconds of each phase and in all, and response tokens per second.
@@ -111,6 +121,9 @@ class Parts:
     fingerprints: dict[str, str]
     stop: StopCheck
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
+
+    def __post_init__(self) -> None:
+        self.policy.on_rows = lambda done, total: self.stopwatch.count(rows=(done, total))
 
     def perf(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Fields under perf/ of the iteration with these ``metrics``: its times, and the most memory of any rank."""

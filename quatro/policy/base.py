@@ -63,6 +63,8 @@ class Policy(ABC):
     temperature: float
     has_reference: bool  # whether `score` can use the reference of the KL penalty
     context: int | None  # the most tokens that prompt and response may have together
+    # A policy may call it inside `score` and `update` with the rows that are done and their number.
+    on_rows: Callable[[int, int], object] = staticmethod(lambda done, total: None)
 
     @property
     @abstractmethod

@@ -168,7 +168,7 @@ class TorchPolicy(Policy):
 
         def attempt() -> Forward:
             whole = self._empty_forward(rows, need_entropy)
-            for index in self._passes(rows, is_learning=False):
+            for index in self._counted_passes(rows, is_learning=False):
                 _put(whole, index, self.forward(rows.select(index), need_entropy=need_entropy, model=model))
             return whole
 
@@ -230,7 +230,7 @@ class TorchPolicy(Policy):
             whole = self._empty_forward(rows, need_entropy)
             metrics: dict[str, Metric] = {}
             loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
-            for index in self._passes(rows, is_learning=True):
+            for index in self._counted_passes(rows, is_learning=True):
                 part = rows.select(index)
                 result = self.forward(
                     part,
@@ -259,6 +259,15 @@ class TorchPolicy(Policy):
     def _passes(self, rows: Rows, *, is_learning: bool) -> Iterator[Tensor]:
         """Row indices of each micro-batch. A subclass adds passes where all ranks must make equally many."""
         yield from self.microbatches(rows)
+
+    def _counted_passes(self, rows: Rows, *, is_learning: bool) -> Iterator[Tensor]:
+        """Those of `_passes`, and `on_rows` hears of them."""
+        num_done = 0
+        self.on_rows(num_done, len(rows))
+        for index in self._passes(rows, is_learning=is_learning):
+            yield index
+            num_done += len(index)
+            self.on_rows(num_done, len(rows))
 
     def _empty_forward(self, rows: Rows, need_entropy: bool) -> Forward:
         logp_BT = torch.zeros(rows.batch.mask_BT.shape, dtype=torch.float32, device=self.device)

@@ -205,9 +205,15 @@ def default_rows_per_call(sampling: Sampling) -> int:
     return max(1, min(ROWS_PER_CALL, TOKENS_PER_CALL // sampling.max_new_tokens))
 
 
-def pace(num_new: int, num_left: int, num_tokens: int, elapsed_s: float) -> str:
-    """``812 tokens/s, 3:10 left``, by what was drawn in ``elapsed_s`` seconds."""
+def pace(num_new: int, num_left: int, num_tokens: int, elapsed_s: float, max_tokens: int) -> str:
+    """``812 tokens/s, 3:10 left``, by the tokens that were drawn in ``elapsed_s`` seconds, unfinished samples included.
+
+    Long samples finish together, so few finished ones say little: a sample is taken to have as many tokens as were
+    drawn for each finished one, and at most ``max_tokens``.
+    """
     if elapsed_s <= 0 or not num_tokens:
         return ""
-    speed = f"{num_tokens / elapsed_s:,.0f} tokens/s"
-    return f"{speed}, {clock_text(num_left * elapsed_s / num_new)} left" if num_new and num_left else speed
+    speed = num_tokens / elapsed_s
+    each = min(max_tokens, num_tokens / num_new) if num_new else max_tokens
+    left_s = ((num_new + num_left) * each - num_tokens) / speed
+    return f"{speed:,.0f} tokens/s" + (f", {clock_text(left_s)} left" if num_left else "")

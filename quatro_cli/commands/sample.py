@@ -13,7 +13,7 @@ from typer import Option
 
 from quatro_cli.options import AllowUnsafe, DryRun, Seed, Step, benchmark_names, checkpoint_step, run_paths, split
 from quatro_cli.output import output
-from quatro_cli.training_view import ensure_model
+from quatro_cli.warm_start import ensure_model
 
 if TYPE_CHECKING:
     from quatro.sample.benchmark import SampleFile
@@ -136,13 +136,14 @@ def _draw(plan: SamplePlan) -> None:
 
     refuse_unwritable(plan.folder)
     bars: dict[str, tuple[Bar, int, float]] = {}
+    longest = {one.name: one.settings.sampling.max_new_tokens for one in plan.benchmarks}
 
     def progress(benchmark: str, num_done: int, num_wanted: int, num_tokens: int) -> None:
         if benchmark not in bars:
             bars[benchmark] = stack.enter_context(output.progress(benchmark, num_wanted)), num_done, time.monotonic()
         bar, num_present, began_s = bars[benchmark]
         elapsed_s = time.monotonic() - began_s
-        bar(num_done, pace(num_done - num_present, num_wanted - num_done, num_tokens, elapsed_s))
+        bar(num_done, pace(num_done - num_present, num_wanted - num_done, num_tokens, elapsed_s, longest[benchmark]))
 
     def finished(file: SampleFile) -> None:
         stack.close()

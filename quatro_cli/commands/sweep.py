@@ -171,7 +171,7 @@ def _run(
     from quatro.processes.stop import StopRequest
     from quatro.sweep.cost import sweep_cost
     from quatro.sweep.run import all_points, run_sweep, status_of
-    from quatro_cli.training_view import ensure_model
+    from quatro_cli.warm_start import ensure_model
 
     points = all_points(plan, evaluation)
     output.info(*sweep_cost(points, folder, evaluation, folder_here).lines)
@@ -252,10 +252,11 @@ def _reporters(
     """On a terminal a table that is redrawn in place, elsewhere a line for whatever happens."""
     if not output.is_terminal("stderr"):
         return lambda done, note: output.info(f"{done}/{len(points)}  {note}"), None
-    from quatro_cli.sweep_view import sweep_panel
+    from quatro_cli.sweep_view import SweepView
 
-    screen = stack.enter_context(output.live())
-    return None, lambda states: screen(sweep_panel(folder, points, states, evaluation))
+    view = SweepView(folder, points, evaluation)
+    stack.enter_context(output.live(lambda: view.panel))
+    return None, view
 
 
 def _show(

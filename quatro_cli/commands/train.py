@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +15,7 @@ from quatro_cli.output import output
 if TYPE_CHECKING:
     from quatro.config import Config
     from quatro.launch.begin import Prepared
+    from quatro.runs.views.live import TrainingView
 
 
 Source = Annotated[
@@ -65,6 +66,7 @@ def train(
     from quatro.runs.directory import free_name, is_abandoned, place_aside, refuse_occupied, refuse_read_only
     from quatro.runs.identity import why_finished
     from quatro.runs.status import read_status, refuse_locked
+    from quatro.runs.views.live import TrainingView
 
     launch = launched()
     if not launch.is_first:
@@ -93,12 +95,15 @@ def train(
             check_processes(config, launch.size, source=source)
     elif (resume or is_abandoned(run_path)) and not complete_checkpoints(run_path) and (aside := place_aside(run_path)):
         output.info(f"the metrics and rollouts from before the first checkpoint go to {aside}")
-    with closing(prepare(config, launch)) as prepared:
-        if dry_run:
+    if dry_run:
+        with closing(prepare(config, launch)) as prepared:
             if launch.is_first:
                 _describe(prepared, run_path, resume=resume, json=json)
-            return
-        exit_code, metrics = _train(prepared, run_path, resume=resume)
+        return
+    view = TrainingView(run_path, config, say=None if output.is_terminal("stderr") else output.info)
+    with output.live(view.panel), closing(prepare(config, launch)) as prepared:
+        ending, exit_code, metrics = _train(prepared, run_path, view, resume=resume)
+    output.info(*ending)  # below the panel
     _say(run_path, metrics, json=json, is_interrupted=exit_code is not None)
     if exit_code is not None:
         output.info(f"stopped and saved; continue with `quatro train {run_path} --resume`")
@@ -155,16 +160,21 @@ def _describe(prepared: Prepared, run: Path, *, resume: bool, json: bool) -> Non
         output.data("\n".join(described.lines))
 
 
-def _train(prepared: Prepared, path: Path, *, resume: bool) -> tuple[int | None, Mapping[str, float]]:
-    """The run, whichever rank this is; returns the exit code if it was stopped before its end, and its last metrics."""
+def _train(
+    prepared: Prepared, path: Path, view: TrainingView, *, resume: bool
+) -> tuple[Sequence[str], int | None, Mapping[str, float]]:
+    """The run, whichever rank this is.
+
+    Returns what is said of a run that is done, the exit code if it was stopped before, and its last metrics.
+    """
     from quatro.launch.begin import open_run
     from quatro.launch.describe import batch_arithmetic, notes, with_sizes
     from quatro.processes.launcher import joined
     from quatro.processes.stop import StopRequest
     from quatro.runs.directory import is_abandoned
-    from quatro.runs.metrics import read_metrics
     from quatro.train import train
-    from quatro_cli.training_view import TrainingView, ensure_model
+    from quatro.types import Stage
+    from quatro_cli.warm_start import ensure_model
 
     launch = prepared.launch
     with joined(launch, is_cuda=prepared.device.type == "cuda") as world:
@@ -174,23 +184,15 @@ def _train(prepared: Prepared, path: Path, *, resume: bool) -> tuple[int | None,
         config = prepared.config
         output.info("\n".join([*batch_arithmetic(prepared), *notes(prepared)]))  # the run itself logs its warnings
         if launch.local_rank == 0:
-            for name in (config.model, config.kl.reference):
-                if name is not None:
-                    ensure_model(name)
+            for name in filter(None, (config.model, config.kl.reference)):
+                ensure_model(name, lambda done, total, _: view.doing(Stage("warm start", "", {"steps": (done, total)})))
         world.barrier("the model to be there")
         if not resume and is_abandoned(path):
             output.info(f"{path} held a run that ended before its first checkpoint; it is begun anew")
         with open_run(prepared, path, world, resume=resume) as run:
             output.info(f"run: {path}")
-            view = TrainingView(str(path), steps=config.steps, delta=config.method.kl_radius)
-            if resume and launch.is_first:
-                view.recall(read_metrics(path))
-            with StopRequest(notify=output.info) as stop, output.live() as screen:
-
-                def show(metrics: Mapping[str, float]) -> None:
-                    screen(view.panel(metrics))
-
-                metrics = train(config, run, observer=show, stop=stop, world=world, prepared=prepared)
-            output.info(*run.ending)  # below the panel
+            observer = view if launch.is_first else None
+            with StopRequest(notify=output.info) as stop:
+                metrics = train(config, run, observer=observer, stop=stop, world=world, prepared=prepared)
     is_done = metrics["step"] == config.steps or run.ended_early is not None
-    return None if is_done else stop.exit_code, metrics
+    return run.ending, None if is_done else stop.exit_code, metrics

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 import shutil
@@ -17,6 +18,7 @@ from quatro.processes.stop import StopRequest
 from quatro.runs.directory import RunDir
 from quatro.runs.views.summary import describe_run
 from quatro.train import train
+from quatro.types import Stage
 from tests.kit import quatro as quatro_command
 from tests.kit import read_json, says
 
@@ -70,6 +72,47 @@ def test_a_training_in_python_that_does_not_come_to_its_end_says_why(tiny_config
         train(config, run, observer=lambda metrics: stop.request(), stop=stop)
     found = describe_run(tmp_path / "other")
     assert (found.status, found.reason, found.step) == ("interrupted", "SIGINT", 1)
+
+
+def test_the_loop_tells_an_observer_its_phases_and_counts(tiny_config, tmp_path):
+    class Watcher:
+        def __init__(self) -> None:
+            self.stages, self.steps = list[Stage](), list[float]()
+
+        def doing(self, stage: Stage) -> None:
+            self.stages.append(stage)
+
+        def __call__(self, metrics: Any) -> None:
+            self.steps.append(metrics["step"])
+
+    settings = ("steps=1", "eval.every=1", "eval.at_start=true", "eval.benchmark=countdown", "eval.n=1", "kl.beta=0.1")
+    watcher, config = Watcher(), tiny_config(*settings)
+    with RunDir.create(tmp_path / "run", config) as run:
+        train(config, run, observer=watcher)
+    phases = [key for key, _ in itertools.groupby((one.phase, one.within) for one in watcher.stages)]
+    evaluation = [("eval", ""), ("generate", "eval"), ("reward", "eval")]
+    loop = ["prompts", "generate", "reward", "dual", "old_logp", "ref_logp", "update", "sync", "audit"]
+    last = ["log", "other", "checkpoint", "other"]
+    assert phases == [
+        ("load", ""),
+        *evaluation,
+        *((one, "") for one in loop),
+        *evaluation,
+        *((one, "") for one in last),
+    ]
+    assert watcher.steps == [1.0]
+
+    def counted(phase: str, name: str, within: str = "") -> list[tuple[int, int]]:
+        found = [one.counts[name] for one in watcher.stages if one[:2] == (phase, within) and name in one.counts]
+        return [key for key, _ in itertools.groupby(found)]
+
+    drawn = counted("generate", "responses")
+    assert (drawn[0], drawn[-1], drawn) == ((0, 16), (16, 16), sorted(drawn))
+    assert counted("generate", "responses", "eval")[-1] == (200, 200)
+    assert counted("update", "passes") == [(1, 2), (2, 2)]
+    assert counted("update", "minibatches") == [(1, 2), (2, 2), (1, 2), (2, 2)]
+    assert counted("update", "rows") == [(0, 8), (8, 8)] * 4
+    assert counted("audit", "rows")[-1] == counted("ref_logp", "rows")[-1] == (16, 16)
 
 
 def test_fine_tune_refuses_a_configuration_for_more_processes(tmp_path):
