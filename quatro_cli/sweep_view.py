@@ -37,9 +37,7 @@ class SweepView:
         now = time.monotonic()
         if now - self._asked_at >= LEFT_INTERVAL_S:  # all metrics are read for it
             running = [state for state in states.values() if _is_running(state)]
-            going = [
-                one for one in self._points if (state := states.get(one.name, "done")) in ("done", "waits", *running)
-            ]
+            going = [one for one in self._points if states.get(one.name, "done") in ("done", "waits", *running)]
             seconds = sweep_cost(going, self._folder, None).seconds
             self._asked_at = now
             self._end = math.inf if seconds is None else now + seconds / max(1, len(running))

@@ -2,6 +2,7 @@
 
 import json
 import os
+from types import SimpleNamespace
 
 from quatro.sample.folder import Tag
 from quatro.sweep.measure import SweepEvaluation
@@ -10,8 +11,8 @@ from quatro.sweep.run import all_points, write_plan
 from quatro.sweep.summary import PointOutcome
 from quatro_cli.commands.sweep import _show
 from quatro_cli.output import output
-from quatro_cli.sweep_view import SHOWN_ROWS, SHOWN_WARNINGS, sweep_panel
-from tests.kit import quatro
+from quatro_cli.sweep_view import SHOWN_ROWS, SHOWN_WARNINGS, SweepView, sweep_panel
+from tests.kit import quatro, write_rows
 
 SIX = SweepEvaluation(("math500", "amc23", "aime24", "aime25", "minerva", "olympiad"), n=4, top_ps=(0.7,))
 
@@ -42,6 +43,26 @@ def test_each_point_says_its_step_or_the_benchmark_that_is_drawn(tmp_path):
     assert (panel.done, panel.total) == (1, 4)
     (run / "metrics.jsonl").write_text("{broken\n", encoding="utf-8")
     assert shown(tmp_path, plan, {2: "trains", 3: "waits"}).rows[0][1] == f"trains  0/{ours.config.steps}"
+
+
+def test_the_time_left_is_that_of_the_iterations_so_far_over_the_points_that_run(tmp_path, monkeypatch):
+    clock = SimpleNamespace(monotonic=lambda: clock.now, now=100.0)
+    monkeypatch.setattr("quatro_cli.sweep_view.time", clock)
+    plan = plan_sweep("quickstart", [Axis("method.delta", ("0.1", "0.01", "0.001", "0.2"))], overrides=["steps=60"])
+    points = all_points(plan, None)
+    view = SweepView(tmp_path, points, None)
+    states = dict(zip([point.name for point in points], ("trains", "trains", "waits", "failed"), strict=True))
+    view(states)
+    assert view.panel.rows[-1] == ("", "0 done, 1 wait")
+    run = tmp_path / "runs" / points[0].name
+    write_rows(run / "metrics.jsonl", [{"step": 1, "perf/step_s": 2.0}])
+    (run / "status.json").write_text(json.dumps({"status": "running", "step": 30}), encoding="utf-8")
+    clock.now += 60
+    view(states)  # 30, 60 and 60 iterations of 2 s, two points at a time; what failed does not count
+    assert view.panel.rows[-1] == ("", "0 done, 1 wait, about 2:30 of training left")
+    clock.now += 5
+    view(states)
+    assert view.panel.rows[-1][1].endswith("about 2:25 of training left")
 
 
 def test_of_many_points_those_that_run_are_shown_first(tmp_path):
