@@ -9,7 +9,6 @@ stand in `quatro/tasks`. A model is made once by supervised learning on this mac
 from __future__ import annotations
 
 import logging
-import math
 import os
 import shutil
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 from evals.benchmarks.catalogue import maker_of
 from evals.errors import MissingError, UsageError
 from evals.files.whole import lock_file, open_like_folder
+from quatro.config.blocks import OptimizerConfig
 from quatro.config.model import EMBEDDED_MODELS, embedded_benchmark
 from quatro.tasks import countdown
 from quatro.tasks.warm_start import EOS, EOS_ID, PAD, PAD_ID, UNKNOWN, Vocabulary, WarmStart
@@ -113,7 +113,8 @@ def train(recipe: WarmStart, folder: Path, *, progress: WarmStartProgress | None
             torch.manual_seed(recipe.seed)
             model = make_model(recipe)
         optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.lr, betas=(0.9, 0.999), weight_decay=0.0)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _warmup_cosine(step, recipe))
+        rates = OptimizerConfig(lr=recipe.lr, schedule="cosine", warmup_steps=recipe.warmup_steps)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rates.lr_share(step, recipe.steps))
         for step in range(recipe.steps):
             is_answer = mask[step][:, 1:]
             hidden = model.model(token_ids[step][:, :-1], use_cache=False).last_hidden_state
@@ -185,13 +186,6 @@ def make_tokenizer(max_positions: int, vocabulary: Vocabulary = countdown.VOCABU
         model_max_length=max_positions,
         clean_up_tokenization_spaces=False,
     )
-
-
-def _warmup_cosine(step: int, recipe: WarmStart) -> float:
-    if step < recipe.warmup_steps:
-        return (step + 1) / recipe.warmup_steps
-    share = (step - recipe.warmup_steps) / max(1, recipe.steps - recipe.warmup_steps)
-    return 0.5 * (1.0 + math.cos(math.pi * share))
 
 
 def _folder(recipe: WarmStart, name: str) -> Path:
