@@ -65,25 +65,20 @@ def samples_of_step(run: Path, step: Step, benchmarks: Sequence[str] = ()) -> Pa
     """The folder in ``run`` with the samples of its checkpoint after ``step`` iterations, or of its best one.
 
     Raises:
-        UsageError: ``run`` is no run, or has no such samples, or several folders of them. If ``benchmarks`` are to be
-            measured, the message has them in the command that draws samples.
+        UsageError: ``run`` is no run, or has several such folders or none; then the command draws ``benchmarks``.
     """
     if not (run / "config.yaml").is_file():
         raise UsageError(f"--step {step} chooses a checkpoint of a run, and {run} is not a run; leave it out")
     name = find_checkpoint(run, step).name if step == "best" else step_name(step)
     said = {file.parent: read_or_empty(file) for file in sorted((run / "samples").rglob(SAMPLING))}
     found = [folder for folder, one in said.items() if one.get("checkpoint") == name]
-    if len(found) > 1:
-        several = ", ".join(map(str, found))
-        raise UsageError(f"--step {step}: {len(found)} folders hold samples of {name}; name one of them: {several}")
     if not found:
         find_checkpoint(run, step)
-        held = ", ".join(sorted({str(one.get("checkpoint")) for one in said.values()})) or "no checkpoint"
-        names = ",".join(
-            benchmarks or dict.fromkeys(name for one in said.values() for name in one.get("benchmarks", {}))
-        )
+        names = ",".join(benchmarks or dict.fromkeys(key for one in said.values() for key in one.get("benchmarks", {})))
         command = f"quatro sample {run} --step {step} -b {names or 'BENCHMARK'}"
-        raise UsageError(f"--step {step}: {run} has samples of {held}, none of {name}; draw them: `{command}`")
+        raise UsageError(f"--step {step}: {run} has no samples of {name}; draw them: `{command}`")
+    if len(found) > 1:
+        raise UsageError(f"--step {step}: several folders hold samples of {name}: name {' or '.join(map(str, found))}")
     return found[0]
 
 

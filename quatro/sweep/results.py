@@ -71,23 +71,15 @@ class SweptRun:
         """What the paper calls its setting."""
         return label_of(self.settings, method=self.config.method.name)
 
-    @property
-    def base_digest(self) -> str | None:
-        """The digest of the model that it began from."""
-        found: str | None = read_environment(self.folder).get("model_digest")
-        return found
+    @cached_property
+    def base_digest(self) -> Any:
+        """The digest of the model that it began from, if it is known."""
+        return read_environment(self.folder).get("model_digest")
 
-    @property
+    @cached_property
     def base(self) -> Path | None:
         """Where the samples of the model are that it began from; raises as `refuse_other_base`."""
         return base_folder(self.folder.parents[1], self.config, self.base_digest)
-
-
-class _Heading(NamedTuple):
-    """What a result stands under; cells of one model have no digest, which would make one of them."""
-
-    model: str
-    base_digest: str | None
 
 
 class SweptResult(NamedTuple):
@@ -147,16 +139,16 @@ def labelled_results(
     for run in runs:
         model = run.config.model
         has_cells = len({one.cell for one in runs if one.config.model == model}) > 1
-        heading = _Heading(f"{model}, {run.cell}", None) if has_cells else _Heading(model, run.base_digest)
+        # By a digest, all cells of a model would be one.
+        digest = None if has_cells else run.base_digest
+        heading: dict[str, Any] = {"model": f"{model}, {run.cell}" if has_cells else model, "base_digest": digest}
         own = _measured(run.folder, tag, run.label, heading)
-        if own and heading.model not in headings_with_base:
-            base = run.base
-            of_base = _measured(base, tag, "Base", heading) if base is not None else []
+        if own and heading["model"] not in headings_with_base:
+            of_base = _measured(run.base, tag, "Base", heading) if run.base is not None else []
             if not of_base:
-                command = f"quatro sweep {folder} --eval NAME"
-                logger.warning("%s has no row: the base was not sampled like this; `%s` adds it", model, command)
+                logger.warning("the base %s was not sampled like this: `quatro sweep %s --eval NAME`", model, folder)
             found += of_base
-            headings_with_base.add(heading.model)
+            headings_with_base.add(heading["model"])
         found += own
         trained.append((run, heading))
     return found + _final_entropies(trained)
@@ -268,24 +260,24 @@ def base_folder(folder: Path, config: Config, digest: str | None) -> Path | None
     return None
 
 
-def _measured(run: Path, tag: Tag, label: str, heading: _Heading) -> list[SweptResult]:
+def _measured(run: Path, tag: Tag, label: str, heading: Mapping[str, Any]) -> list[SweptResult]:
     files = [tag.folder(run) / name for name in (PASSK, UCC)]
-    own = {"label": label, **heading._asdict()}
+    own = {"label": label, **heading}
     return [SweptResult(read_result(file).model_copy(update=own), file) for file in files if file.is_file()]
 
 
-def _final_entropies(runs: Sequence[tuple[SweptRun, _Heading]]) -> list[SweptResult]:
+def _final_entropies(runs: Sequence[tuple[SweptRun, Mapping[str, Any]]]) -> list[SweptResult]:
     """Of runs with their headings. Where it is unknown of one seed, it is of the setting."""
     found, unknown, files = [], set(), []
     for run, heading in runs:
         file = run.folder / "metrics.jsonl"
         value = last_mean(list(read_metrics(run.folder)), _ENTROPY_METRIC)
         if value is None:
-            unknown.add((run.label, heading.model))
+            unknown.add((run.label, heading["model"]))
             files.append(str(file))
             continue
         row = Row(metric=ENTROPY, benchmark="training", k=None, value=value, num_problems=0, n=0)
-        found.append(SweptResult(Result(metric=ENTROPY, label=run.label, rows=[row], **heading._asdict()), file))
+        found.append(SweptResult(Result(metric=ENTROPY, label=run.label, rows=[row], **heading), file))
     if files:
         logger.warning("no mean of %s over the last iterations, which lack it: %s", _ENTROPY_METRIC, ", ".join(files))
     return [one for one in found if (one.result.label, one.result.model) not in unknown]

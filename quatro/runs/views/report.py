@@ -108,9 +108,9 @@ def _places(path: Path, notes: list[str]) -> list[_Place]:
 
 
 def _base_of(run: Path, config: Config, notes: list[str]) -> list[_Place]:
-    """The model that ``run`` began with, where samples of it lie in its sweep or under samples/, here or beside it.
+    """The model that ``run`` began with, where samples of its length lie in its sweep or under samples/, here or there.
 
-    Only samples of the run's length count. Where there are none, ``notes`` gets the command that draws some.
+    Where there are none, ``notes`` gets the command that draws some.
     """
     digest, longest = read_environment(run).get("model_digest"), config.rollout.max_new_tokens
     label = model_labels({config.model: digest or ""})[config.model]
@@ -124,17 +124,12 @@ def _base_of(run: Path, config: Config, notes: list[str]) -> list[_Place]:
     if found:
         return [_Place(next(iter(found.values())).parent, None, BASE_CELL, base=f"base-{label}", samples=found)]
     sampled = next((file.parent for file in sorted(run.glob(f"samples/*/{SAMPLING}"))), run)
+    names = ",".join(read_or_empty(sampled / SAMPLING).get("benchmarks", {})) or "NAME"
     how = _about(sampled).get("sampling", SamplingInfo())
-    options = {
-        "-b": ",".join(read_or_empty(sampled / SAMPLING).get("benchmarks", {})) or "NAME",
-        "-n": how.n,
-        "--temperature": how.temperature,
-        "--top-p": how.top_p,
-        "--max-tokens": longest,
-        "--template": config.data.template,
-    }
+    options = {"-n": how.n, "--temperature": how.temperature, "--top-p": how.top_p, "--max-tokens": longest}
     words = " ".join(f"{option} {value}" for option, value in options.items() if value)
-    notes.append(f"no samples of the base {label}: `quatro sample {config.model} {words}` draws them")
+    command = f"quatro sample {config.model} -b {names} {words} --template {config.data.template}"
+    notes.append(f"no samples of the base {label}: `{command}` draws them")
     return []
 
 

@@ -105,14 +105,11 @@ def asked_for(grader: str | None = None, *, first: int | None = None, **named: s
 
 def of_step(files: list[Path], step: str | None, benchmarks: list[str]) -> list[Path]:
     """``files``, or with --step the folder of each run that holds samples of that checkpoint."""
-    wanted = checkpoint_step(step)
-    if wanted is None:
+    if (wanted := checkpoint_step(step)) is None:
         return files
     from quatro.sample.folder import samples_of_step
 
-    folders = [samples_of_step(run, wanted, split(benchmarks, "-b")) for run in files]
-    output.info(*(f"measured: {folder}" for folder in folders))
-    return folders
+    return [samples_of_step(run, wanted, split(benchmarks, "-b")) for run in files]
 
 
 def require(files: list[Path]) -> None:

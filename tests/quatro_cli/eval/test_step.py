@@ -48,7 +48,7 @@ def test_only_the_samples_of_the_step_are_measured(run, command, step, value):
 
 def test_a_step_without_samples_is_refused_with_the_command_that_draws_them(run):
     done = quatro("eval", "passk", run, "--step", "6", code=2)
-    says(done, run, "step-000002, step-000004", advice=f"quatro sample {run} --step 6 -b b")
+    says(done, run, "step-000006", advice=f"quatro sample {run} --step 6 -b b")
     says(quatro("eval", "passk", run, "--step", "6", "-b", "c,d", code=2), advice=f"sample {run} --step 6 -b c,d")
 
 
