@@ -177,7 +177,7 @@ class Output:
 
     @contextlib.contextmanager
     def live(self, panel: Callable[[], Panel]) -> Iterator[None]:
-        """On stderr of a terminal ``panel()`` is drawn in place, four times a second, by a thread; elsewhere nothing.
+        """On stderr of a terminal ``panel()`` is drawn in place, twice a second, by a thread; elsewhere nothing.
 
         If an error ends it before anything is done, the panel vanishes.
         """
@@ -197,7 +197,7 @@ class Output:
 
         # stdout is not redirected: rich would send our data to stderr.
         options: dict[str, Any] = {"console": self._console("stderr"), "redirect_stdout": False}
-        with Window(get_renderable=lambda: _drawn_panel(panel()), refresh_per_second=4, **options) as live:
+        with Window(get_renderable=lambda: _drawn_panel(panel()), refresh_per_second=2, **options) as live:
             live.refresh()
             try:
                 yield
