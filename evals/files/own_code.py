@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import os
 import re
@@ -102,6 +103,7 @@ def own_function(spec: str, what: str, form: str) -> Callable[..., Any]:
             f"{what} {spec!r} is of type {type(function).__name__}; expected a function {form}. Look at {file_of(spec)}"
         )
 
+    @functools.wraps(function)
     def called(where: str, *arguments: Any) -> Any:
         try:
             return function(*arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import shlex
 from collections import Counter
@@ -277,16 +278,22 @@ def made_by(rows: Sequence[Sample], grades: Sequence[Grade], settings: GradingSe
 def own_grader(spec: str) -> Verdict:
     """A function from a response, its reference and words for the sample, which stand in errors, to a verdict.
 
-    The user's function gets the response and the reference as text, None where there is no reference.
+    The user's function gets the response and the reference as text, None where there is no reference; the reference
+    first where its first parameter is called `answer` or `reference`.
 
     Raises:
         UsageError: as `own_function`; and from the function, if the user's returns something else than True, False, 1
             or 0.
     """
     function = own_function(spec, "grader", "of a response and a reference")
+    try:
+        first = next(iter(inspect.signature(function).parameters), "")
+    except (TypeError, ValueError):  # it is written in C
+        first = ""
 
     def verdict(completion: str, answer: str | float | None, where: str) -> bool:
-        found = function(where, completion, None if answer is None else str(answer))
+        pair = completion, None if answer is None else str(answer)
+        found = function(where, *(reversed(pair) if first in ("answer", "reference") else pair))
         if not isinstance(found, bool | int | float | np.bool_ | np.number) or found not in (0, 1):
             raise UsageError(
                 f"grader {spec!r} returned {found!r:.80} for {where}; expected True or False, or 1 or 0. "

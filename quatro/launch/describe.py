@@ -207,7 +207,7 @@ def batch_arithmetic(prepared: Prepared) -> list[str]:
 
 
 def _try_reward(prepared: Prepared) -> list[str]:
-    """What a reward with a user's own function gives an answer and an empty response, in a line; others give none.
+    """A line with what a user's own function gives the answer, the answer in a box and no text; others have no line.
 
     Raises:
         QuatroError: as `Reward.score`.
@@ -215,13 +215,15 @@ def _try_reward(prepared: Prepared) -> list[str]:
     if not any(is_own(name) for name in prepared.config.reward.names):
         return []
     prompt = prepared.prompts.prompts[0]
-    texts = [prompt.answer or "42", ""]
+    answer = prompt.answer or "42"
+    texts = [answer, f"\\boxed{{{answer}}}", ""]
     groups = [[Rollout((0,) * max(1, len(text.split())), text, "stop") for text in texts]]
     (grades,) = prepared.reward.score([prompt], groups)
-    first = f"the row's answer, {texts[0][:40]!a}," if prompt.answer else f"{texts[0]!a}"
+    plain, boxed, empty = map(_earned, grades)
+    first = f"the row's answer, {answer[:40]!a}," if prompt.answer else f"{answer!a}"
     return [
-        f"the reward was tried on two responses to {prompt.id!a} that no model wrote: {first} {_earned(grades[0])}, "
-        f"and an empty one {_earned(grades[1])}"
+        f"the reward was tried on three responses to {prompt.id!a} that no model wrote: {first} {plain}; "
+        f"the same in \\boxed{{}} {boxed}; and an empty one {empty}"
     ]
 
 

@@ -29,6 +29,7 @@ PLURALS = {
     "prompt": "prompts",
     "problem": "problems",
     "answer": "answers",
+    "reference": "references",  # the same, as a grader calls it
     "completion": "completions",
     "thought": "thoughts",
     "id": "ids",
@@ -78,6 +79,7 @@ def arguments(prompt: Prompt, rollouts: Sequence[Rollout], names: Sequence[str])
         "prompt": prompt.text,
         "problem": prompt.problem,
         "answer": prompt.answer,
+        "reference": prompt.answer,
         "id": prompt.id,
         "row": {"id": prompt.id, "problem": prompt.problem, "answer": prompt.answer, **prompt.extra},
     }

@@ -198,7 +198,17 @@ def test_a_dry_run_says_what_a_reward_gives(folder):
     words = ("train", "own.yaml", "--dry-run", "-s", "data.prompts=p.jsonl", "-s", "data.template=plain")
     (folder / "p.jsonl").write_text('{"id": "a", "problem": "1 2", "answer": "12"}\n', encoding="utf-8")
     out = quatro(*words, "-s", "reward=my_methods:reward").stdout
-    assert "responses to 'a' that no model wrote: the row's answer, '12', earns 2, and an empty one earns 0" in out
+    assert (
+        "responses to 'a' that no model wrote: the row's answer, '12', earns 2; the same in \\boxed{} earns 10;" in out
+    )
+    assert "an empty one earns 0" in out
+    (folder / "boxed.py").write_text(
+        "from evals.grading import grade\n\ndef boxed(reference, completion):\n"
+        "    return float(grade(completion, reference).correct)\n",
+        encoding="utf-8",
+    )
+    said = quatro(*words, "-s", "reward=boxed:boxed").stdout
+    assert "'12', earns 0; the same in \\boxed{} earns 1; and an empty one earns 0" in said
     says(quatro(*words, "-s", "reward=my_methods:picky", code=1), "ZeroDivisionError")
     dropped = quatro(*words, "-s", "reward={name: 'my_methods:picky', on_error: drop}")
     assert "an empty one is dropped (ZeroDivisionError: " in dropped.stdout

@@ -112,7 +112,7 @@ def test_a_function_may_give_a_verdict_beside_its_reward(functions):
 
 def test_a_parameter_that_nothing_fills_is_named_with_what_there_is(functions):
     with pytest.raises(
-        UsageError, match=r"'respnse'(?s:.*)prompt, problem, answer, completion, thought, id, row, num_tokens"
+        UsageError, match=r"'respnse'(?s:.*)prompt, problem, answer, reference, completion, thought, id, row, num_tokens"
     ):
         functions("unknown")
 

@@ -124,3 +124,13 @@ def test_a_grader_of_ones_own_is_not_forgotten_when_samples_are_graded_again(wri
     (tmp_path / "mine.py").write_text(f"LIMIT = 5.0\n{SOURCE}", encoding="utf-8")
     assert "--grader mine:near" in eval_("passk", run, code=2).stderr  # not: graded anew as maths
     assert share(run, "--grader", "mine:near") == 1
+
+
+@pytest.mark.parametrize(
+    "signature", ["completion, reference", "completion, answer", "answer, completion", "reference, completion", "a, b"]
+)
+def test_a_grader_gets_its_two_texts_by_either_name_of_the_answer(write_samples, tmp_path, signature):
+    names = ("completion", signature.replace("completion", "").strip(", ")) if "completion" in signature else ("a", "b")
+    body = f"    return {names[0]} == '5' and {names[1]} == '5.0'\n"
+    (tmp_path / "mine.py").write_text(f"def same({signature}):\n{body}", encoding="utf-8")
+    assert share(write_samples(answer="5.0"), "--grader", "mine:same") == pytest.approx(1 / 3)
