@@ -111,9 +111,8 @@ def test_a_function_may_give_a_verdict_beside_its_reward(functions):
 
 
 def test_a_parameter_that_nothing_fills_is_named_with_what_there_is(functions):
-    with pytest.raises(
-        UsageError, match=r"'respnse'(?s:.*)prompt, problem, answer, reference, completion, thought, id, row, num_tokens"
-    ):
+    known = "prompt, problem, answer, reference, completion, thought, id, row, num_tokens"
+    with pytest.raises(UsageError, match=f"'respnse'(?s:.*){known}"):
         functions("unknown")
 
 
