@@ -43,6 +43,7 @@ REMOVED = {
         for option in ("--hub", "--config", "--split")
     },
     "quatro table --whole-paper": "--with-paper shows those at your benchmarks and k; all are in `evals.results.paper`",
+    "quatro table --layout settings": "`quatro config show RUN` has them, `quatro runs compare` what differs",
     "quatro table --layout cost": "`--layout tidy` has seconds, tokens and rollouts of every iteration",
     "quatro table --standalone": "\\input the table into a document of your own",
     "quatro table --digits": "`--format json` has every value in full",

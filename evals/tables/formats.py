@@ -9,12 +9,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from evals.files.frames import csv_cell, csv_text
+from evals.files.frames import csv_text
 from evals.tables.parts import Cell, Section, Table, beside_text, cell_text, decimal_text
 from evals.text import visible
 
-# What the names of several tables are, by their stub; of the others they are data sets.
-_NAMED_BY = {"Dataset": "Setting", "Hyper-parameter": "Runs"}
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<|~#&!$])")
 
 
@@ -38,7 +36,7 @@ def to_csv(tables: Sequence[Table], *, with_ci: bool) -> str:
                         columns[name + suffix] = None
                         record[name + suffix] = value
     stub = tables[0].stub or "Metric"
-    kind = _NAMED_BY.get(stub, "Dataset")
+    kind = "Setting" if stub == "Dataset" else "Dataset"  # what the names of several tables are
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     head = [*([kind] if named else []), *([section_kind] if titled else []), stub, *columns]
@@ -51,7 +49,7 @@ def to_csv(tables: Sequence[Table], *, with_ci: bool) -> str:
 
 def _csv_values(cell: Cell | None, with_ci: bool) -> dict[str, str]:
     """Suffix of the column -> what stands there."""
-    values = {"": "" if cell is None else csv_cell(cell.text) if cell.value is None else cell_text(cell)}
+    values = {"": "" if cell is None else cell_text(cell)}
     if with_ci:
         ends = {" ci_low": cell.low, " ci_high": cell.high} if cell else dict.fromkeys((" ci_low", " ci_high"))
         if cell is not None and cell.spread is not None:
@@ -90,7 +88,7 @@ def _markdown_table(table: Table, sections: Sequence[Section], with_ci: bool) ->
             lead = [*([section.title] if titled else []), line.label]
             rows.append([*map(markdown_text, lead), *(_markdown_cell(cell, with_ci) for cell in line.cells)])
     num_stubs = len(head) - len(sections[0].columns)
-    sides = ["<"] * num_stubs + ["<" if column.is_text else ">" for column in sections[0].columns]
+    sides = ["<"] * num_stubs + [">"] * len(sections[0].columns)
     widths = [max(3, *(len(row[i]) for row in rows)) for i in range(len(head))]
     rule = ["-" * width if side == "<" else "-" * (width - 1) + ":" for width, side in zip(widths, sides, strict=True)]
     lines = [

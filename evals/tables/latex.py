@@ -140,8 +140,7 @@ class _Writer:
 
     def _tabular(self, table: Table) -> str:
         widest = max((section.columns for section in table.sections), key=len)
-        alignment = "".join("l" if column.is_text else "r" for column in widest)
-        lines = [f"\\begin{{tabular}}{{l{alignment}}}", "\\toprule"]
+        lines = [f"\\begin{{tabular}}{{l{'r' * len(widest)}}}", "\\toprule"]
         if table.columns is not None:
             lines += _head(table.stub, table.columns)
         for position, section in enumerate(table.sections):
@@ -161,7 +160,7 @@ class _Writer:
     def _cell(self, cell: Cell | None, column: Column) -> str:
         if cell is None:
             return "--"
-        text = latex_text(cell.text) if cell.value is None else cell_text(cell).replace("-", "$-$")
+        text = cell_text(cell).replace("-", "$-$")
         text = f"\\textbf{{{text}}}" if cell.is_best else text
         text += "$^\\dagger$" if cell.is_misprint else ""
         beside = beside_text(cell) if self.with_ci else ""

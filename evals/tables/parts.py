@@ -15,11 +15,10 @@ DIGITS = 2  # after the decimal point, as in the paper
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column's name. Neighbours with the same ``group`` stand under one heading. Words are set at the left."""
+    """A column's name. Neighbours with the same ``group`` stand under one heading."""
 
     name: str
     group: str = ""
-    is_text: bool = False
     is_ours: bool = False
 
     @property
@@ -29,18 +28,17 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A value in the unit that is shown, or a ``text`` in its place. A misprint is never the best.
+    """A value in the unit that is shown. A misprint is never the best.
 
     ``spread`` is the smaller and the larger of the two values that it is the mean of; ``digits`` stand after the
     decimal point.
     """
 
-    value: float | None
+    value: float
     low: float | None = None
     high: float | None = None
     is_best: bool = False
     is_misprint: bool = False
-    text: str = ""
     spread: tuple[float, float] | None = None
     digits: int = DIGITS
 
@@ -109,9 +107,7 @@ def decimal_text(value: float, digits: int = DIGITS) -> str:
 
 def cell_text(cell: Cell | None) -> str:
     """What stands in the cell, without its marks; `-` where nothing is known."""
-    if cell is None:
-        return "-"
-    return cell.text if cell.value is None else decimal_text(cell.value, cell.digits)
+    return "-" if cell is None else decimal_text(cell.value, cell.digits)
 
 
 def beside_text(cell: Cell) -> str:

@@ -42,9 +42,7 @@ from quatro.sweep.results import (
     chosen_runs,
     chosen_tag,
     flip_results,
-    hyperparameter_tables,
     labelled_results,
-    labelled_runs,
     temperature_results,
 )
 
@@ -143,17 +141,12 @@ def _code(found: SweepSources) -> list[Table]:
     return _of_layout("code", "pass@k")(found)
 
 
-def _settings(found: SweepSources) -> list[Table]:
-    return hyperparameter_tables(labelled_runs([found.folder], cell=found.cell))
-
-
 _TABLES = (
     _Kind("average-passk", "Average Pass@k", "tab:avg_passk", _of_layout("average", "pass@k")),
     _Kind("passk", "Pass@k of each benchmark", "tab:appendix_passk_all", _of_layout("benchmarks", "pass@k")),
     _Kind("ucc", "UCC@k", "tab:ucc_all", _of_layout("ucc", "ucc@k")),
     _Kind("entropy", "Final policy entropy", "tab:final_entropy", _of_layout("entropy", ENTROPY)),
     _Kind("code", "Code generation", "tab:code_generation", _code),
-    _Kind("settings", "Hyper-parameters", "tab:hyperparams", _settings),
 )
 
 

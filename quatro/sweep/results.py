@@ -23,11 +23,9 @@ from evals.intervals import mean_over_seeds_and_problems
 from evals.metrics.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_of
 from evals.results.document import Result, Row, read_result
 from evals.results.entries import ENTROPY
-from evals.results.reading import labels_of
 from evals.training_metrics import last_mean
 from quatro.config import Config
-from quatro.runs.identity import read_config
-from quatro.runs.metrics import is_imported, read_metrics
+from quatro.runs.metrics import read_metrics
 from quatro.runs.points import SWEEP, group_by_seed, is_sweep, point_config, read_points, refuse_other_base
 from quatro.runs.status import read_environment, read_status
 from quatro.sample.folder import PASSK, UCC, Tag
@@ -35,7 +33,7 @@ from quatro.sweep.measure import BASE_CELL
 from quatro.sweep.plan import METHOD_AXIS, SEED_AXIS
 
 if TYPE_CHECKING:
-    from evals.tables.parts import Table
+    pass
 
 logger = logging.getLogger(__name__)
 
@@ -154,35 +152,6 @@ def labelled_results(
     return found + _final_entropies(trained)
 
 
-def labelled_runs(paths: Sequence[Path], *, cell: str | None = None) -> dict[str, list[Path]]:
-    """Run directories by label: a run goes by its name, the runs of a sweep by their settings, with all seeds.
-
-    Raises:
-        UsageError: two labels are the same, or a sweep has no such ``cell``.
-        DataError: a path is neither a run nor a sweep, or no run of a sweep is done.
-    """
-    found: dict[str, list[Path]] = {}
-    for path, name in zip(paths, labels_of(paths), strict=True):
-        if is_sweep(path):
-            runs = chosen_runs(path, cell)
-            has_cells = len({run.cell for run in runs}) > 1
-            own = {
-                f"{label}, {in_cell}" if has_cells else label: [run.folder for run in members]
-                for (label, in_cell), members in group_by_seed(runs, lambda run: (run.label, run.cell)).items()
-            }
-        elif (path / "config.yaml").is_file():
-            own = {name: [path]}
-        elif is_imported(path):
-            raise DataError(f"{path} holds imported metrics, which do not say the settings of a run; leave it out")
-        else:
-            raise DataError(f"{path} is neither a run nor a sweep; `quatro runs list` shows the runs")
-        twice = found.keys() & own.keys()
-        if twice:
-            raise UsageError(f"two of the paths hold {min(twice)!r}; give each a table of its own")
-        found |= own
-    return found
-
-
 def chosen_runs(folder: Path, cell: str | None) -> list[SweptRun]:
     """The finished runs of a sweep, or of one of its cells.
 
@@ -281,16 +250,6 @@ def _final_entropies(runs: Sequence[tuple[SweptRun, Mapping[str, Any]]]) -> list
     if files:
         logger.warning("no mean of %s over the last iterations, which lack it: %s", _ENTROPY_METRIC, ", ".join(files))
     return [one for one in found if (one.result.label, one.result.model) not in unknown]
-
-
-def hyperparameter_tables(runs: Mapping[str, Sequence[Path]]) -> list[Table]:
-    """The hyper-parameters of runs by label, each with all seeds; raises as `read_config`."""
-    from evals.tables.runs import settings_tables
-    from quatro.config.hyperparameters import hyperparameters
-
-    return settings_tables(
-        {label: hyperparameters([read_config(folder) for folder in folders]) for label, folders in runs.items()}
-    )
 
 
 # ---- counts of each problem, and means over seeds and problems of what follows from them

@@ -39,7 +39,6 @@ class Layout(StrEnum):
     entropy = "entropy"
     code = "code"
     metric = "metric"
-    settings = "settings"
     tidy = "tidy"
 
 
@@ -91,14 +90,14 @@ def table(
 
     Pass@k is in percent, UCC@k is a count, and the best of each column is bold. Files with one label count as seeds of
     one model: the table shows their mean. --ci adds a Student t interval, or for two seeds both values. LaTeX shades
-    labels that begin with `Ours`. --layout settings needs runs or sweeps; tidy writes the rows of files, or the metrics
-    of runs, as CSV or to a .parquet file.
+    labels that begin with `Ours`. --layout tidy writes the rows of files, or the metrics of runs, as CSV or to a
+    .parquet file.
 
     \b
     Examples:
       quatro table grpo.json ours.json --average --with-paper
       quatro table ucc-*.json --k 32,64,128,256 --format latex -o ucc.tex
-      quatro table sweeps/paper-small --layout settings
+      quatro table sweeps/paper-small --layout entropy
     """
     from evals.results.entries import own_entries, published_entries, renamed
     from evals.results.reading import read_sources
@@ -114,11 +113,6 @@ def table(
         _write_tidy(
             comparison or read_sources(paths, describe=_describe, expand=expander(paths, top_p, temperature, cell)), out
         )
-        return
-    if layout is Layout.settings:
-        sampled = {"--top-p": top_p, "--temperature": temperature}
-        refuse_idle({**chosen_by, "--ci": ci, **sampled}, "--layout settings")
-        _finish(format, "settings", _settings_tables(paths, cell, rows), ci=False, out=out)
         return
     comparison = _comparison(paths)
     if comparison is not None:
@@ -146,19 +140,6 @@ def table(
     if metric is None and layout is None and others:
         output.info(f"{shown} is shown; the files also hold {', '.join(others)}: choose with --metric")
     _finish(format, chosen, tables, ci=ci, out=out)
-
-
-def _settings_tables(paths: list[Path], cell: str | None, labels: list[str] | None) -> list[Table]:
-    """The hyper-parameters of runs and sweeps."""
-    from quatro.runs.points import require_sweep
-    from quatro.sweep.results import hyperparameter_tables, labelled_runs
-
-    require_sweep(paths, {"--cell": cell})
-    runs = labelled_runs(paths, cell=cell)
-    if labels is not None and len(labels) != len(runs):
-        raise usage_error(f"--labels: {len(labels)} names, expected {len(runs)}, one for each of {', '.join(runs)}")
-    runs = dict(zip(labels or runs, runs.values(), strict=True))
-    return hyperparameter_tables(runs)
 
 
 def _write_tidy(found: Comparison | Sources, out: Path | None) -> None:

@@ -182,7 +182,6 @@ FAST: dict[str, Callable[[], Shown]] = {
     "rollouts": lambda: read(f"rollouts {A} --json"),
     "table": lambda: read("table s --temperature 1 --format csv"),
     "table cold": lambda: read("table s --temperature 0.5 --format csv"),
-    "settings": lambda: read("table s --layout settings --format csv"),
     "run": lambda: read(f"table {A} --format csv --metric ucc@k"),
     "tidy": lambda: read(f"table {A} --layout tidy"),
     "result": lambda: read(f"table {A}/{HOT}/passk.json --format csv"),
@@ -271,10 +270,10 @@ BASE = "s/base/*"
 LAST, FIRST = "checkpoints/step-000002", "checkpoints/step-000001"
 # What was swapped, and some of the readers that would show a number under another name.
 SWAPS: dict[str, tuple[Callable[[], None], str]] = {
-    "configurations": (both("config.yaml"), "show list compare doctor table settings tidy resume stage api_run sweep"),
+    "configurations": (both("config.yaml"), "show list compare doctor table tidy resume stage api_run sweep"),
     "an edited radius": (edit(f"{A}/config.yaml", "delta: 0.1", "delta: 0.3"), "show table tidy resume stage sweep"),
     "an edited seed": (edit(f"{A}/config.yaml", "seed: 0", "seed: 7"), "show table tidy resume sweep"),
-    "configurations, no checkpoints": (without_checkpoints(both("config.yaml")), "show table settings tidy sweep"),
+    "configurations, no checkpoints": (without_checkpoints(both("config.yaml")), "show table tidy sweep"),
     "metrics, no checkpoints": (without_checkpoints(both("metrics.jsonl")), "show compare tidy api_metrics"),
     "newest checkpoints": (both(LAST), "doctor resume stage show"),
     "earlier checkpoints": (both(FIRST), "doctor earlier"),
@@ -292,13 +291,13 @@ SWAPS: dict[str, tuple[Callable[[], None], str]] = {
     "environments": (both("environment.json"), ""),
     "rollouts": (both("rollouts"), "doctor rollouts"),
     "one file of rollouts": (both("rollouts/step-000002.jsonl"), "doctor rollouts"),
-    "runs": (pairs((A, B)), "table table_cold settings sweep summary"),
+    "runs": (pairs((A, B)), "table table_cold sweep summary"),
     "runs and plans": (
         pairs((A, B), PLANS),
-        "table table_cold settings sweep summary",
+        "table table_cold sweep summary",
     ),
     "plans": (pairs(PLANS), "table sweep"),
-    "an edited plan": (edit("s/sweep.yaml", '"method.delta": "0.1"', '"method.delta": "0.3"'), "table settings sweep"),
+    "an edited plan": (edit("s/sweep.yaml", '"method.delta": "0.1"', '"method.delta": "0.3"'), "table sweep"),
     "all samples": (both("samples"), "table table_cold passk ucc differences flips grade doctor api_samples"),
     "samples of a way": (both(HOT), "table passk flips differences doctor sweep api_result"),
     "samples of two ways": (pairs((f"{A}/{COLD}", f"{A}/{HOT}")), "table passk ucc flips doctor sweep api_samples"),
@@ -359,7 +358,7 @@ def look(readers: Sequence[str], must_refuse: Sequence[str], truth: Callable[[st
 
 # A run that was moved is itself, whatever its folder is called: that it is another's point shows in the sweep.
 WHOLE = ("runs", "runs and plans")
-OF_SWEEP = ("table", "table cold", "settings", "sweep", "summary", "report", "training", "entropy", "paper")
+OF_SWEEP = ("table", "table cold", "sweep", "summary", "report", "training", "entropy", "paper")
 OF_SWEEP += ("pass figure", "flips figure")
 LEFT_OUT = ("left out: ", "left out of the model card: ")
 FILES = ("config.yaml", "metrics.jsonl", "status.json", "state.json", "step-00000", "sampling.json", "sweep.yaml")
@@ -430,7 +429,7 @@ def test_what_may_change_changes_nothing(here):
     ok(f"train {A} --resume --steps 3 -s checkpoint.every=5")
     ok(f"runs prune {A} --yes")
     edit(f"{A}/config.yaml", "seed: 0", "seed: 0  # as always")()
-    for name in ("show", "list", "settings", "tidy", "table", "passk", "doctor", "api metrics"):
+    for name in ("show", "list", "tidy", "table", "passk", "doctor", "api metrics"):
         found = FAST[name]()
         assert found.code == 0, (name, found)
     ok(f"sample {A} -b toy.jsonl -n 1 --max-tokens 10")

@@ -139,13 +139,11 @@ def test_tables_of_one_name_have_labels_of_their_own():
     assert re.findall(r"\\label{(.*?)}", text) == ["tab:name", "tab:name-2"]
 
 
-def test_words_in_cells_are_escaped_and_stand_at_the_left():
-    section = Section(
-        "", (Column("Value", is_text=True), Column("n")), (Line("lr", (Cell(None, text="1_0%"), Cell(-1.5))),)
-    )
+def test_a_number_below_zero_has_a_minus_sign():
+    section = Section("", (Column("n"),), (Line("lr", (Cell(-1.5),)),))
     text = to_latex([Table("T", "t", "Setting", "", "", (section,))], with_ci=False)
-    assert "\\begin{tabular}{llr}" in text
-    assert "lr & 1\\_0\\% & $-$1.50 \\\\" in text
+    assert "\\begin{tabular}{lr}" in text
+    assert "lr & $-$1.50 \\\\" in text
 
 
 @pytest.mark.latex

@@ -13,7 +13,6 @@ from quatro.runs.metrics import radius_of, read_metrics, read_source
 from quatro.runs.views.report import gather_report
 from quatro.runs.views.series import read_curves
 from quatro.runs.views.summary import describe_run, list_runs
-from quatro.sweep.results import labelled_runs
 from quatro_cli.app import app
 from tests.kit import write_rows
 
@@ -150,11 +149,6 @@ def test_it_is_listed_shown_and_read_as_a_run_without_a_configuration(imported):
     assert "trainer_state.json of trl" in describe_run(imported).reason
     assert quatro.read_metrics(imported)["reward/mean"].iloc[0] == 0.25
     assert quatro.load_run(imported).metrics["kl/new_old"] == 0.02
-
-
-def test_a_table_of_settings_or_cost_says_that_it_knows_neither(imported):
-    with pytest.raises(DataError, match="imported metrics, which say neither the settings nor the cost"):
-        labelled_runs([imported])
 
 
 def test_a_report_has_it_among_its_runs(imported):

@@ -1,7 +1,5 @@
 """A sweep as rows of tables and curves: the paper's labels, means over seeds, one cell and one top_p at a time."""
 
-import csv
-import io
 import json
 
 import pytest
@@ -17,7 +15,6 @@ from quatro.sweep.results import (
     flip_results,
     label_of,
     labelled_results,
-    labelled_runs,
     read_sweep,
     temperature_results,
 )
@@ -134,8 +131,6 @@ def test_cells_are_headings_and_can_be_chosen(tmp_path):
     found = labelled_results(folder, top_p=0.7)
     assert {one.result.model for one in found} == {"embedded:countdown, A", "embedded:countdown, B"}
     assert {one.result.model for one in labelled_results(folder, top_p=1, cell="B")} == {"embedded:countdown"}
-    assert [*labelled_runs([folder])] == ["Ours delta=0.1, A", "Ours delta=0.1, B"]
-    assert [*labelled_runs([folder], cell="B")] == ["Ours delta=0.1"]
     with pytest.raises(UsageError, match="known: A, B"):
         labelled_results(folder, top_p=1, cell="C")
     with pytest.raises(UsageError, match=r"measured at T 1, top_p 0\.7 \| T 1, top_p 1; choose one with --top-p"):
@@ -150,27 +145,6 @@ def test_a_lone_cell_is_no_heading(tmp_path):
     cell = Cell("quickstart", (Axis("method.delta", ("0.1",)),), name="main")
     folder = make_sweep(tmp_path / "s", SweepPlan("s", tuple(plan_cell(cell)[0]), 0))
     assert {one.result.model for one in labelled_results(folder)} == {"embedded:countdown"}
-    assert [*labelled_runs([folder])] == ["Ours delta=0.1"]
-
-
-def test_settings_of_a_sweep_have_a_column_for_each_setting_with_its_seeds(sweep):
-    def table(*options):
-        return quatro("table", sweep, *options).stdout
-
-    settings = list(csv.DictReader(io.StringIO(table("--layout", "settings", "--format", "csv"))))
-    assert {row["Runs"] for row in settings} == {"differing", "shared"}
-    by_name = {row["Hyper-parameter"]: row for row in settings}
-    assert by_name["delta"]["Ours delta=0.01"] == "0.01"
-    assert by_name["delta"]["GSPO"] == ""
-    assert by_name["Seed"]["All runs"] == "0, 2"
-    named = csv.DictReader(io.StringIO(table("--layout", "settings", "--format", "csv", "--labels", "A,B,C")))
-    assert {"A", "B", "C"} <= set(named.fieldnames)
-    for option, said in (
-        ("--average", "no effect beside --layout settings"),
-        ("--labels=A", "expected 3, one for each of"),
-    ):
-        result = quatro("table", sweep, "--layout", "settings", option, code=2)
-        assert said in result.stderr
 
 
 def test_a_sweep_has_its_base_as_a_row_in_every_layout_of_samples(sweep):
