@@ -125,5 +125,7 @@ class Shown:
     def __repr__(self) -> str:
         return "\n".join(line for grid in self._all() for line in grid.lines())
 
+    __str__ = __repr__
+
     def _repr_html_(self) -> str:
         return "".join(grid.to_html() for grid in self._all())

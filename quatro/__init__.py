@@ -11,32 +11,23 @@ __all__ = [
     "METHODS",
     "Config",
     "Result",
+    "clusters",
+    "compare",
     "draw_samples",
     "fine_tune",
     "load_run",
+    "measure",
     "pass_at_k",
     "read_metrics",
     "read_result",
     "read_samples",
+    "report",
     "show",
     "ucc_at_k",
 ]
 
 if TYPE_CHECKING:
-    from quatro.api import (
-        METHODS,
-        Config,
-        Result,
-        draw_samples,
-        fine_tune,
-        load_run,
-        pass_at_k,
-        read_metrics,
-        read_result,
-        read_samples,
-        show,
-        ucc_at_k,
-    )
+    from quatro.api import *
 else:
 
     def __getattr__(name):

@@ -1,10 +1,13 @@
 """What `import quatro` offers: fine-tune, draw samples, measure, and read what is on disk as data frames.
 
     >>> run = quatro.fine_tune("quickstart", "runs/mine", overrides={"steps": 2, "method.delta": 0.01})
-    >>> samples = quatro.read_samples(quatro.draw_samples(run, "countdown", n=4, grade=True))
-    >>> counts = samples.groupby("id")["correct"].agg(n="size", c="sum")
-    >>> quatro.pass_at_k(counts["n"], counts["c"], [1, 4]).shape
-    (200, 2)
+    >>> samples = quatro.draw_samples(run, "countdown", n=4, grade=True)
+    >>> quatro.measure(samples, k=[1, 4], metric="pass@k")
+    Pass@k (%)
+    benchmark        problems  n  k=1  k=4
+    Digit countdown       200  4  ...  ...
+    >>> len(quatro.read_samples(samples))
+    800
 
 `import quatro` itself loads neither torch nor pandas; they load when a function first needs them. A function
 that takes a path also takes a run. Errors that a user can correct are of the class `evals.errors.QuatroError`, which
@@ -28,33 +31,26 @@ from evals import estimators
 from evals.clustering import cluster, cluster_sizes
 from evals.errors import UsageError
 from evals.estimators import Floats
-from evals.results.document import Result, read_result
-from quatro.config import Config, load_config
+from evals.metrics.measuring import compare as compare
+from evals.metrics.measuring import measure as measure
+from evals.metrics.measuring import paths_of
+from evals.results.document import Result as Result
+from evals.results.document import read_result as read_result
+from evals.studies.clusters import clusters as clusters
+from quatro.config import Config as Config
+from quatro.config import load_config
 from quatro.config.load import may_change
-from quatro.registry import METHODS
+from quatro.registry import METHODS as METHODS
 from quatro.runs.metrics import metrics_frame
-from quatro.runs.views.live import Show, show
+from quatro.runs.views.live import Show
+from quatro.runs.views.live import show as show
+from quatro.runs.views.report import report as report
 from quatro.runs.views.summary import RunSummary, describe_run
-from quatro.sample.drawing import draw_samples
+from quatro.sample.drawing import draw_samples as draw_samples
 from quatro.types import Observer
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-__all__ = [
-    "METHODS",
-    "Config",
-    "Result",
-    "draw_samples",
-    "fine_tune",
-    "load_run",
-    "pass_at_k",
-    "read_metrics",
-    "read_result",
-    "read_samples",
-    "show",
-    "ucc_at_k",
-]
 
 PathLike = str | os.PathLike[str]
 
@@ -193,8 +189,7 @@ def read_samples(source: PathLike | Sequence[PathLike], *, grade: bool = False) 
     from evals.samples.graded import read_graded
     from evals.samples.reading import read_samples as read_rows
 
-    several = [source] if isinstance(source, str | os.PathLike) else source
-    paths = [Path(one) for one in several]
+    paths = paths_of(source)
     found = read_graded(paths)[0] if grade else read_rows(paths, keep_extra=False)
     for warning in found.warnings:
         logger.warning(warning)

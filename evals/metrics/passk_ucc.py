@@ -27,12 +27,12 @@ from evals.similarity import SIMILARITIES, Setting, has_vendi_score
 
 LARGEST_DEFAULT_K = 256
 # What can be asked for beside each of the two, as `--also`.
-BESIDE = {"passk": ("maj", "g-pass", "cover"), "ucc": ("vendi", "distinct")}
+BESIDE = {"pass@k": ("maj", "g-pass", "cover"), "ucc@k": ("vendi", "distinct")}
 
 
 def check_beside_pass(also: Sequence[str], taus: Sequence[float]) -> None:
     """Raises UsageError for an unknown name in ``also`` or a tau outside [0, 1]."""
-    _check_names(also, "passk", "ucc")
+    _check_names(also, "pass@k", "`quatro eval ucc --also`", "ucc@k")
     outside = [tau for tau in taus if not 0 <= tau <= 1]
     if outside:
         raise UsageError(f"tau is the required share of correct draws, in [0, 1]; found {outside[0]}")
@@ -40,7 +40,7 @@ def check_beside_pass(also: Sequence[str], taus: Sequence[float]) -> None:
 
 def check_beside_ucc(also: Sequence[str], similarities: Sequence[str] | None) -> None:
     """Raises UsageError for an unknown name in ``also``, or if no similarity asked for has a Vendi score."""
-    _check_names(also, "ucc", "passk")
+    _check_names(also, "ucc@k", "`quatro eval passk --also`", "pass@k")
     if "vendi" in also and similarities and not any(map(has_vendi_score, similarities)):
         known = " or ".join(filter(has_vendi_score, SIMILARITIES))
         raise UsageError(
@@ -48,11 +48,11 @@ def check_beside_ucc(also: Sequence[str], similarities: Sequence[str] | None) ->
         )
 
 
-def _check_names(also: Sequence[str], command: str, other: str) -> None:
-    unknown = [name for name in also if name not in BESIDE[command]]
+def _check_names(also: Sequence[str], metric: str, elsewhere: str, other: str) -> None:
+    unknown = [name for name in also if name not in BESIDE[metric]]
     if unknown:
-        where = f" (it is one of `quatro eval {other} --also`)" if unknown[0] in BESIDE[other] else ""
-        raise UsageError(f"unknown metric {unknown[0]!r}{where}; choose from {', '.join(BESIDE[command])}")
+        where = f" (it is one of {elsewhere})" if unknown[0] in BESIDE[other] else ""
+        raise UsageError(f"unknown metric {unknown[0]!r}{where}; choose from {', '.join(BESIDE[metric])}")
 
 
 def passk_result(
@@ -142,8 +142,8 @@ def resolve_ks(problems: Sequence[Sampled], ks: Sequence[int] | None) -> list[in
     if not ks:
         raise UsageError("no k given; expected a list such as --k 1,2,4")
     for k in ks:
-        if k < 1:
-            raise UsageError(f"k = {k}: k is a number of draws and must be at least 1")
+        if not isinstance(k, int) or k < 1:
+            raise UsageError(f"k = {k}: k is a number of draws, an integer of at least 1")
     largest = max(ks)
     short = next((problem for problem in problems if problem.n < largest), None)
     if short is not None:

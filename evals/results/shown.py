@@ -84,16 +84,14 @@ def grids_of_rows(rows: Iterable[Row]) -> Iterator[Grid]:
     """A table for each group of rows that belong side by side: benchmarks down, k across."""
     for title, group in tables_of(rows).items():
         beside = [key for key in _BESIDE if any(key in (row.model_extra or {}) for row in group)]
-        lead_of = {
-            id(row): (title_of(row.benchmark), *((row.model_extra or {}).get(key) for key in beside)) for row in group
-        }
         names = without_lone_average(row.benchmark for row in group)
-        sizes = {lead_of[id(row)]: (row.num_problems, row.n) for row in reversed(group)}
-        cells = [
-            ((*lead_of[id(row)], *sizes[lead_of[id(row)]]), head_of(row), number_cell(row))
-            for row in group
-            if row.benchmark in names
-        ]
+        sizes: dict[tuple[object, ...], tuple[int, int]] = {}
+        cells = []
+        for row in group:
+            lead = (title_of(row.benchmark), *((row.model_extra or {}).get(key) for key in beside))
+            sizes.setdefault(lead, (row.num_problems, row.n))
+            if row.benchmark in names:
+                cells.append(((*lead, *sizes[lead]), head_of(row), number_cell(row)))
         notes = [
             f"{title_of(row.benchmark)}: {100 * row.share_of_all_solutions:.1f} % of a problem's distinct solutions "
             "found, on average"

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import html
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evals.estimators import ucc_at_k
+from evals.files.frames import TEXT, frame_of
 from evals.metrics.counting import BY_DEFAULT, Clustering, labels_by_setting, solutions
+from evals.metrics.measuring import Options, Progress, Source, listed, paths_of, progress_line
 from evals.metrics.passk_ucc import resolve_ks
+from evals.samples.graded import read_graded
 from evals.samples.types import GradedProblem, Samples
 from evals.similarity import Setting
+from evals.text import visible
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+LARGEST = 5  # clusters of which a text is shown
+LONGEST_SHOWN_LINES = 12
+LONGEST_SHOWN_CHARS = 1500
 
 
 class Cluster(NamedTuple):
@@ -40,8 +52,8 @@ class Clusters(NamedTuple):
         sizes = [cluster.size for cluster in self.clusters]
         return {k: ucc_at_k(self.n, sizes, k) for k in resolve_ks([self], None)}
 
-    def document(self, *, largest: int) -> dict[str, Any]:
-        """Plain JSON values: all sizes, and descriptions of the ``largest`` clusters."""
+    def document(self) -> dict[str, Any]:
+        """Plain JSON values: all sizes, and descriptions of the largest clusters."""
         return {
             "benchmark": self.benchmark,
             "id": self.id,
@@ -50,8 +62,82 @@ class Clusters(NamedTuple):
             **self.setting._asdict(),
             "ucc": {str(k): value for k, value in self.ucc().items()},
             "sizes": [cluster.size for cluster in self.clusters],
-            "clusters": [cluster._asdict() for cluster in self.clusters[:largest]],
+            "clusters": [cluster._asdict() for cluster in self.clusters[:LARGEST]],
         }
+
+
+class ProblemClusters(list[Clusters]):
+    """What `clusters` found: an entry for each benchmark that has the problem, and setting. The texts are escaped."""
+
+    def document(self) -> dict[str, Any]:
+        """What `quatro eval clusters --json` prints."""
+        return {"schema": 1, "problems": [one.document() for one in self]}
+
+    def frame(self) -> DataFrame:
+        """A row for each cluster: how many samples and different texts it has, and its commonest text."""
+        dtypes = dict.fromkeys(("benchmark", "id", "similarity", "linkage", "tokens", "text"), TEXT)
+        dtypes |= dict.fromkeys(("n", "correct", "size", "num_distinct", "times"), "int64") | {"threshold": "float64"}
+        rows = [
+            {**one._asdict(), **one.setting._asdict(), **cluster._asdict()} for one in self for cluster in one.clusters
+        ]
+        return frame_of(rows, dtypes)
+
+    def __repr__(self) -> str:
+        lines = []
+        for one in self:
+            counted = f"{one.correct} of {one.n} samples correct, {len(one.clusters)} cluster(s) by {one.setting}"
+            lines.append(f"{one.id} ({one.benchmark}): {counted}")
+            lines.append(", ".join(f"UCC@{k} {value:.3f}" for k, value in one.ucc().items()))
+            for rank, cluster in enumerate(one.clusters[:LARGEST], start=1):
+                head = f"\n#{rank}  {cluster.size} sample(s), {cluster.num_distinct} different text(s)"
+                lines.append(f"{head}; this one {cluster.times} time(s):")
+                lines += [f"    {line}" for line in _excerpt(cluster.text)]
+            if others := [str(cluster.size) for cluster in one.clusters[LARGEST:]]:
+                lines.append(f"\nand {len(others)} more cluster(s), of size {', '.join(others[:20])}")
+        return "\n".join(visible(line, keep="\n\t") for line in lines)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(repr(self))}</pre>"
+
+
+def _excerpt(text: str) -> list[str]:
+    cut = text[:LONGEST_SHOWN_CHARS]
+    lines = cut.split("\n")
+    shown = lines[:LONGEST_SHOWN_LINES]
+    rest = len(text) - len("\n".join(shown))
+    return [*shown, f"... ({rest} more characters)"] if rest else shown
+
+
+def clusters(
+    samples: Source,
+    id: str,
+    *,
+    benchmarks: str | Sequence[str] | None = None,
+    grader: str | None = None,
+    similarity: str | Sequence[str] | None = None,
+    threshold: float | Sequence[float] | None = None,
+    linkage: str = "components",
+    tokens: str | None = None,
+    progress: Progress | None = None,
+) -> ProblemClusters:
+    """The clusters of one problem's correct samples, largest first, as `quatro eval clusters` shows them.
+
+    `frame()` has a row for each cluster, with its size and commonest text; `document()` is what --json prints. The
+    options are those of `measure`. Only the samples of this problem are graded.
+
+        >>> found = quatro.clusters("runs/first", id="countdown/test/0000")
+        >>> [one.n for one in found], int(found.frame()["size"].sum()) == found[0].correct
+        ([2], True)
+
+    Raises:
+        UsageError: no problem has that id (similar ones are named), or an option is unknown or out of range.
+        DataError: a file is missing or damaged.
+    """
+    how: dict[str, Any] = {"similarity": similarity, "threshold": threshold, "linkage": linkage, "tokens": tokens}
+    asked, wanted = Options(["ucc@k"], grader=grader, **how), listed(benchmarks)
+    with (progress or progress_line)("grading answers") as tell:
+        read, _ = read_graded(paths_of(samples), benchmarks=wanted, asked=asked.asked, id=id, on_progress=tell)
+    return ProblemClusters(clusters_of_problem(read, id, clustering=asked.clustering))
 
 
 def clusters_of_problem(

@@ -8,7 +8,7 @@ from typing import Annotated
 from typer import Option
 
 from quatro_cli.commands.eval.shared import check_out, progress
-from quatro_cli.options import run_paths, usage_error
+from quatro_cli.options import run_paths
 from quatro_cli.output import output
 
 
@@ -41,19 +41,7 @@ def report(
       quatro report sweeps/delta -o delta.html
       quatro report runs/demo/quatro runs/demo/gspo --problems 200 --answers 5
     """
-    from evals.files.whole import write_whole
-    from evals.report.document import document, report_page
-    from evals.text import size_text
-    from quatro.runs.views.report import gather_report
+    from quatro.runs.views.report import report
 
-    if out.suffix.lower() not in (".html", ".htm"):
-        raise usage_error(f"-o {out}: a report is a page; name it .html, for example -o {out.stem or 'report'}.html")
     check_out(out, paths)
-    with progress("reading samples files") as tell:
-        found = gather_report(paths, num_answers=answers, progress=tell)
-    values = document(found, num_problems=problems)
-    page = report_page(values).encode("utf-8")
-    write_whole(out, [page])
-    output.warn(*values["notes"])
-    output.info(f"{len(found.runs)} runs, {size_text(len(page))}")
-    output.data(str(out))
+    output.data(str(report(paths, out, problems=problems, answers=answers, progress=progress)))

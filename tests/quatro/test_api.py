@@ -29,6 +29,7 @@ from quatro.config import load_config
 from quatro.config.blocks import CPU_SIZES
 from quatro.policy import embedded
 from quatro.runs.status import read_status
+from tests.kit import quatro as typed
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "transformers", "pandas", "sklearn", "pydantic", "numpy", "matplotlib", "yaml", "scipy")
@@ -85,14 +86,14 @@ def test_every_name_works_after_every_submodule_was_imported():
 def test_names_are_listed_once_for_people_and_type_checkers():
     tree = ast.parse((ROOT / "quatro/__init__.py").read_text(encoding="utf-8"))
     typed = [alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names]
-    assert sorted(typed) == sorted(["TYPE_CHECKING", "api", *quatro.__all__])
-    assert quatro.__all__ == quatro.api.__all__
+    assert typed == ["TYPE_CHECKING", "*", "api"]
+    assert len(set(quatro.__all__)) == len(quatro.__all__)
     assert set(quatro.__all__) <= set(dir(quatro))
     with pytest.raises(AttributeError, match="no attribute 'pass_at_l'"):
         quatro.pass_at_l  # noqa: B018
 
 
-@pytest.mark.parametrize("name", ["quatro.api", *quatro.api.__all__])
+@pytest.mark.parametrize("name", ["quatro.api", *quatro.__all__])
 def test_the_examples_are_true(name, here):
     documented = quatro.api if name == "quatro.api" else getattr(quatro, name)
     globs = {"quatro": quatro}
@@ -120,6 +121,23 @@ def test_a_run_keeps_its_status_and_tells_its_observer(here):
     assert read_status(run.path)["status"] == "done"
     assert run.config == config.with_sizes(CPU_SIZES)
     assert (run.path / "log.txt").exists()
+
+
+def test_a_run_says_where_it_is_what_it_trains_and_its_last_numbers(here):
+    run = quatro.load_run("runs/first")
+    place, trained, numbers = repr(run).splitlines()
+    assert place == "runs/first: done, 2 of 2 iterations"
+    assert trained == "quatro (delta 0.01) on embedded:countdown"
+    assert f"reward/mean {run.metrics['reward/mean']:.4g}" in numbers
+    assert str(run) == repr(run)
+
+
+def test_a_report_is_the_page_of_the_command(here):
+    page = quatro.report(quatro.load_run("runs/first"), "python.html")
+    typed("report", "runs/first", "-o", "typed.html")
+    assert page.read_bytes() == Path("typed.html").read_bytes()
+    with pytest.raises(UsageError, match=r"page.pdf.*\.html"):
+        quatro.report("runs/first", "page.pdf")
 
 
 def test_a_run_that_was_stopped_goes_on_where_it_was(here, contents):
@@ -282,6 +300,7 @@ def test_the_example_trains_samples_measures_and_plots(here):
     environment = {**os.environ, "MPLBACKEND": "Agg", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert [line.split()[0] for line in done.stdout.splitlines() if "UCC@32" in line] == ["base", "QUATRO"]
+    assert [line for line in done.stdout.splitlines() if line in ("base", "QUATRO")] == ["base", "QUATRO"]
+    assert sum(line.startswith("Digit countdown") for line in done.stdout.splitlines()) == 6
     assert (here / "five-minutes.png").stat().st_size > 10_000
     assert quatro.load_run("runs/five-minutes").status == "done"

@@ -6,6 +6,8 @@ Imports no torch.
 from __future__ import annotations
 
 import itertools
+import logging
+import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -14,13 +16,17 @@ from typing import Any, NamedTuple
 
 from evals.errors import DataError, UsageError
 from evals.files.belonging import read_or_empty
+from evals.files.whole import write_whole
+from evals.metrics.measuring import Progress, Source, paths_of, progress_line
 from evals.report import BASE_CELL, BenchmarkView, Report, ReportRun, ReportSamples, result_rows, view_samples
+from evals.report.document import document, report_page
 from evals.results.document import About, Row, SamplingInfo, read_result
 from evals.results.entries import model_labels
 from evals.results.reading import labels_of
 from evals.samples.about import SAMPLING, about_samples
 from evals.samples.graded import read_graded
 from evals.samples.reading import sample_files
+from evals.text import size_text
 from quatro.config import Config, value_texts
 from quatro.runs.directory import INSIDE, step_number
 from quatro.runs.identity import read_config
@@ -39,6 +45,7 @@ from quatro.runs.views.series import run_folders
 from quatro.runs.views.summary import describe_run
 
 _NAMED = ("method.name", "seed")  # have a field of their own in `ReportRun`
+logger = logging.getLogger(__name__)
 ReportProgress = Callable[[int, int], None]  # samples files read, of how many
 
 
@@ -54,6 +61,44 @@ class _Place(NamedTuple):
     settings: Mapping[str, str] = {}
     base: str = ""
     samples: Mapping[str, Path] = {}
+
+
+def report(
+    runs: Source,
+    out: str | os.PathLike[str] = "report.html",
+    *,
+    problems: int | None = None,
+    answers: int = 3,
+    progress: Progress | None = None,
+) -> Path:
+    """Writes one page about runs or a sweep, for a browser, as `quatro report` does, and returns its path.
+
+        >>> quatro.report("runs/first", "first.html", problems=2).name
+        'first.html'
+
+    Args:
+        runs: one or several runs, or a sweep.
+        out: the page, an .html file; it is replaced.
+        problems: how many problems of each benchmark to show with samples. Default: 100, or fewer if they fill 8 MB.
+        answers: how many clusters and wrong samples to show for each problem.
+        progress: as in `measure`.
+
+    Raises:
+        UsageError: a path is neither a run nor a sweep, or ``out`` is no .html file.
+        DataError: a file of a run is damaged.
+    """
+    page, paths = Path(out), paths_of(runs)
+    if page.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"-o {page}: a report is a page; name it .html, for example -o {page.stem or 'report'}.html")
+    with (progress or progress_line)("reading samples files") as tell:
+        found = gather_report(paths, num_answers=answers, progress=tell)
+    values = document(found, num_problems=problems)
+    content = report_page(values).encode("utf-8")
+    write_whole(page, [content])
+    for note in values["notes"]:
+        logger.warning(note)
+    logger.info(f"{len(found.runs)} runs, {size_text(len(content))}")
+    return page
 
 
 def gather_report(paths: Sequence[Path], *, num_answers: int = 3, progress: ReportProgress | None = None) -> Report:

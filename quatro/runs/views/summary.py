@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.errors import QuatroError, UsageError
-from evals.text import clock_text
+from evals.text import clock_text, visible
 from evals.training_metrics import (
     EVALUATED,
     FIGURE_PANELS,
@@ -47,7 +47,7 @@ Row = Mapping[str, Any]
 EXAMPLE = "NAME"  # of a benchmark, where none is known
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunSummary:
     """One run. ``status`` is status.json's, or `killed` (running, but no process holds it), `imported` or `unreadable`.
 
@@ -125,6 +125,18 @@ class RunSummary:
 
     def __fspath__(self) -> str:
         return str(self.path)
+
+    def __repr__(self) -> str:
+        """Three lines: where it is and how far, what it trains, its last numbers."""
+        of_all = "" if self.steps is None else f" of {self.steps}"
+        trained = self.reason or ""
+        if self.config is not None:
+            radius = self.config.method.kl_radius
+            delta = "" if radius is None else f" (delta {radius:g})"
+            trained = f"{self.config.method.name}{delta} on {self.config.model}"
+        numbers = (f"{name} {self.metrics[name]:.4g}" for name in SUMMARY_METRICS if self.metrics.get(name) is not None)
+        lines = (f"{self.path}: {self.status}, {self.step}{of_all} iterations", trained, ", ".join(numbers))
+        return "\n".join(visible(line, keep="") for line in lines)
 
 
 def value_text(row: Mapping[str, Any], metric: str) -> str | None:

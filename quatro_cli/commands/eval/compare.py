@@ -7,7 +7,7 @@ from typing import Annotated
 from typer import Option
 
 from quatro_cli.commands.eval import shared
-from quatro_cli.options import Benchmarks, Json, numbers, refuse_idle, usage_error
+from quatro_cli.options import Benchmarks, Json, numbers
 from quatro_cli.output import output
 
 
@@ -39,34 +39,17 @@ def compare(
       quatro eval compare base.jsonl tuned.jsonl --k 1,256
       quatro eval compare base.jsonl tuned.jsonl --metric ucc@k --k 256 -o difference.json
     """
-    from evals.metrics.comparing import compare_passk, compare_ucc
+    from evals.metrics.measuring import compare
     from evals.results.reading import labels_of
 
-    if metric not in ("pass@k", "ucc@k"):
-        raise usage_error(f"--metric {metric}: expected pass@k or ucc@k")
-    if metric == "pass@k":
-        chosen = {"--linkage": linkage != "components", "--tokens": tokens}
-        refuse_idle({"--similarity": similarity, "--threshold": threshold, **chosen}, "--metric pass@k")
-    elif also:
-        raise usage_error("--also has no effect beside --metric ucc@k, which brings UCR, clusters and effective number")
-    else:
-        refuse_idle({"--tau": tau}, "--metric ucc@k")
-    metrics, taus = shared.beside_pass(also, tau)
-    how = shared.clustering(similarity, threshold, linkage, tokens)
+    how = {"similarity": similarity, "threshold": threshold, "linkage": linkage, "tokens": tokens}
+    asked = shared.options(benchmarks, n=first, grader=grader, also=also, tau=tau, seed=seed, jobs=jobs, **how)
     ks = numbers(k, "--k", int)
-    asked = shared.asked_for(grader, first=first)
     shared.check_out(out, [a, b])
-    (counted_a, _), (counted_b, _) = shared.several_counted([a, b], benchmarks, asked=asked, jobs=jobs)
-    sides = (str(a), str(b))
-    if metric == "pass@k":
-        found = compare_passk(counted_a, counted_b, names=sides, ks=ks, also=metrics, taus=taus, seed=seed)
-    else:
-        with shared.progress("clustering problems") as tell:
-            found = compare_ucc(
-                counted_a, counted_b, names=sides, clustering=how, ks=ks, seed=seed, jobs=jobs, on_progress=tell
-            )
+    found = compare(a, b, ks, metric=metric, progress=shared.progress, **asked)
     if not json:
         labels = labels_of([a, b]) if a.resolve() != b.resolve() else [a.name, b.name]
         output.info(f"A: {labels[0]} ({a})\nB: {labels[1]} ({b})\nchange: B minus A")
         shared.show(*found.grids())
-    shared.say_and_write(found, json=json, out=out)  # below the table, where a warning is not passed over
+    output.warn(*found.warnings)  # below the table, where a warning is not passed over
+    shared.write(found, json=json, out=out)

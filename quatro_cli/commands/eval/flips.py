@@ -9,6 +9,7 @@ from typer import Argument, Option
 
 from quatro_cli.commands.eval import shared
 from quatro_cli.options import Benchmarks, Json, numbers
+from quatro_cli.output import output
 
 if TYPE_CHECKING:
     from evals.results.document import Result
@@ -52,7 +53,8 @@ def flips(
     (before, _), (after, about) = shared.several_counted([base, tuned], benchmarks, asked=asked, label=label)
     names = (str(base), str(tuned))
     result = flips_result(before, after, names=names, ks=ks, ci=ci, seed=seed, per_problem=per_problem, **about)
-    shared.say_and_write(result, json=json, out=out)
+    output.warn(*result.warnings)
+    shared.write(result, json=json, out=out)
     if not json:
         _show(result)
 

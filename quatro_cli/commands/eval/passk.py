@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quatro_cli.commands.eval import shared
-from quatro_cli.options import Benchmarks, Json, numbers
+from quatro_cli.options import Benchmarks, Json
 
 
 def passk(
@@ -32,17 +32,11 @@ def passk(
       quatro eval passk samples/math500.jsonl --k 1,16,256 --ci
       quatro eval passk runs/quickstart-quatro-0 -b countdown --also maj --json
     """
-    from evals.metrics.passk_ucc import passk_result
-
-    metrics, taus = shared.beside_pass(also, tau)
-    ks = numbers(k, "--k", int)
-    asked = shared.asked_for(grader, first=first)
+    asked = shared.options(benchmarks, n=first, grader=grader, also=also, tau=tau, seed=seed, jobs=jobs)
     files = shared.of_step(files, step, benchmarks)
     shared.check_out(out, files)
     shared.check_per_problem(per_problem, json=json, out=out)
-    counted, about = shared.counted_samples(files, benchmarks, asked=asked, label=label, jobs=jobs)
-    shared.say_whose_grades(about)
-    result = passk_result(counted, ks=ks, also=metrics, taus=taus, ci=ci, seed=seed, per_problem=per_problem, **about)
-    shared.say_and_write(result, json=json, out=out)
+    result = shared.measured(files, k, "pass@k", ci=ci, per_problem=per_problem, label=label, **asked)
+    shared.write(result, json=json, out=out)
     if not json:
         shared.show(*result.grids())

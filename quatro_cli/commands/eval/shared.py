@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -71,18 +70,31 @@ def clustering(similarity: str | None, threshold: str | None, linkage: str, toke
     return how
 
 
-def beside_pass(also: str | None, tau: str | None) -> tuple[list[str], list[float]]:
-    """The metrics beside Pass@k and their taus; raises UsageError for an unknown one, or for taus without a use."""
-    from evals.metrics.passk_ucc import check_beside_pass
+def options(
+    benchmarks: list[str],
+    *,
+    also: str | None = None,
+    similarity: str | None = None,
+    threshold: str | None = None,
+    tau: str | None = None,
+    **others: Any,
+) -> dict[str, Any]:
+    """What was typed, as keyword arguments of `measure`, `compare` and `clusters`."""
+    typed = {
+        "benchmarks": split(benchmarks, "-b") or None,
+        "similarity": names(similarity, "--similarity"),
+        "threshold": numbers(threshold, "--threshold", float),
+        "also": names(also, "--also"),
+        "tau": numbers(tau, "--tau", float),
+    }
+    return {name: value for name, value in typed.items() if value is not None} | others
 
-    metrics = names(also, "--also") or []
-    if tau is not None and not {"g-pass", "cover"} & set(metrics):
-        raise usage_error(
-            f"--tau {tau} is for G-Pass@k and Cover@tau; add --also g-pass (or cover), or leave --tau out"
-        )
-    taus = numbers(tau, "--tau", float) or [0.5]
-    check_beside_pass(metrics, taus)
-    return metrics, taus
+
+def measured(files: list[Path], k: str | None, metric: str, **asked: Any) -> Result:
+    """`measure` of one metric, with a bar."""
+    from evals.metrics.measuring import measure
+
+    return measure(files, numbers(k, "--k", int), metric=metric, progress=progress, **asked)[metric]
 
 
 def one_of(option: str, value: str | None, known: Sequence[str]) -> Any:
@@ -112,12 +124,6 @@ def of_step(files: list[Path], step: str | None, benchmarks: list[str]) -> list[
     return [samples_of_step(run, wanted, split(benchmarks, "-b")) for run in files]
 
 
-def require(files: list[Path]) -> None:
-    """Raises UsageError if there are no files."""
-    if not files:
-        raise usage_error("no samples given; name .jsonl files or run directories, such as runs/quickstart-quatro-0")
-
-
 def graded_samples(
     files: list[Path],
     benchmarks: list[str],
@@ -127,66 +133,24 @@ def graded_samples(
     id: str | None = None,
 ) -> tuple[Samples, About]:
     """The samples in ``files`` with a grade on each (of problem ``id`` alone, if given), and a document's head."""
+    from evals.metrics.measuring import paths_of
     from evals.samples.about import about_samples
     from evals.samples.graded import read_graded
 
-    require(files)
     wanted = split(benchmarks, "-b") or None
     with progress("grading answers") as tell:
-        samples, grader = read_graded(files, benchmarks=wanted, asked=asked, id=id, on_progress=tell)
+        samples, grader = read_graded(paths_of(files), benchmarks=wanted, asked=asked, id=id, on_progress=tell)
     return samples, {**about_samples(samples.files), "label": label, "grader": grader}
 
 
-def counted_samples(
-    files: list[Path], benchmarks: list[str], *, asked: Asked, label: str | None = None, jobs: int | None = None
-) -> tuple[Counted, About]:
-    """`graded_samples` as counts, which may be known from an earlier command."""
-    from evals.metrics.counting import count_samples
-    from evals.samples.about import about_samples
-
-    require(files)
-    wanted = split(benchmarks, "-b") or None
-    with progress("grading answers") as tell:
-        counted = count_samples(files, benchmarks=wanted, asked=asked, jobs=jobs, on_progress=tell)
-    about = about_samples(counted.files)
-    if asked.first is not None and "sampling" in about:
-        about["sampling"] = about["sampling"].model_copy(update={"n": asked.first})
-    return counted, {**about, "label": label, "grader": counted.grader}
-
-
 def several_counted(paths: Sequence[Path], benchmarks: list[str], **how: Any) -> list[tuple[Counted, About]]:
-    """`counted_samples` of each path; raises DataError if their graders differ."""
-    from evals.samples.graders import agreed_grader
+    """The counts of each path and what is known of its samples; raises DataError if their graders differ."""
+    from evals.metrics.measuring import several_counted
 
-    found = [counted_samples([path], benchmarks, **how) for path in paths]
-    about_of = {path: about for path, (_, about) in zip(paths, found, strict=True)}
-    agreed_grader({str(path): about["grader"] for path, about in about_of.items()})
-    _warn_of_foreign_grades(about_of)
+    sides = [[path] for path in paths]
+    found, warnings = several_counted(sides, split(benchmarks, "-b") or None, progress=progress, **how)
+    output.warn(*warnings)
     return found
-
-
-def say_whose_grades(about: About) -> None:
-    """A note where the grades came with the samples of another program."""
-    from evals.samples.about import has_foreign_grades
-
-    if has_foreign_grades(about):
-        output.info(
-            "the grades are those of the samples file (`correct`), not quatro's: `quatro eval grade FILE -o graded`"
-        )
-
-
-def _warn_of_foreign_grades(about_of: Mapping[Path, About]) -> None:
-    """A warning where some sides came with grades of another program and others were graded by quatro."""
-    from evals.samples.about import has_foreign_grades
-
-    foreign = [str(path) for path, about in about_of.items() if has_foreign_grades(about)]
-    ours = [str(path) for path in about_of if str(path) not in foreign]
-    if foreign and ours:
-        output.warn(
-            f"{', '.join(foreign)}: the grades came with the samples (`correct`), and quatro graded {', '.join(ours)}, "
-            "so differences may be those of the graders; have quatro grade all of them: `quatro eval grade "
-            f"{shlex.join(foreign)} -o graded`"
-        )
 
 
 @contextmanager
@@ -229,9 +193,8 @@ def check_per_problem(per_problem: bool, *, json: bool, out: Path | None) -> Non
         raise usage_error("--per-problem has no effect on the screen or in rows; add --json, or -o FILE.json")
 
 
-def say_and_write(result: Result | Comparison, *, json: bool, out: Path | None) -> None:
-    """Warnings to stderr, the document to ``out`` and, with ``json``, to stdout."""
-    output.warn(*result.warnings)
+def write(result: Result | Comparison, *, json: bool, out: Path | None) -> None:
+    """The document to ``out`` and, with ``json``, to stdout."""
     if out is not None:
         result.write(out)
         output.info(f"written: {out}")

@@ -54,7 +54,8 @@ def similarity(
             on_progress=tell,
             **about,
         )
-    shared.say_and_write(result, json=json, out=out)
+    output.warn(*result.warnings)
+    shared.write(result, json=json, out=out)
     if json:
         return
     from evals.results.shown import rows_in_order, title_of
@@ -110,7 +111,8 @@ def side_by_side(
     sides = [Side(name, *one) for name, one in zip(named, found, strict=True)]
     with shared.progress("clustering problems") as tell:
         result = temperature_result(sides, clustering=how, ks=ks, ci=ci, seed=seed, jobs=jobs, on_progress=tell)
-    shared.say_and_write(result, json=json, out=out)
+    output.warn(*result.warnings)
+    shared.write(result, json=json, out=out)
     if not json:
         _show_sides(result)
 

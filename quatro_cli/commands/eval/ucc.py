@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from typer import Option
 
 from quatro_cli.commands.eval import shared
-from quatro_cli.options import Benchmarks, Json, names, numbers, refuse_idle, usage_error
+from quatro_cli.options import Benchmarks, Json, refuse_idle, usage_error
 from quatro_cli.output import output
 
 AlsoClustered = Annotated[str | None, Option(metavar="NAME[,NAME]", help="vendi (Vendi score), distinct (distinct@k).")]
@@ -42,29 +42,20 @@ def ucc(
       quatro eval ucc samples/math500.jsonl --preset paper --k 16,256 --ci
       quatro eval ucc base.jsonl --similarity tfidf,rouge-l --threshold 0.8,0.9 --json
     """
-    from evals.metrics.passk_ucc import check_beside_ucc, ucc_result
     from evals.results.paper import sampling_warnings
 
     same: dict[str, Any] = {"similarity": similarity, "threshold": threshold, "linkage": linkage, "tokens": tokens}
     if preset is not None:
         same = _of_preset(preset, same)
-    how = shared.clustering(**same)
-    further = names(also, "--also") or []
-    check_beside_ucc(further, how.similarities)
-    ks = numbers(k, "--k", int)
-    asked = shared.asked_for(grader, first=first)
+    asked = shared.options(benchmarks, n=first, grader=grader, also=also, seed=seed, jobs=jobs, **same)
     files = shared.of_step(files, step, benchmarks)
     shared.check_out(out, files)
     shared.check_per_problem(per_problem, json=json, out=out)
-    counted, about = shared.counted_samples(files, benchmarks, asked=asked, label=label, jobs=jobs)
-    shared.say_whose_grades(about)
-    counting: dict[str, Any] = {"also": further, "ks": ks, "ci": ci, "seed": seed, "per_problem": per_problem}
-    with shared.progress("clustering problems") as tell:
-        result = ucc_result(counted, clustering=how, **counting, jobs=jobs, on_progress=tell, **about)
+    result = shared.measured(files, k, "ucc@k", ci=ci, per_problem=per_problem, label=label, **asked)
     if preset is not None:
         result = result.model_copy(update={"preset": preset})
         output.warn(*sampling_warnings(result))
-    shared.say_and_write(result, json=json, out=out)
+    shared.write(result, json=json, out=out)
     if not json:
         shared.show(*result.grids())
 

@@ -17,7 +17,6 @@ from quatro_cli.commands.eval.shared import (
     Tokens,
     clustering,
     graded_samples,
-    require,
 )
 from quatro_cli.commands.plot.printing import Printing, printed
 from quatro_cli.options import Benchmarks, SweepCell, SweepTemperature, SweepTopP, expander, run_paths, split
@@ -197,13 +196,13 @@ def heatmap(
       quatro plot heatmap gspo.jsonl ours.jsonl --id 60 --similarity rouge-l -o heatmap.pdf
     """
     from evals.figures.similarity import heatmap_figure
+    from evals.metrics.measuring import paths_of
     from evals.results.reading import labels_of
     from evals.studies.similarity import heatmap_of
 
-    require(files)
     clustering(similarity, None if threshold is None else str(threshold), linkage, tokens)
     found = {}
-    for path, name in zip(files, labels_of(files), strict=True):
+    for path, name in zip(paths_of(files), labels_of(files), strict=True):
         samples, _ = graded_samples([path], benchmarks, id=id)
         output.warn(*samples.warnings)
         found[name] = heatmap_of(

@@ -24,9 +24,9 @@ def test_the_most_frequent_text_stands_for_its_cluster_largest_first():
         (1, 1, 1, "x y z"),
         (1, 1, 1, "w"),
     ]
-    document = found[0].document(largest=1)
+    document = found[0].document()
     assert document["sizes"] == [3, 1, 1]
-    assert [cluster["text"] for cluster in document["clusters"]] == ["a b c d e"]
+    assert [cluster["text"] for cluster in document["clusters"]] == ["a b c d e", "x y z", "w"]
     assert (document["similarity"], document["threshold"]) == ("jaccard", 0.8)
 
 

@@ -1,0 +1,318 @@
+"""From samples files to results: what `quatro eval passk | ucc | compare` and their functions in Python share."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from evals.benchmarks.catalogue import GRADERS, is_grader
+from evals.errors import UsageError
+from evals.metrics.comparing import compare_passk, compare_ucc
+from evals.metrics.counting import Clustering, Counted, count_samples
+from evals.metrics.passk_ucc import BESIDE, check_beside_pass, check_beside_ucc, passk_result, ucc_result
+from evals.results.document import About, Comparison, Result, results_frame
+from evals.samples.about import about_samples, has_foreign_grades
+from evals.samples.graded import Asked
+from evals.samples.graders import agreed_grader
+from evals.text import Grid, Shown
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Source = str | os.PathLike[str] | Iterable["Source"]  # one or several samples files, runs or folders
+Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+logger = logging.getLogger(__name__)
+
+# Options that change nothing where only this metric is measured.
+_IDLE = {"pass@k": ("similarity", "threshold", "linkage", "tokens"), "ucc@k": ("tau",)}
+_BAR_CHARS = 24
+
+
+class Measured(Shown, dict[str, Result]):
+    """What `measure` found: the results by their metric, each its command's document."""
+
+    def __init__(self, results: Iterable[Result]) -> None:
+        super().__init__({one.metric: one for one in results})
+        self.warnings = list(dict.fromkeys(warning for one in self.values() for warning in one.warnings))
+
+    def grids(self) -> Iterator[Grid]:
+        """Those of all results."""
+        for one in self.values():
+            yield from one.grids()
+
+    def frame(self) -> DataFrame:
+        """The rows of all results as a data frame, as `Result.frame` has them."""
+        return results_frame(list(self.values()))
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `measure` and `compare` take by name, to find these ``metrics``; `measure` says what it means.
+
+    Raises, before a file is read:
+        UsageError: an option is unknown, out of range or without effect.
+    """
+
+    metrics: Sequence[str]
+    _: KW_ONLY
+    benchmarks: str | Sequence[str] | None = None
+    n: int | None = None
+    grader: str | None = None
+    similarity: str | Sequence[str] | None = None
+    threshold: float | Sequence[float] | None = None
+    linkage: str = "components"
+    tokens: str | None = None
+    also: str | Sequence[str] = ()
+    tau: float | Sequence[float] | None = None
+    seed: int = 0
+    jobs: int | None = 1
+
+    def __post_init__(self) -> None:
+        metric, taus = self.metrics[0], ",".join(f"{tau:g}" for tau in self.taus)
+        if metric not in BESIDE:
+            raise UsageError(f"--metric {metric}: expected {' or '.join(BESIDE)}")
+        for name in _IDLE.get(metric, ()) if len(self.metrics) == 1 else ():
+            if getattr(self, name) != getattr(Options, name):
+                raise UsageError(f"--{name} has no effect beside --metric {metric}; leave one of them out")
+        if self.tau is not None and not {"g-pass", "cover"} & set(listed(self.also) or ()):
+            raise UsageError(
+                f"--tau {taus} is for G-Pass@k and Cover@tau; add --also g-pass (or cover), or leave --tau out"
+            )
+        if "pass@k" in self.metrics:
+            check_beside_pass(self.beside("pass@k"), self.taus)
+        if "ucc@k" in self.metrics:
+            check_beside_ucc(self.beside("ucc@k"), listed(self.similarity))
+            self.clustering.settings("")
+        if self.grader is not None and not is_grader(self.grader):
+            known = ", ".join(GRADERS)
+            raise UsageError(f"--grader {self.grader!r}: expected {known} or a function of your own as module:function")
+        if self.n is not None and self.n < 1:
+            raise UsageError(f"n = {self.n}: expected a number of samples of each problem, at least 1")
+
+    @property
+    def clustering(self) -> Clustering:
+        return Clustering(listed(self.similarity), listed(self.threshold), self.linkage, self.tokens)
+
+    @property
+    def asked(self) -> Asked:
+        return Asked({} if self.grader is None else {"grader": self.grader}, first=self.n)
+
+    @property
+    def taus(self) -> list[float]:
+        return listed(self.tau) or [0.5]
+
+    def beside(self, metric: str) -> list[str]:
+        """The names of ``also`` that are for ``metric``: all but those for another one of the metrics."""
+        others = [name for other in self.metrics if other != metric for name in BESIDE[other]]
+        return [name for name in listed(self.also) or () if name not in others]
+
+
+def _naming_options(function: _Function) -> _Function:
+    """``function`` with the fields of `Options` in place of ``**options``, as `help` and docs/api.md show it."""
+    shown = inspect.signature(function)
+    own = [one for one in shown.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    parameters = [*own, *list(inspect.signature(Options).parameters.values())[1:]]
+    function.__signature__ = shown.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return function
+
+
+@_naming_options
+def measure(
+    samples: Source,
+    k: int | Sequence[int] | None = None,
+    *,
+    metric: str | None = None,
+    ci: bool = False,
+    per_problem: bool = False,
+    label: str | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Measured:
+    """Pass@k and UCC@k of samples: the results of `quatro eval passk` and `quatro eval ucc`, by their metric.
+
+    Each result has `rows`, `warnings`, `frame()`, `document()` (what --json prints) and `write(FILE)`. `frame()` of
+    what is returned has the rows of all. Samples without a grade are graded, as there.
+
+        >>> measured = quatro.measure("runs/first", k=[1, 2], ci=True)
+        >>> measured["pass@k"] == quatro.measure("runs/first", k=[1, 2], metric="pass@k", ci=True)["pass@k"]
+        True
+        >>> frame = measured.frame()
+        >>> frame[frame["metric"] == "ucc@k"]["k"].unique().tolist()
+        [1, 2]
+
+    Args:
+        samples: one or several samples files, runs or folders, or results of `draw_samples`: together one result.
+        k: numbers of draws. Default: 1, 2, 4, ..., 256, up to n.
+        metric: `pass@k` or `ucc@k` alone. Clustering, which only `ucc@k` needs, may take minutes. Default: both.
+        ci: add 95 % bootstrap intervals, with ``seed``.
+        per_problem: add the counts of every problem, as `problems` of each result.
+        label: name of the results in tables.
+        benchmarks: only these.
+        n: only the first n samples of each problem: compare at equal n.
+        grader: `math`, `countdown`, `code`, `reasoning-gym` or your own as `module:function`.
+        similarity, threshold, linkage, tokens: as in `ucc_at_k`; several of the first two are combined.
+        also: `maj`, `g-pass` or `cover` beside Pass@k, `vendi` or `distinct` beside UCC@k.
+        tau: the shares of correct draws that `g-pass` and `cover` require. Default: 0.5.
+        jobs: processes; with more than one a script needs `if __name__ == "__main__":`. None: one a usable core.
+        progress: opens what shows how far the work is, by its name. Default: a line on a terminal or in a notebook.
+
+    Raises:
+        UsageError: an option is unknown, out of range or without effect, or a k is larger than some problem's n.
+        DataError: a file is missing or damaged, or files were graded by different graders.
+    """
+    asked = Options(list(BESIDE) if metric is None else [metric], **options)
+    counted, about = counted_samples(
+        paths_of(samples), listed(asked.benchmarks), asked=asked.asked, label=label, jobs=asked.jobs, progress=progress
+    )
+    how: dict[str, Any] = {"ks": listed(k), "ci": ci, "seed": asked.seed, "per_problem": per_problem, **about}
+    results = []
+    if "pass@k" in asked.metrics:
+        results.append(passk_result(counted, also=asked.beside("pass@k"), taus=asked.taus, **how))
+    if "ucc@k" in asked.metrics:
+        how |= {"also": asked.beside("ucc@k"), "jobs": asked.jobs}
+        with (progress or progress_line)("clustering problems") as tell:
+            results.append(ucc_result(counted, asked.clustering, on_progress=tell, **how))
+    if has_foreign_grades(about):
+        logger.info("the grades are those of the samples (`correct`), not quatro's: `quatro eval grade FILE -o graded`")
+    measured = Measured(results)
+    for warning in measured.warnings:
+        logger.warning(warning)
+    return measured
+
+
+@_naming_options
+def compare(
+    a: Source,
+    b: Source,
+    k: int | Sequence[int] | None = None,
+    *,
+    metric: str = "pass@k",
+    progress: Progress | None = None,
+    **options: Any,
+) -> Comparison:
+    """How much better ``b`` does than ``a`` on the same problems, and whether it may be chance: `quatro eval compare`.
+
+    `rows` have `difference`, b minus a, with its 95 % interval and `p`; `frame()`, `document()` and `write(FILE)` are
+    as of a result. It is shown with its `warnings`. ``a`` and ``b`` are samples, and the options those of `measure`.
+
+        >>> hotter = quatro.draw_samples("runs/first", "countdown", n=2, temperature=1.5, grade=True)
+        >>> found = quatro.compare("runs/first/samples/T1-p1-step000002", hotter, k=1)
+        >>> found.rows[0].difference == found.rows[0].b - found.rows[0].a, 0 < found.rows[0].p <= 1
+        (True, True)
+
+    Args:
+        metric: `pass@k`, perhaps with ``also``, or `ucc@k`, which brings UCR, clusters and effective number.
+
+    Raises:
+        UsageError: as `measure`.
+        DataError: as `measure`, or the two do not hold the same problems with the same n.
+    """
+    if metric == "ucc@k" and options.get("also"):
+        raise UsageError("--also has no effect beside --metric ucc@k, which brings UCR, clusters and effective number")
+    asked = Options([metric], **options)
+    sides = [paths_of(a), paths_of(b)]
+    counting: dict[str, Any] = {"asked": asked.asked, "jobs": asked.jobs, "progress": progress}
+    found, warnings = several_counted(sides, listed(asked.benchmarks), **counting)
+    (counted_a, _), (counted_b, _) = found
+    how: dict[str, Any] = {"names": tuple(map(_name, sides)), "ks": listed(k), "seed": asked.seed}
+    if metric == "pass@k":
+        comparison = compare_passk(counted_a, counted_b, also=asked.beside(metric), taus=asked.taus, **how)
+    else:
+        with (progress or progress_line)("clustering problems") as tell:
+            how |= {"clustering": asked.clustering, "jobs": asked.jobs, "on_progress": tell}
+            comparison = compare_ucc(counted_a, counted_b, **how)
+    comparison.warnings.extend(warnings)
+    return comparison
+
+
+def listed(values: Any) -> list[Any] | None:
+    """One value or several, also those of an array, as a list; None stays None."""
+    return None if values is None else np.atleast_1d(values).tolist()
+
+
+def paths_of(samples: Source) -> list[Path]:
+    """The paths in ``samples``; raises UsageError if there are none."""
+    if isinstance(samples, str | os.PathLike):
+        return [Path(samples)]
+    paths = [path for one in samples for path in paths_of(one)]
+    if not paths:
+        raise UsageError("no samples given; name .jsonl files or run directories, such as runs/quickstart-quatro-0")
+    return paths
+
+
+def _name(paths: Sequence[Path]) -> str:
+    return ", ".join(map(str, paths))
+
+
+def counted_samples(
+    paths: Sequence[Path],
+    benchmarks: Sequence[str] | None,
+    *,
+    asked: Asked,
+    label: str | None = None,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> tuple[Counted, About]:
+    """Samples as counts, which may be known from an earlier time, and a document's head."""
+    with (progress or progress_line)("grading answers") as tell:
+        counted = count_samples(paths, benchmarks=benchmarks, asked=asked, jobs=jobs, on_progress=tell)
+    about = about_samples(counted.files)
+    if asked.first is not None and "sampling" in about:
+        about["sampling"] = about["sampling"].model_copy(update={"n": asked.first})
+    return counted, {**about, "label": label, "grader": counted.grader}
+
+
+def several_counted(
+    sides: Sequence[Sequence[Path]], benchmarks: Sequence[str] | None, **how: Any
+) -> tuple[list[tuple[Counted, About]], list[str]]:
+    """`counted_samples` of each side, and a warning if only some came with grades of another program.
+
+    Raises:
+        DataError: their graders differ.
+    """
+    found = [counted_samples(paths, benchmarks, **how) for paths in sides]
+    about_of = {_name(paths): about for paths, (_, about) in zip(sides, found, strict=True)}
+    agreed_grader({name: about["grader"] for name, about in about_of.items()})
+    foreign = [str(path) for paths in sides if has_foreign_grades(about_of[_name(paths)]) for path in paths]
+    ours = [str(path) for paths in sides for path in paths if str(path) not in foreign]
+    if not (foreign and ours):
+        return found, []
+    return found, [
+        f"{', '.join(foreign)}: the grades came with the samples (`correct`), and quatro graded {', '.join(ours)}, "
+        "so differences may be those of the graders; have quatro grade all of them: `quatro eval grade "
+        f"{shlex.join(foreign)} -o graded`"
+    ]
+
+
+@contextmanager
+def progress_line(description: str) -> Iterator[Callable[[int, int], None]]:
+    """A function of (done, total) that redraws a bar on stderr of a terminal or notebook; elsewhere nothing is said."""
+    stream, said = sys.stderr, ""
+    is_seen = stream is not None and (stream.isatty() or "ipykernel" in sys.modules)
+
+    def tell(done: int, total: int) -> None:
+        nonlocal said
+        bar = "#" * (_BAR_CHARS * done // max(total, 1))
+        text = f"{description} [{bar:{_BAR_CHARS}}] {100 * done // max(total, 1)} %"
+        if is_seen and text != said:
+            said = text
+            stream.write(f"\r{said}")
+            stream.flush()
+
+    try:
+        yield tell
+    finally:
+        if said:
+            stream.write(f"\r{' ' * len(said)}\r")
+            stream.flush()
