@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from evals.errors import DataError
 from evals.files.strict_json import parse_row, read_lines, refuse, shown
+from evals.text import visible
 
 PROBLEM_FIELDS = ("problem", "question", "prompt")
 # How the names of files of problems end.
@@ -20,6 +21,13 @@ FILE_ENDINGS = (".jsonl", ".jsonl.gz", ".csv", ".csv.gz", ".parquet")
 GRADED_BY = ("entry_point", "tests", "reasoning_gym")
 # What a copy of the problems names itself.
 _OURS = ("id", "problem", "answer")
+# Of references: a number, a sign and a number; a stroke or point twice, since 3/4 and 0.5 are nothing special.
+_ODD = re.compile(r"\d\W*[:–—-]\W*\d|\d([/.])\d+\1\d")
+_READ_AS = {
+    "date": "year {}, month {}, day {}",
+    "ratio": "a ratio (equal to its quotient)",
+    **{kind: f"a {kind} (equal to the same {kind} only)" for kind in ("range", "time")},
+}
 _ZERO_WIDTH = re.compile("[\u200b-\u200d\u2060\ufeff]")
 
 
@@ -87,6 +95,52 @@ def _content(row: Problem) -> str:
     parts = [" ".join(text.split()) for text in (row.problem, row.answer or "")]
     graded_by = {name: row.extra[name] for name in GRADED_BY if name in row.extra}
     return "\x1f".join([*parts, json.dumps(graded_by, sort_keys=True)] if graded_by else parts)
+
+
+def shared_problems(some: Sequence[Problem], others: Sequence[Problem]) -> list[tuple[Problem, Problem]]:
+    """The problems of ``some`` that ``others`` hold too, each with that one; case, blanks and punctuation are ignored.
+
+    Ids may only count rows. So equal ids mean one problem only where nearly all have equal answers, and not all one.
+    """
+    # Most texts differ in these counts, which take a tenth of the time of `_plain`: 0.3 s for 100,000 prompts.
+    counts = {_counts(one) for one in some}
+    texts = {_plain(one): one for one in others if _counts(one) in counts}
+    found = {one.id: (one, same) for one in some if (same := texts.get(_plain(one)))}
+    ids = {one.id: one for one in others}
+    named = {one.id: (one, ids[one.id]) for one in some if one.id in ids}
+    answers = [[_content(replace(one, problem="")) for one in pair] for pair in named.values()]
+    if len({one for one, _ in answers}) > 1 and sum(one == other for one, other in answers) >= 0.9 * len(named):
+        found = named | found
+    return list(found.values())
+
+
+def _counts(problem: Problem) -> tuple[int, ...]:
+    return tuple(map(problem.problem.casefold().count, "aet1"))
+
+
+def _plain(problem: Problem) -> str:
+    """The text without what may differ between two copies; a prime or a sign in a formula makes another problem."""
+    return " ".join([word.rstrip(".,;:?") for word in re.sub('[$"`“”]', "", problem.problem.casefold()).split()])
+
+
+def odd_references(problems: Sequence[Problem], graders: Sequence[str]) -> list[str]:
+    """A line on how maths, if among the ``graders``, reads references such as `3/4/2024`, `10:30`, `5-7` and `3:1`."""
+    texts = [one.answer for one in problems if one.answer and _ODD.search(one.answer)] if "math" in graders else []
+    if not texts:
+        return []
+    from evals.grading import readings
+    from evals.grading.read import range_or_time, read
+
+    nodes = {text: range_or_time(text) or read(text)[0].node for text in texts}
+    odd = [text for text in texts if nodes[text].op in _READ_AS or not re.search(r"[^\s\d:/.–—-]", text)]
+    examples = [
+        f"'{visible(text, keep='')}' as {_READ_AS.get(kind, readings(text)).format(*nodes[text].args)}"
+        for kind, text in {nodes[text].op: text for text in reversed(odd)}.items()
+    ]
+    return [
+        f"{len(odd)} of the {len(problems)} references of {problems[0].benchmark} look like dates, times, ranges or "
+        f"scores; the grader reads {', '.join(examples)}. If another thing is meant, change the reference"
+    ][: len(odd)]
 
 
 def read_problem_file(file: Path, benchmark: str, columns: Columns) -> ReadProblems:

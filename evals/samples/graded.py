@@ -31,6 +31,7 @@ from evals.samples.graders import (
     OWN,
     Agreement,
     GradingSettings,
+    Majority,
     agreed_grader,
     agreements,
     box_hints,
@@ -39,6 +40,7 @@ from evals.samples.graders import (
     grade_whole,
     grader_info,
     made_by,
+    majorities,
     refuse_infra_errors,
     with_grade,
 )
@@ -305,6 +307,7 @@ class GradedFile:
     was_done: bool
     warnings: Sequence[str] = ()
     agreements: Sequence[Agreement] = ()
+    majorities: Sequence[Majority] = ()
 
     @property
     def num_rows(self) -> int:
@@ -355,10 +358,13 @@ def grade_file(
     """
     grader = {"version": GRADER_VERSION, **settings.recorded()}
     note = note_of(target, source) if target.is_file() else None
-    is_by_this = note is not None and not note.stale and note.said["grader"] == grader
+    is_by_this = (
+        note is not None and not note.stale and note.said["grader"] == grader and "against_reference" in note.said
+    )
     if note is not None and is_by_this and (note.grader["sandbox"] is None or note.grader["sandbox"] == sandbox_here()):
         known = [Agreement(**one) for one in note.said.get("agreements", ())]
-        return GradedFile(source, target, note.said["outcomes"], was_done=True, agreements=known)
+        against = [Majority(**one) for one in note.said["against_reference"]]
+        return GradedFile(source, target, note.said["outcomes"], True, agreements=known, majorities=against)
     document: dict[str, Any] = {"schema": 1, "grader": grader, "samples_sha256": _sha256(source)}
     samples = read_samples([source])
     rows = settings.without_thoughts(samples.rows)
@@ -377,10 +383,12 @@ def grade_file(
     found = agreements(samples.rows, [bool(grade.correct) for grade in grades])
     document |= {"outcomes": outcomes, "graded_sha256": _sha256(target)}
     document["agreements"] = [one._asdict() for one in found]
+    against = majorities(rows, grades)
+    document["against_reference"] = [one._asdict() for one in against]
     # Last, so that a note means a complete file. Failures of this machine deserve another try: no note.
     if not counts["infra_error"]:
         write_whole(path, [json.dumps(document, indent=2).encode("utf-8") + b"\n"])
-    return GradedFile(source, target, outcomes, was_done=False, warnings=samples.warnings, agreements=found)
+    return GradedFile(source, target, outcomes, False, samples.warnings, found, against)
 
 
 def _target(source: Path, out: Path | None) -> Path:

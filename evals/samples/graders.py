@@ -8,6 +8,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from evals.benchmarks.prompts import THOUGHT, split_thought
 from evals.errors import DataError, UsageError
 from evals.files.own_code import file_of, is_own, own_function, source_digest
 from evals.files.strict_json import shown
-from evals.grading import GRADER_VERSION, ExtractionPolicy, Grade, Outcome, grade_many
+from evals.grading import GRADER_VERSION, ExtractionPolicy, Grade, Outcome, grade_many, same_answer
 from evals.grading.decide import Policy
 from evals.results.document import GraderInfo
 from evals.samples.code import grade_code, sandbox_here
@@ -28,6 +29,7 @@ _log = logging.getLogger(__name__)
 
 Verdict = Callable[[str, str | float | None, str], bool]
 
+_SHOWN_CHARS = 200  # of an answer in a list
 OWN = "own"  # the stage of a grade by a function of the user's own
 # Outcomes of samples that count as wrong because the grader gave up on them.
 GAVE_UP: tuple[Outcome, ...] = ("timeout", "error", "infra_error")
@@ -332,6 +334,32 @@ class Agreement(NamedTuple):
         """Of the samples that have the score, those on which both agree."""
         agreed = self.both + self.neither
         return agreed / (agreed + self.only_ours + self.only_theirs)
+
+
+class Majority(NamedTuple):
+    """A problem with no correct sample, to which more than half of the samples give the same ``answer``."""
+
+    benchmark: str
+    id: str
+    reference: str
+    answer: str
+    share: float
+
+
+def majorities(rows: Sequence[Sample], grades: Sequence[Grade]) -> list[Majority]:
+    """The problems of mathematics with 4 samples or more whose reference may be wrong; ``rows`` are in order."""
+    found: list[Majority] = []
+    for name, group in groupby(zip(rows, grades, strict=True), key=lambda pair: (pair[0].benchmark, pair[0].id)):
+        pairs = list(group)
+        answers = (grade.extracted for _, grade in pairs if grade.stage == "tree")
+        texts = Counter(text for text in answers if text)
+        if len(pairs) < 4 or 2 * texts.total() <= len(pairs) or any(grade.correct for _, grade in pairs):
+            continue
+        [(most, _)] = texts.most_common(1)
+        share = sum(count for text, count in texts.items() if same_answer(text, most)) / len(pairs)
+        if share > 0.5:
+            found.append(Majority(*name, str(pairs[0][0].answer)[:_SHOWN_CHARS], most[:_SHOWN_CHARS], share))
+    return sorted(found, key=lambda one: -one.share)
 
 
 def stored_scores(row: Sample) -> Iterator[tuple[str, bool]]:

@@ -22,6 +22,7 @@ from evals.training_metrics import EVALUATED
 from quatro.config import Config, differing_keys, load_config, with_absolute_paths
 from quatro.config.load import MAY_CHANGE, may_change
 from quatro.config.packages import require
+from quatro.launch.health import prompt_warnings
 from quatro.methods.base import AbsentMethod
 from quatro.policy import embedded
 from quatro.policy.model_files import require_model
@@ -51,7 +52,8 @@ class Prepared:
 
     ``is_there`` is False for an embedded model that is still to be made. ``shape`` is the configuration of the model,
     which has ``num_parameters`` with the run's adapter, of which ``num_trained`` are trained. ``evaluation_prompts``
-    are None without evaluation. ``sizes_note`` says what `memory.with_sizes` has put in place of `auto`.
+    are None without evaluation. ``warnings`` are about prompts and problems, and ``sizes_note`` says what
+    `memory.with_sizes` has put in place of `auto`.
     """
 
     config: Config
@@ -65,6 +67,7 @@ class Prepared:
     num_trained: int
     prompts: PromptSet
     evaluation_prompts: PromptSet | None
+    warnings: Sequence[str]
     sizes_note: str = ""
 
     def close(self) -> None:
@@ -153,6 +156,7 @@ def _with_torch(
         num_trained=num_trained,
         prompts=prompts,
         evaluation_prompts=evaluation_prompts,
+        warnings=[*prompts.warnings, *prompt_warnings(config, len(prompts.prompts), problems, evaluated)],
     )
 
 

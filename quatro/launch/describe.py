@@ -19,7 +19,7 @@ from evals.text import size_text, visible
 from quatro.config import Config, config_to_yaml, leaves
 from quatro.config.blocks import CPU_SIZES, SIZE_KEYS, Sizes
 from quatro.launch.begin import Prepared
-from quatro.launch.health import prompt_warnings, startup_warnings
+from quatro.launch.health import startup_warnings
 from quatro.policy.device import (
     FLOAT32_BYTES,
     cache_token_bytes,
@@ -133,7 +133,6 @@ def describe(prepared: Prepared, run: Path | None = None, *, resume: bool = Fals
         QuatroError: the user's own reward does what a run would stumble over.
     """
     config, device = prepared.config, prepared.device
-    warnings = [*startup_warnings(config), *prompt_warnings(config, len(prepared.prompts.prompts))]
     estimate = Estimate.of(prepared)
     memory = estimate.memory(total_bytes(device), prepared.reward.device_bytes(device.type))
     free = free_bytes(device)
@@ -141,7 +140,7 @@ def describe(prepared: Prepared, run: Path | None = None, *, resume: bool = Fals
     digest = model_digest(resolve_model(config.model)) if prepared.is_there else None
     pace = None if run is None or digest is None else pace_beside(run, config, digest)
     steps_left = config.steps - (int(read_status(run).get("step") or 0) if run is not None and resume else 0)
-    said = [*warnings, *notes(prepared), *_try_reward(prepared)]
+    said = [*startup_warnings(config), *prepared.warnings, *notes(prepared), *_try_reward(prepared)]
     return DryRun(prepared, memory, fit, said, steps_left, pace)
 
 

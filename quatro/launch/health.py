@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 
+from evals.benchmarks.catalogue import grader_of
+from evals.benchmarks.problems import Problem, odd_references, shared_problems
 from evals.benchmarks.prompts import THOUGHT
 from evals.files.own_code import file_of, is_own
 from evals.training_metrics import EVALUATED
@@ -16,6 +19,7 @@ from quatro.config import Config
 from quatro.config.errors import closest
 from quatro.registry import ENGINES
 from quatro.runs.directory import step_name
+from quatro.runs.metrics import read_metrics
 from quatro.runs.views.rollouts import failures_text, num_drawn, num_failures
 
 logger = logging.getLogger(__name__)
@@ -31,6 +35,8 @@ MAX_MISMATCH = {"float32": 1e-3, "bfloat16": 0.05}
 MAX_FAILED_SHARE = 0.1
 MAX_SHARE_WITHOUT_SUCCESS = 0.25
 MAX_KL = 1.0  # nats of one iteration, for any method
+FALL_STEPS = 5  # iterations over which a reward that falls is averaged
+FALL_ERRORS = 4.0  # standard errors
 MAX_FLAT_STEPS = 3  # iterations in a row in which nothing can be learnt
 QUOTED_CHARACTERS = 300
 # The paper's rate for all weights. The best rate for an adapter is about ten times the best one for all weights,
@@ -63,34 +69,52 @@ def startup_warnings(config: Config) -> list[str]:
     return found
 
 
-def prompt_warnings(config: Config, num_prompts: int) -> list[str]:
-    """Warnings about the number of prompts that there are to train on."""
-    if num_prompts >= config.prompts_per_step:
-        return []
-    minibatch = min(num_prompts, config.minibatch_prompts)
-    return [
-        f"an iteration takes {config.prompts_per_step} prompts and there are {num_prompts}, so some come more than "
-        f"once in it; take more prompts, or -s prompts_per_step={num_prompts - num_prompts % minibatch} -s "
-        f"minibatch_prompts={minibatch}"
-    ]
+def prompt_warnings(
+    config: Config, num_prompts: int, problems: Sequence[Problem] = (), evaluated: Sequence[Problem] = ()
+) -> list[str]:
+    """Warnings about the prompts to train on, of which ``num_prompts`` fit, and the problems of evaluations."""
+    found = odd_references(problems, config.reward.names)
+    if evaluated:
+        found += odd_references(evaluated, [grader_of(evaluated[0].benchmark)])
+    shared = shared_problems(evaluated, problems)
+    for one, trained in shared[:1]:
+        found.append(
+            f"{len(shared)} of the {len(evaluated)} problems of {one.benchmark} are trained on too, such as {one.id!a} "
+            f"({trained.id!a} in data.prompts), so evaluations say little about new problems; take them out of "
+            "data.prompts, or set eval.benchmark to another benchmark"
+        )
+    if num_prompts < config.prompts_per_step:
+        minibatch = min(num_prompts, config.minibatch_prompts)
+        found.append(
+            f"an iteration takes {config.prompts_per_step} prompts and there are {num_prompts}, so some come more than "
+            f"once in it; take more prompts, or -s prompts_per_step={num_prompts - num_prompts % minibatch} -s "
+            f"minibatch_prompts={minibatch}"
+        )
+    return found
 
 
 class Watch:
     """Looks at each iteration's metrics; a warning repeats at most every ``REPEAT_EVERY`` iterations, and says so.
 
-    ``rollouts`` is the folder with the responses of each iteration, of which a warning quotes one.
+    ``run`` has the responses of each iteration, of which a warning quotes one, and the metrics before a resume.
     """
 
-    def __init__(self, config: Config, rollouts: Path | None = None) -> None:
+    def __init__(self, config: Config, run: Path | None = None) -> None:
         self.config = config
-        self._rollouts = rollouts
+        self._run = run
+        self._rewards = deque[tuple[float, float]](maxlen=FALL_STEPS)
+        self._best = (-math.inf, 0.0, 0.0)
         self._last: dict[str, float] = {}
         self._num_flat = 0  # iterations in a row
 
     def __call__(self, metrics: Mapping[str, float]) -> None:
         step = metrics["step"]
         self._num_flat = self._num_flat + 1 if metrics["groups/mixed_share"] == 0 else 0
-        found = list(problems(metrics, self.config))
+        if self._run is not None and not self._rewards:  # the run goes on
+            for row in read_metrics(self._run):
+                if row["step"] < step:
+                    self._fallen(row)
+        found = [*problems(metrics, self.config), *self._fallen(metrics)]
         if self._num_flat >= MAX_FLAT_STEPS or (self._num_flat and step == 1):
             found.append(("flat", self._flat(metrics)))
         for kind, message in found:
@@ -99,6 +123,30 @@ class Watch:
             self._last[kind] = step
             again = f"such a warning comes once in {REPEAT_EVERY} iterations"
             logger.warning("iteration %d: %s (%s)", int(step), message, again)
+
+    def _fallen(self, metrics: Mapping[str, float]) -> list[tuple[str, str]]:
+        """A warning if the mean reward of the last iterations is far below the best one of as many."""
+        found = (metrics.get(name) for name in ("reward/mean", "reward/std"))
+        mean, spread = (math.nan if value is None else value for value in found)
+        # The variance of the mean as if half of that of the rewards lay between prompts.
+        share = (1 + self.config.rollouts_per_prompt) / 2 / metrics["rollouts"]
+        self._rewards.append((mean, share * spread**2))
+        if len(self._rewards) < FALL_STEPS:
+            return []
+        mean, variance = (sum(values) / FALL_STEPS for values in zip(*self._rewards, strict=True))
+        self._best = max(self._best, (mean, variance, metrics["step"]))
+        best, best_variance, step = self._best
+        if not best - mean > FALL_ERRORS * math.sqrt((variance + best_variance) / FALL_STEPS):  # or NaN
+            return []
+        ratio = metrics.get("kl/ratio_to_delta")
+        moved = f"{metrics['kl/new_old']:.2g} nats" if ratio is None else f"{ratio:.2g} x delta"
+        message = (
+            f"the reward fell to {mean:.3g} over {FALL_STEPS} iterations, more than {FALL_ERRORS:g} standard errors "
+            f"below its best, {best:.3g} at iteration {step:.0f}. The learning rate is {metrics['lr']:.2g}, and the "
+            f"policy moved {moved} in this iteration; begin anew with a lower one, such as -s optimizer.lr="
+            f"{self.config.optimizer.lr / 3:.1g}, from a checkpoint before the fall with -s model=RUN@STEP"
+        )
+        return [("fall", message)]
 
     def _flat(self, metrics: Mapping[str, float]) -> str:
         since = "" if self._num_flat == 1 else f" for {self._num_flat} iterations"
@@ -117,10 +165,10 @@ class Watch:
 
     def _quoted(self, step: int) -> str:
         """The first response of iteration ``step``, if it was saved."""
-        if self._rollouts is None:
+        if self._run is None:
             return ""
         try:
-            with (self._rollouts / f"{step_name(step)}.jsonl").open(encoding="utf-8") as lines:
+            with (self._run / "rollouts" / f"{step_name(step)}.jsonl").open(encoding="utf-8") as lines:
                 row = json.loads(next(lines))
         except (OSError, StopIteration, ValueError):
             return ""

@@ -80,7 +80,7 @@ def recorded(run: RunDir, observer: Observer | None, stop: StopRequest) -> Itera
             for warning in startup_warnings(run.config):
                 logger.warning(warning)
             with Trackers(run) as trackers:
-                told = observers(Watch(run.config, run.path / "rollouts"), trackers, observer)
+                told = observers(Watch(run.config, run.path), trackers, observer)
                 recorder = Recorder(run, told, getattr(observer, "doing", None))
                 yield recorder
                 is_done = recorder.ends(stop)

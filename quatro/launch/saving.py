@@ -24,7 +24,6 @@ from evals.errors import DataError
 from evals.files.own_code import OWN_CODE, is_own, recorded
 from quatro.config import Config
 from quatro.launch.begin import Prepared, prepare
-from quatro.launch.health import prompt_warnings
 from quatro.loop.position import OTHER, Iteration, Learner, Parts, Position
 from quatro.policy import embedded
 from quatro.policy.base import Policy, below
@@ -177,7 +176,7 @@ def assemble(
     if config.kl.reference is not None:
         fingerprints["model of kl.reference"] = model_digest(embedded.resolve_model(config.kl.reference))
     policy.check_head(prompts.prompts)
-    for warning in (*prompts.warnings, *prompt_warnings(config, len(prompts.prompts))):
+    for warning in prepared.warnings:
         logger.warning(warning)
     for note in prompts.notes:
         logger.info(note)

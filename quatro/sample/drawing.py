@@ -17,6 +17,7 @@ from typing import Any
 
 from evals.benchmarks.catalogue import find_benchmark, grader_of
 from evals.benchmarks.loading import load_problems
+from evals.benchmarks.problems import odd_references
 from evals.benchmarks.prompts import check_markers, find_template, template_text
 from evals.errors import UsageError
 from evals.files.whole import file_stem
@@ -133,6 +134,7 @@ def plan_samples(request: SampleRequest) -> SamplePlan:
     twice = [name for name, count in Counter(plan.name for plan in plans).items() if count > 1]
     if twice:
         raise UsageError(f"-b names the benchmark {twice[0]!r} twice; name each once")
+    notes += [note for plan in plans for note in odd_references(plan.problems, [plan.grader])]
     if request.tag is not None and file_stem(request.tag) != request.tag:
         raise UsageError(
             f"--tag {request.tag!r} cannot be a folder's name; use letters, digits, dots and dashes, or -o DIR"

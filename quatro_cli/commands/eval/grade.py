@@ -13,6 +13,7 @@ from quatro_cli.output import output, visible
 
 MOST_SHOWN_CHARS = 500  # of the end of a response, in --json
 SHOWN_END = 200  # on the screen
+MOST_MAJORITIES = 10  # problems whose samples agree against the reference
 STAGES = {
     "reference": "there is no reference answer",
     "extraction": "no complete answer was found",
@@ -134,6 +135,8 @@ def _show_files(done: list[GradedFile], settings: GradingSettings, *, json: bool
                 "rows": file.num_rows,
                 "outcomes": file.outcomes,
                 "agreements": [one._asdict() for one in file.agreements],
+                "num_against_reference": len(file.majorities),
+                "against_reference": [one._asdict() for one in file.majorities[:MOST_MAJORITIES]],
             }
             for file in done
         ]
@@ -151,6 +154,11 @@ def _show_files(done: list[GradedFile], settings: GradingSettings, *, json: bool
         if agreed:
             columns = ["file", "score", "agree", "both", "neither", "only ours", "only theirs"]
             output.table("who calls samples right; --disagree explains where stored scores differ", columns, agreed)
+        against = [one for file in done for one in file.majorities]
+        if against:
+            title = f"most samples agree, but not with the reference ({len(against)} problems; is it wrong?)"
+            lines = [[*one[:-1], f"{100 * one.share:.0f} %"] for one in against[:MOST_MAJORITIES]]
+            output.table(title, ["benchmark", "id", "reference", "most say", "share"], lines)
     if any(file.outcomes.get("infra_error") for file in done):
         output.warn("some samples have outcome infra_error: their graders were killed twice (memory?); grade again")
 

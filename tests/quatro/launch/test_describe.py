@@ -7,13 +7,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from evals.benchmarks.loading import load_problems
 from evals.errors import DataError, MissingError, UsageError
 from quatro.launch.begin import prepare
 from quatro.launch.describe import DryRun, batch_arithmetic, describe
+from quatro.launch.saving import assemble
 from quatro.policy.loading import load_model
 from quatro.processes.launcher import Launch
 from quatro.registry import ENGINES
 from quatro.rollout.prompts import PromptSet
+from tests.kit import write_rows
 
 
 def arithmetic(config) -> list[str]:
@@ -172,3 +175,19 @@ def test_a_dry_run_says_what_would_fit_into_the_free_memory(tiny_config, monkeyp
     assert "it does not fit, and no microbatch_tokens would" in "\n".join(none.lines)
     assert none.document["fit"]["learning_bytes"] == memory.learning
     assert "it does not fit, as drawing responses takes" in "\n".join(told(memory.always).lines)
+
+
+def test_problems_in_both_sets_are_told_in_the_dry_run_and_in_the_run(tiny_config, tmp_path, caplog):
+    some = load_problems("countdown")[:6] + load_problems("countdown", split="train")[:6]
+    rows = [{"id": f"mine-{at}", "problem": one.problem, "answer": one.answer} for at, one in enumerate(some)]
+    write_rows(tmp_path / "p.jsonl", rows)
+    settings = (
+        f"data.prompts={tmp_path / 'p.jsonl'}",
+        "reward=countdown",
+        "eval={every: 9, benchmark: countdown, n: 1}",
+    )
+    prepared = prepare(tiny_config(*settings))
+    said = "6 of the 200 problems of countdown are trained on too"
+    assert [said in note for note in describe(prepared).notes].count(True) == 1
+    assemble(prepared)
+    assert said in caplog.text

@@ -4,10 +4,13 @@ import json
 import math
 import re
 
+import numpy as np
 import pytest
 
+from evals.benchmarks.problems import Problem
 from quatro.config import load_config
 from quatro.launch.health import Watch, problems, prompt_warnings, startup_warnings
+from tests.kit import says
 
 GOOD = {
     "step": 1.0,
@@ -20,7 +23,9 @@ GOOD = {
     "reward/timeouts": 0.0,
     "rollouts": 100.0,
     "groups/mixed_share": 0.5,
+    "lr": 3e-4,
     "reward/mean": 0.4,
+    "reward/std": 0.49,
     "accuracy/mean": 0.4,
 }
 
@@ -141,7 +146,8 @@ def test_truncated_training_and_an_idle_delta_are_announced():
 
 def test_a_run_that_learns_nothing_quotes_a_response_and_names_causes(tmp_path, caplog):
     row = {"id": "p1", "completion": "\x1b[31m" + "so it is 42. " * 100}
-    (tmp_path / "step-000001.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    (tmp_path / "rollouts").mkdir()
+    (tmp_path / "rollouts" / "step-000001.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
     watch = Watch(load_config("quickstart"), tmp_path)
     flat = {**GOOD, "groups/mixed_share": 0.0, "reward/mean": 0.0, "accuracy/mean": 0.0}
     watch(flat)
@@ -173,3 +179,68 @@ def test_too_few_prompts_for_the_batch_are_said():
     (text,) = prompt_warnings(paper, 100)
     advice = re.findall(r"-s (\S+=\d+)", text)
     assert load_config("math-1.5b", overrides=advice).prompts_per_step == 64
+
+
+def watched(means, caplog, run=None, first=1, settings=()) -> list[str]:
+    """What is said of rewards of 0 and 1 with these means, one an iteration of 32 prompts x 8 rollouts."""
+    watch, before = Watch(load_config("quickstart", overrides=settings), run), len(caplog.records)
+    for step, mean in enumerate(means, first):
+        spread = math.sqrt(mean * (1 - mean))
+        watch({**GOOD, "step": float(step), "reward/mean": mean, "reward/std": spread, "rollouts": 256.0})
+    return [record.getMessage() for record in caplog.records[before:]]
+
+
+def test_a_reward_far_below_its_own_best_is_told_with_learning_rate_and_kl(caplog):
+    (said,) = watched([0.2] * 5 + [0.5] * 5 + [0.1] * 5, caplog)
+    assert said.startswith("iteration 12:")
+    says(said, "0.5", "iteration 10", "0.0003", "1 x delta", advice="-s optimizer.lr=0.0001")
+    told = [said.split()[1] for said in watched([0.5] * 5 + [0.1] * 29, caplog)]
+    assert told == ["7:", "32:"]
+
+
+def test_a_fall_counts_beyond_four_standard_errors(caplog):
+    """With half of the variance between prompts the mean of an iteration has that of p (1 - p) 9 / 16 / 32."""
+    variance = lambda p: p * (1 - p) * 9 / 16 / 32 / 5  # noqa: E731
+    low = next(
+        p / 1000 for p in range(500, 0, -1) if 0.5 - p / 1000 > 4 * math.sqrt(variance(0.5) + variance(p / 1000))
+    )
+    assert watched([0.5] * 5 + [low + 0.001] * 9, caplog) == []
+    assert len(watched([0.5] * 5 + [low] * 9, caplog)) == 1
+
+
+def test_four_bad_iterations_are_no_fall_nor_is_noise_around_one_mean(caplog):
+    assert watched([0.5] * 5 + [0.3] * 2 + [0.5] * 5, caplog) == []
+    draws = np.random.default_rng(0)
+    for mean in (0.05, 0.3, 0.9):
+        # Prompts of different difficulty: a third of the variance lies between them.
+        chance_SQ = draws.beta(2 * mean, 2 * (1 - mean), (2000, 32))
+        assert watched(draws.binomial(8, chance_SQ).mean(-1) / 8, caplog) == []
+
+
+def test_a_run_that_goes_on_remembers_its_best_and_nothing_after_the_checkpoint(caplog, tmp_path):
+    rows = [{"step": step, "reward/mean": 0.5, "reward/std": 0.5, "rollouts": 256} for step in range(1, 9)]
+    rows[1] |= {"reward/mean": None, "reward/std": None}  # all responses were dropped
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert len(watched([0.1] * 3, caplog, tmp_path, first=9)) == 1
+    assert watched([0.1] * 9, caplog, tmp_path, first=3) == []  # what followed the checkpoint is done again
+
+
+def problem(id: str, text: str, answer: str, benchmark: str = "mine") -> Problem:
+    return Problem(benchmark, id, text, answer)
+
+
+def test_problems_that_are_trained_on_and_evaluated_are_counted():
+    trained = [problem(f"t{number}", f"What is {number} + 1?", str(number + 1)) for number in range(40)]
+    shared = [problem("e1", 'what  is "3 + 1"', "4", "theirs"), problem("e2", "What is 3 - 1?", "2", "theirs")]
+    (said,) = prompt_warnings(load_config("quickstart"), 40, trained, shared)
+    says(said, "1 of the 2", "theirs", "'e1'", "'t3'", key="data.prompts", advice="eval.benchmark")
+    assert prompt_warnings(load_config("quickstart"), 40, trained, shared[1:]) == []
+
+
+def test_odd_references_are_told_of_what_maths_grades():
+    odd = [problem("1", "When?", "10:30")]
+    config = load_config("math-1.5b", overrides=["prompts_per_step=32", "minibatch_prompts=32"])
+    (said,) = prompt_warnings(config, 40, odd)
+    says(said, "1 of the 1 references of mine", "'10:30' as a time")
+    assert prompt_warnings(load_config("quickstart"), 40, odd) == []  # the reward is countdown
+    assert len(prompt_warnings(load_config("quickstart"), 40, [], odd)) == 1  # judged by the benchmark's grader

@@ -9,6 +9,7 @@ from quatro.sample.benchmark import SampleFile
 from quatro.sample.drawing import draw_samples, plan_samples
 from quatro.sample.request import SampledModel, SampleRequest
 from quatro.sample.settings import Source
+from tests.kit import says, write_rows
 
 
 def test_samples_are_drawn_judged_and_continued(tiny_folder, toy, tmp_path):
@@ -78,3 +79,11 @@ def test_what_cannot_be_drawn_is_refused_before_anything_is_written(
     with pytest.raises(error, match=said):
         draw_samples(model, benchmarks, **options)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_plan_says_how_odd_references_are_read(tmp_path):
+    file = write_rows(
+        tmp_path / "toy.jsonl", [{"problem": "When?", "answer": "10:30"}, {"problem": "2?", "answer": "2"}]
+    )
+    (note,) = plan_samples(SampleRequest("embedded:countdown", [str(file)])).notes
+    says(note, "1 of the 2 references of toy", "'10:30' as a time")

@@ -311,3 +311,57 @@ def test_an_unfinished_thought_has_no_answer_whoever_grades(tmp_path, grader):
     file = write_rows(tmp_path / "toy.jsonl", {"a": ["def f(): return 1"]}, answer="1 2 3 4 5 6 -> 21")
     explained = grade(file, "--explain", "--grader", grader, "--thinking", "</think>", "--json")
     assert json.loads(explained.stdout)["samples"][0]["outcome"] == "no_answer"
+
+
+def boxed(*answers: str) -> list[str]:
+    return [f"\\boxed{{{answer}}}" for answer in answers]
+
+
+def test_problems_whose_samples_agree_against_the_reference_are_listed(tmp_path):
+    texts = {
+        "all": boxed("1/2", "0.5", "1/2", "1/2"),
+        "most": boxed("7", "7", "7", "3", ""),
+        "half": boxed("7", "7", "3", "4"),
+        "few": boxed("7", "7", "7"),
+        "one right": boxed("7", "7", "7", "7", "x+1"),
+        "no answer": ["7"] * 4,
+        "hostile": boxed("\x1b[31m7", "\x1b[31m7", "\x1b[31m7", "\x1b[31m7", "1"),
+    }
+    samples = write_rows(tmp_path / "toy.jsonl", texts)
+    shown = grade(samples, "-o", tmp_path / "out")
+    assert shown.exit_code == 0, shown.output
+    assert "\x1b" not in shown.stdout
+    (entry,) = json.loads(grade(samples, "-o", tmp_path / "out", "--json").stdout)["files"]  # done already
+    assert entry["num_against_reference"] == 3
+    found = [(one["id"], one["answer"], one["reference"], one["share"]) for one in entry["against_reference"]]
+    assert found == [("all", "1/2", "1+x", 1.0), ("hostile", "\x1b[31m7", "1+x", 0.8), ("most", "7", "1+x", 0.6)]
+    rows = [line.split() for line in shown.stdout.splitlines()]
+    assert ["toy", "all", "1+x", "1/2", "100", "%"] in rows
+    assert ["toy", "most", "1+x", "7", "60", "%"] in rows
+
+
+def test_the_list_of_majorities_is_bounded(tmp_path):
+    samples = write_rows(tmp_path / "toy.jsonl", {f"p{at}": boxed(*["9" * 300] * 4) for at in range(30)})
+    shown = grade(samples, "-o", tmp_path / "out").stdout
+    assert "30 problems" in shown
+    assert sum(line.split()[:1] == ["toy"] for line in shown.splitlines()) == 10
+    (entry,) = json.loads(grade(samples, "-o", tmp_path / "out", "--json").stdout)["files"]
+    assert (entry["num_against_reference"], len(entry["against_reference"])) == (30, 10)
+    assert len(entry["against_reference"][0]["answer"]) == 200
+
+
+def test_a_graded_file_of_before_is_graded_again_for_its_majorities(tmp_path):
+    samples, note = write_rows(tmp_path / "toy.jsonl", {"p": boxed(*"7777")}), tmp_path / "out" / "toy.grading.json"
+    grade(samples, "-o", tmp_path / "out")
+    said = json.loads(note.read_text(encoding="utf-8"))
+    del said["against_reference"]
+    note.write_text(json.dumps(said), encoding="utf-8")
+    (entry,) = json.loads(grade(samples, "-o", tmp_path / "out", "--json").stdout)["files"]
+    assert entry["num_against_reference"] == 1
+
+
+def test_majorities_are_of_mathematics(tmp_path):
+    rows = {"p": ["1 +1 =2"] * 4}
+    samples = write_rows(tmp_path / "toy.jsonl", rows, answer="7 2 7 6 2 8 -> 67")
+    shown = grade(samples, "-o", tmp_path / "out", "--grader", "countdown", "--json")
+    assert json.loads(shown.stdout)["files"][0]["against_reference"] == []
