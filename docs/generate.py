@@ -1,6 +1,6 @@
 """Writes the generated pages of docs/, from the program.
 
-They are api.md, cli.md and config.md, a table of similarity.md, and images/rooms.svg.
+They are api.md, cli.md and config.md, a table of similarity.md, images/rooms.svg, and the links of README.md.
 `python docs/generate.py` writes, with `--check` it only compares.
 """
 
@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import textwrap
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,24 @@ def rooms_picture() -> str:
     import rooms
 
     return rooms.picture()
+
+
+def readme(text: str, url: str) -> str:
+    """README.md with its links to files of the repository below ``url``, or relative ones where that is empty."""
+
+    def link(found: re.Match[str]) -> str:
+        kind = "raw" if found["text"].startswith("!") else "blob"
+        return f"{found['text']}({url}/{kind}/main/{found['file']})" if url else f"{found['text']}({found['file']})"
+
+    below = r"(?:https?://[^)\s]+?/(?:blob|raw)/main/)?"
+    return re.sub(rf"(?P<text>!?\[[^]\n]+\])\({below}(?P<file>(?!https?:)[\w./-]+[^)\s]*)\)", link, text)
+
+
+def readme_page() -> str:
+    """README.md, with links below the PROJECT_URL of pyproject.toml."""
+    top = DOCS.parent
+    urls = tomllib.loads((top / "pyproject.toml").read_text(encoding="utf-8"))["project"].get("urls", {})
+    return readme((top / "README.md").read_text(encoding="utf-8"), urls.get("PROJECT_URL", "").rstrip("/"))
 
 
 def _with_first_table(page: str, rows: list[str]) -> str:
@@ -127,6 +146,7 @@ def _sections(command: Any, path: str) -> list[str]:
 
 
 PAGES = {
+    "../README.md": readme_page,
     "api.md": api_page,
     "cli.md": cli_page,
     "config.md": config_page,

@@ -37,6 +37,20 @@ def commands_of(page: Path) -> Iterator[list[str]]:
 
 
 @pytest.mark.slow
+def test_links_of_the_readme_begin_with_the_project_url_once_that_is_set(monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    readme = runpy.run_path(str(ROOT / "docs" / "generate.py"))["readme"]
+    text, url = (ROOT / "README.md").read_text(encoding="utf-8"), "https://forge.example/lab/quatro"
+    plain = readme(text, "")
+    linked = readme(text, url)
+    assert f"]({url}/blob/main/docs/measuring.md)" in linked
+    assert f"]({url}/raw/main/docs/images/demo-training.png)" in linked
+    assert not re.search(r"\]\((?!https?:|#)", linked)
+    assert readme(linked, "https://other.example/q") == readme(plain, "https://other.example/q")
+    assert readme(linked, "") == plain
+    assert readme("[a](https://a.example/b) [c](#d)", url) == "[a](https://a.example/b) [c](#d)"
+
+
 def test_generated_pages_are_up_to_date(monkeypatch, capsys):
     for name in ("COLUMNS", "NO_COLOR", "TERM"):  # which the program sets
         monkeypatch.setenv(name, "")

@@ -40,7 +40,7 @@ def doctor(
     run: Annotated[Path | None, run_paths("[RUN|SWEEP]", "Look at this run, or at the runs of this sweep.")] = None,
     json: Json = False,
 ) -> None:
-    """Check what this machine has, or whether a run or all runs of a sweep are whole.
+    """Check this machine, a run, or all runs of a sweep.
 
     Of the machine: versions, packages, devices, memory, disk, small trials of the sandbox and the lock, and whether
     programs in the sandbox could read solutions of a benchmark. Of a run: whether it is finished, whether it can be

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,22 @@ def test_ctrl_c_before_anything_began_is_130():
     _, said = child.communicate(timeout=30)
     assert child.returncode == 130
     assert said == "interrupted\n"
+
+
+def test_links_of_help_begin_with_the_project_url_of_the_installed_package(monkeypatch):
+    for entries, link in (
+        (
+            ["PROJECT_URL, https://forge.example/lab/quatro"],
+            "https://forge.example/lab/quatro/blob/main/docs/servers.md",
+        ),
+        (["Other, https://forge.example"], "(docs/servers.md)"),
+        ([], "(docs/servers.md)"),
+    ):
+        known = Message()
+        for entry in entries:
+            known["Project-URL"] = entry
+        monkeypatch.setattr("quatro_cli.help.metadata.metadata", lambda name, known=known: known)
+        assert link in quatro("sample", "--help").stdout
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a signal of POSIX")
