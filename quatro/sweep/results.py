@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +22,7 @@ from evals.figures.method_looks import method_title
 from evals.intervals import mean_over_seeds_and_problems
 from evals.metrics.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_of
 from evals.results.document import Result, Row, read_result
-from evals.results.entries import ENTROPY
+from evals.results.entries import ENTROPY, model_labels
 from evals.training_metrics import last_mean
 from quatro.config import Config
 from quatro.runs.metrics import read_metrics
@@ -43,12 +43,16 @@ _ENTROPY_METRIC = "entropy/token_mean"
 
 @dataclass(frozen=True)
 class SweptRun:
-    """A finished run of a sweep; ``axes``, key -> value as text, are what it was planned with."""
+    """A finished run of a sweep; ``axes``, key -> value as text, are what it was planned with.
+
+    ``models`` are the labels of the models that are an axis.
+    """
 
     name: str
     cell: str
     axes: Mapping[str, str]
     folder: Path
+    models: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -67,7 +71,8 @@ class SweptRun:
     @cached_property
     def label(self) -> str:
         """What the paper calls its setting."""
-        return label_of(self.settings, method=self.config.method.name)
+        settings = {key: self.models[value] if key == "model" else value for key, value in self.settings.items()}
+        return label_of(settings, method=self.config.method.name)
 
     @cached_property
     def base_digest(self) -> Any:
@@ -96,8 +101,9 @@ def read_sweep(folder: Path) -> tuple[list[SweptRun], int]:
     if not is_sweep(folder):
         raise DataError(f"{folder} is not a sweep (no {SWEEP} in it); `quatro sweep` makes one")
     points = read_points(folder)
+    models = model_labels({axes["model"]: "" for _, axes in points.values() if "model" in axes})
     runs = [
-        SweptRun(name, cell, axes, folder / "runs" / name)
+        SweptRun(name, cell, axes, folder / "runs" / name, models)
         for name, (cell, axes) in points.items()
         if read_status(folder / "runs" / name).get("status") == "done"
     ]

@@ -14,6 +14,7 @@ import numpy as np
 from evals.errors import DataError, UsageError
 from evals.figures.run_settings import RunSetting
 from evals.figures.training import TrainingCurve
+from evals.results.entries import model_labels
 from evals.text import visible
 from evals.training_metrics import Rows
 from quatro.config import Config, leaves
@@ -227,11 +228,12 @@ def _setting(runs: Sequence[_Run], shared: str, own: str) -> RunSetting:
 
 def _differences(runs: Sequence[_Run]) -> list[tuple[str, str]]:
     """Per run: the keys outside and inside its method's block on which it disagrees with another run, as text."""
-    texts = []
-    for run, differing in zip(runs, settings_that_differ([run.leaves for run in runs], besides=_NAMED), strict=True):
+    texts, different = [], settings_that_differ([run.leaves for run in runs], besides=_NAMED)
+    # Of a path its last part: a legend is no place for folders.
+    names = model_labels({text: "" for one in different for text in one.values() if text.startswith(("/", "."))})
+    for run, differing in zip(runs, different, strict=True):
         outside = {key: value for key, value in differing.items() if not key.startswith("method.")}
-        # Of a path its last part: a legend is no place for folders.
-        shared = [f"{key} {Path(text).name if text[:1] in '/.' else text}" for key, text in outside.items()]
+        shared = [f"{key} {names.get(text, text)}" for key, text in outside.items()]
         own = {key: value for key, value in differing.items() if key.startswith("method.")}
         peers = [other.leaves for other in runs if other.config.method.name == run.config.method.name]
         presets = {tuple(leaves.get(key) for key in own): leaves.get("method.preset") for leaves in peers}

@@ -174,3 +174,12 @@ def test_reading_runs_loads_no_torch(make_run):
     code += "read_settings([Path(sys.argv[1])]); assert 'torch' not in sys.modules and 'typer' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code, str(make_run("a"))], capture_output=True, encoding="utf-8")
     assert done.returncode == 0, done.stderr
+
+
+def test_models_in_folders_of_one_name_are_told_apart(make_run):
+    runs = [make_run(name, f"model=/{name}/m") for name in ("x", "y")]
+    assert [one.shared for one in read_settings(runs).settings] == ["model m (x)", "model m (y)"]
+    assert [one.shared for one in read_settings([runs[0], make_run("z", "model=/z/n")]).settings] == [
+        "model m",
+        "model n",
+    ]

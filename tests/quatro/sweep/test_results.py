@@ -108,6 +108,16 @@ def test_the_base_is_known_by_its_digest_where_the_model_was_named_otherwise(swe
     assert not caplog.records
 
 
+def test_models_that_a_sweep_varies_are_called_by_their_folders(tmp_path):
+    models = ("/x/m", "/y/m", "/x/other")
+    plan = plan_sweep("quickstart", [Axis("model", models)])
+    folder = make_sweep(tmp_path / "s", plan)
+    labels = ["Ours model=m (x)", "Ours model=m (y)", "Ours model=other"]
+    assert [run.label for run in read_sweep(folder)[0]] == labels
+    entries, _ = own_entries(read_sources([folder], expand=labelled_results), "pass@k")
+    assert [(one.label, one.model) for one in entries] == list(zip(labels, ("m (x)", "m (y)", "other"), strict=True))
+
+
 def test_a_base_without_samples_is_missed_with_the_command_that_draws_them(sweep):
     for file in (sweep / "base").glob("*/samples/*/*.json"):
         file.unlink()
