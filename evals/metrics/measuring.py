@@ -105,7 +105,7 @@ class Options:
         return Clustering(listed(self.similarity), listed(self.threshold), self.linkage, self.tokens)
 
     @property
-    def asked(self) -> Asked:
+    def grading(self) -> Asked:
         return Asked({} if self.grader is None else {"grader": self.grader}, first=self.n)
 
     @property
@@ -172,9 +172,7 @@ def measure(
         DataError: a file is missing or damaged, or files were graded by different graders.
     """
     asked = Options(list(BESIDE) if metric is None else [metric], **options)
-    counted, about = counted_samples(
-        paths_of(samples), listed(asked.benchmarks), asked=asked.asked, label=label, jobs=asked.jobs, progress=progress
-    )
+    counted, about = counted_samples(paths_of(samples), asked, label=label, progress=progress)
     how: dict[str, Any] = {"ks": listed(k), "ci": ci, "seed": asked.seed, "per_problem": per_problem, **about}
     results = []
     if "pass@k" in asked.metrics:
@@ -222,18 +220,13 @@ def compare(
         raise UsageError("--also has no effect beside --metric ucc@k, which brings UCR, clusters and effective number")
     asked = Options([metric], **options)
     sides = [paths_of(a), paths_of(b)]
-    counting: dict[str, Any] = {"asked": asked.asked, "jobs": asked.jobs, "progress": progress}
-    found, warnings = several_counted(sides, listed(asked.benchmarks), **counting)
-    (counted_a, _), (counted_b, _) = found
+    (counted_a, _), (counted_b, _) = several_counted(sides, asked, progress=progress)
     how: dict[str, Any] = {"names": tuple(map(_name, sides)), "ks": listed(k), "seed": asked.seed}
     if metric == "pass@k":
-        comparison = compare_passk(counted_a, counted_b, also=asked.beside(metric), taus=asked.taus, **how)
-    else:
-        with (progress or progress_line)("clustering problems") as tell:
-            how |= {"clustering": asked.clustering, "jobs": asked.jobs, "on_progress": tell}
-            comparison = compare_ucc(counted_a, counted_b, **how)
-    comparison.warnings.extend(warnings)
-    return comparison
+        return compare_passk(counted_a, counted_b, also=asked.beside(metric), taus=asked.taus, **how)
+    with (progress or progress_line)("clustering problems") as tell:
+        how |= {"clustering": asked.clustering, "jobs": asked.jobs, "on_progress": tell}
+        return compare_ucc(counted_a, counted_b, **how)
 
 
 def listed(values: Any) -> list[Any] | None:
@@ -256,43 +249,36 @@ def _name(paths: Sequence[Path]) -> str:
 
 
 def counted_samples(
-    paths: Sequence[Path],
-    benchmarks: Sequence[str] | None,
-    *,
-    asked: Asked,
-    label: str | None = None,
-    jobs: int | None = None,
-    progress: Progress | None = None,
+    paths: Sequence[Path], asked: Options, *, label: str | None = None, progress: Progress | None = None
 ) -> tuple[Counted, About]:
     """Samples as counts, which may be known from an earlier time, and a document's head."""
+    benchmarks, grading = listed(asked.benchmarks), asked.grading
     with (progress or progress_line)("grading answers") as tell:
-        counted = count_samples(paths, benchmarks=benchmarks, asked=asked, jobs=jobs, on_progress=tell)
+        counted = count_samples(paths, benchmarks=benchmarks, asked=grading, jobs=asked.jobs, on_progress=tell)
     about = about_samples(counted.files)
-    if asked.first is not None and "sampling" in about:
-        about["sampling"] = about["sampling"].model_copy(update={"n": asked.first})
+    if asked.n is not None and "sampling" in about:
+        about["sampling"] = about["sampling"].model_copy(update={"n": asked.n})
     return counted, {**about, "label": label, "grader": counted.grader}
 
 
-def several_counted(
-    sides: Sequence[Sequence[Path]], benchmarks: Sequence[str] | None, **how: Any
-) -> tuple[list[tuple[Counted, About]], list[str]]:
-    """`counted_samples` of each side, and a warning if only some came with grades of another program.
+def several_counted(sides: Sequence[Sequence[Path]], asked: Options, **how: Any) -> list[tuple[Counted, About]]:
+    """`counted_samples` of each side; a warning is logged if only some came with grades of another program.
 
     Raises:
         DataError: their graders differ.
     """
-    found = [counted_samples(paths, benchmarks, **how) for paths in sides]
+    found = [counted_samples(paths, asked, **how) for paths in sides]
     about_of = {_name(paths): about for paths, (_, about) in zip(sides, found, strict=True)}
     agreed_grader({name: about["grader"] for name, about in about_of.items()})
     foreign = [str(path) for paths in sides if has_foreign_grades(about_of[_name(paths)]) for path in paths]
     ours = [str(path) for paths in sides for path in paths if str(path) not in foreign]
-    if not (foreign and ours):
-        return found, []
-    return found, [
-        f"{', '.join(foreign)}: the grades came with the samples (`correct`), and quatro graded {', '.join(ours)}, "
-        "so differences may be those of the graders; have quatro grade all of them: `quatro eval grade "
-        f"{shlex.join(foreign)} -o graded`"
-    ]
+    if foreign and ours:
+        logger.warning(
+            f"{', '.join(foreign)}: the grades came with the samples (`correct`), and quatro graded {', '.join(ours)}, "
+            "so differences may be those of the graders; have quatro grade all of them: `quatro eval grade "
+            f"{shlex.join(foreign)} -o graded`"
+        )
+    return found
 
 
 @contextmanager

@@ -136,7 +136,7 @@ def clusters(
     how: dict[str, Any] = {"similarity": similarity, "threshold": threshold, "linkage": linkage, "tokens": tokens}
     asked, wanted = Options(["ucc@k"], grader=grader, **how), listed(benchmarks)
     with (progress or progress_line)("grading answers") as tell:
-        read, _ = read_graded(paths_of(samples), benchmarks=wanted, asked=asked.asked, id=id, on_progress=tell)
+        read, _ = read_graded(paths_of(samples), benchmarks=wanted, asked=asked.grading, id=id, on_progress=tell)
     return ProblemClusters(clusters_of_problem(read, id, clustering=asked.clustering))
 
 

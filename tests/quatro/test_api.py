@@ -127,7 +127,7 @@ def test_a_run_says_where_it_is_what_it_trains_and_its_last_numbers(here):
     run = quatro.load_run("runs/first")
     place, trained, numbers = repr(run).splitlines()
     assert place == "runs/first: done, 2 of 2 iterations"
-    assert trained == "quatro (delta 0.01) on embedded:countdown"
+    assert trained == "quatro, delta 0.01, on embedded:countdown"
     assert f"reward/mean {run.metrics['reward/mean']:.4g}" in numbers
     assert str(run) == repr(run)
 

@@ -129,13 +129,15 @@ class RunSummary:
     def __repr__(self) -> str:
         """Three lines: where it is and how far, what it trains, its last numbers."""
         of_all = "" if self.steps is None else f" of {self.steps}"
-        trained = self.reason or ""
+        where = f"{self.path}: {self.status}, {self.step}{of_all} iterations"
+        trained = ""
         if self.config is not None:
             radius = self.config.method.kl_radius
-            delta = "" if radius is None else f" (delta {radius:g})"
-            trained = f"{self.config.method.name}{delta} on {self.config.model}"
+            trained = (
+                f"{self.config.method.name}{'' if radius is None else f', delta {radius:g},'} on {self.config.model}"
+            )
         numbers = (f"{name} {self.metrics[name]:.4g}" for name in SUMMARY_METRICS if self.metrics.get(name) is not None)
-        lines = (f"{self.path}: {self.status}, {self.step}{of_all} iterations", trained, ", ".join(numbers))
+        lines = ("; ".join(filter(None, (where, self.reason))), trained, ", ".join(numbers))
         return "\n".join(visible(line, keep="") for line in lines)
 
 

@@ -47,10 +47,9 @@ def flips(
     from evals.metrics.flips import flips_result
 
     ks = numbers(k, "--k", int)
-    asked = shared.asked_for(first=first)
     shared.check_out(out, [base, tuned])
     shared.check_per_problem(per_problem, json=json, out=out)
-    (before, _), (after, about) = shared.several_counted([base, tuned], benchmarks, asked=asked, label=label)
+    (before, _), (after, about) = shared.several_counted([base, tuned], benchmarks, first=first, label=label)
     names = (str(base), str(tuned))
     result = flips_result(before, after, names=names, ks=ks, ci=ci, seed=seed, per_problem=per_problem, **about)
     output.warn(*result.warnings)

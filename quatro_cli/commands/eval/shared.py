@@ -104,7 +104,7 @@ def one_of(option: str, value: str | None, known: Sequence[str]) -> Any:
     return value
 
 
-def asked_for(grader: str | None = None, *, first: int | None = None, **named: str | None) -> Asked:
+def asked_for(grader: str | None, **named: str | None) -> Asked:
     """How to grade, as the options say; raises UsageError for an unknown grader."""
     from evals.benchmarks.catalogue import GRADERS, is_grader
     from evals.samples.graded import Asked
@@ -112,7 +112,7 @@ def asked_for(grader: str | None = None, *, first: int | None = None, **named: s
     if not is_grader(grader):
         one_of("--grader", grader, (*GRADERS, "a function of your own as module:function"))
     given = {"grader": grader, **named}
-    return Asked({name: value for name, value in given.items() if value is not None}, first=first)
+    return Asked({name: value for name, value in given.items() if value is not None})
 
 
 def of_step(files: list[Path], step: str | None, benchmarks: list[str]) -> list[Path]:
@@ -125,12 +125,7 @@ def of_step(files: list[Path], step: str | None, benchmarks: list[str]) -> list[
 
 
 def graded_samples(
-    files: list[Path],
-    benchmarks: list[str],
-    *,
-    asked: Asked | None = None,
-    label: str | None = None,
-    id: str | None = None,
+    files: list[Path], benchmarks: list[str], *, label: str | None = None, id: str | None = None
 ) -> tuple[Samples, About]:
     """The samples in ``files`` with a grade on each (of problem ``id`` alone, if given), and a document's head."""
     from evals.metrics.measuring import paths_of
@@ -139,18 +134,18 @@ def graded_samples(
 
     wanted = split(benchmarks, "-b") or None
     with progress("grading answers") as tell:
-        samples, grader = read_graded(paths_of(files), benchmarks=wanted, asked=asked, id=id, on_progress=tell)
+        samples, grader = read_graded(paths_of(files), benchmarks=wanted, id=id, on_progress=tell)
     return samples, {**about_samples(samples.files), "label": label, "grader": grader}
 
 
-def several_counted(paths: Sequence[Path], benchmarks: list[str], **how: Any) -> list[tuple[Counted, About]]:
+def several_counted(
+    paths: Sequence[Path], benchmarks: list[str], *, first: int | None, jobs: int | None = None, **how: Any
+) -> list[tuple[Counted, About]]:
     """The counts of each path and what is known of its samples; raises DataError if their graders differ."""
-    from evals.metrics.measuring import several_counted
+    from evals.metrics.measuring import Options, several_counted
 
-    sides = [[path] for path in paths]
-    found, warnings = several_counted(sides, split(benchmarks, "-b") or None, progress=progress, **how)
-    output.warn(*warnings)
-    return found
+    asked = Options(["pass@k"], benchmarks=split(benchmarks, "-b") or None, n=first, jobs=jobs)
+    return several_counted([[path] for path in paths], asked, progress=progress, **how)
 
 
 @contextmanager

@@ -106,8 +106,7 @@ def side_by_side(
     ks = numbers(k, "--k", int) or []
     shared.check_out(out, files)
     named = labels_of(files, label)
-    asked = shared.asked_for(first=first)
-    found = shared.several_counted(files, benchmarks, asked=asked, jobs=jobs)
+    found = shared.several_counted(files, benchmarks, first=first, jobs=jobs)
     sides = [Side(name, *one) for name, one in zip(named, found, strict=True)]
     with shared.progress("clustering problems") as tell:
         result = temperature_result(sides, clustering=how, ks=ks, ci=ci, seed=seed, jobs=jobs, on_progress=tell)
