@@ -6,7 +6,7 @@ import json
 import logging
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 
@@ -114,17 +114,17 @@ class Watch:
             for row in read_metrics(self._run):
                 if row["step"] < step:
                     self._fallen(row)
-        found = [*problems(metrics, self.config), *self._fallen(metrics)]
+        found = problems(metrics, self.config) | self._fallen(metrics)
         if self._num_flat >= MAX_FLAT_STEPS or (self._num_flat and step == 1):
-            found.append(("flat", self._flat(metrics)))
-        for kind, message in found:
+            found["flat"] = self._flat(metrics)
+        for kind, message in found.items():
             if step - self._last.get(kind, -math.inf) < REPEAT_EVERY:
                 continue
             self._last[kind] = step
             again = f"such a warning comes once in {REPEAT_EVERY} iterations"
             logger.warning("iteration %d: %s (%s)", int(step), message, again)
 
-    def _fallen(self, metrics: Mapping[str, float]) -> list[tuple[str, str]]:
+    def _fallen(self, metrics: Mapping[str, float]) -> dict[str, str]:
         """A warning if the mean reward of the last iterations is far below the best one of as many."""
         found = (metrics.get(name) for name in ("reward/mean", "reward/std"))
         mean, spread = (math.nan if value is None else value for value in found)
@@ -132,21 +132,21 @@ class Watch:
         share = (1 + self.config.rollouts_per_prompt) / 2 / metrics["rollouts"]
         self._rewards.append((mean, share * spread**2))
         if len(self._rewards) < FALL_STEPS:
-            return []
+            return {}
         mean, variance = (sum(values) / FALL_STEPS for values in zip(*self._rewards, strict=True))
         self._best = max(self._best, (mean, variance, metrics["step"]))
         best, best_variance, step = self._best
         if not best - mean > FALL_ERRORS * math.sqrt((variance + best_variance) / FALL_STEPS):  # or NaN
-            return []
+            return {}
         ratio = metrics.get("kl/ratio_to_delta")
-        moved = f"{metrics['kl/new_old']:.2g} nats" if ratio is None else f"{ratio:.2g} x delta"
-        message = (
+        moved = f"{metrics.get('kl/new_old', math.nan):.2g} nats" if ratio is None else f"{ratio:.2g} x delta"
+        said = (
             f"the reward fell to {mean:.3g} over {FALL_STEPS} iterations, more than {FALL_ERRORS:g} standard errors "
             f"below its best, {best:.3g} at iteration {step:.0f}. The learning rate is {metrics['lr']:.2g}, and the "
             f"policy moved {moved} in this iteration; begin anew with a lower one, such as -s optimizer.lr="
             f"{self.config.optimizer.lr / 3:.1g}, from a checkpoint before the fall with -s model=RUN@STEP"
         )
-        return [("fall", message)]
+        return {"fall": said}
 
     def _flat(self, metrics: Mapping[str, float]) -> str:
         since = "" if self._num_flat == 1 else f" for {self._num_flat} iterations"
@@ -177,8 +177,9 @@ class Watch:
         return f"The first response, to {row['id']!a}: {text[:QUOTED_CHARACTERS]!a}{cut}. "
 
 
-def problems(metrics: Mapping[str, float], config: Config) -> Iterator[tuple[str, str]]:
-    """Warnings about the metrics of an iteration, as pairs of kind and message."""
+def problems(metrics: Mapping[str, float], config: Config) -> dict[str, str]:
+    """Warnings about the metrics of an iteration, by kind."""
+    found: dict[str, str] = {}
     ratio, moved = metrics.get("kl/ratio_to_delta", 0.0), metrics.get("kl/new_old", 0.0)
     # Of responses that the policy has stopped to draw, kl/new_old sees no more than 1 nat.
     direction, furthest = max(
@@ -187,61 +188,55 @@ def problems(metrics: Mapping[str, float], config: Config) -> Iterator[tuple[str
     fewer = ", make fewer inner_updates" if config.most_inner_updates > 1 else ""
     if furthest > MAX_KL:
         rate = config.optimizer.lr * min(0.5, math.sqrt(MAX_KL / furthest) / 2)
-        message = (
+        found["kl"] = (
             f"the policy moved {furthest:.3g} nats in one iteration ({direction}), and what it learnt from is far "
             f"from what it is now; begin anew with -s optimizer.lr={rate:.1g}{fewer}, or raise prompts_per_step"
         )
-        yield "kl", message
     elif ratio > MAX_KL_OVER_DELTA:
-        message = (
+        found["kl"] = (
             f"the policy moved {ratio:.1f} x delta in one iteration (kl/new_old {moved:.2g} nats, delta "
             f"{moved / ratio:.2g}); a delta below the optimiser's noise cannot be kept. Lower optimizer.lr, raise "
             f"prompts_per_step{fewer}, or set inner_updates to auto, which keeps it"
         )
-        yield "kl", message
     unsolved = metrics.get("dual/share_without_success", 0.0)
     if unsolved > MAX_SHARE_WITHOUT_SUCCESS:
-        message = (
+        found["unsolved"] = (
             f"{unsolved:.0%} of the KL goes to prompts without a correct response, where only small differences "
             "between rewards count: the dual gives each prompt the same radius, whatever the scale of its rewards. "
             "If they do not matter to you, give all wrong responses the same reward, or try "
             "-s method.temperature=batch"
         )
-        yield "unsolved", message
     truncated = metrics["length/truncated_share"]
     if truncated > MAX_TRUNCATED_SHARE:
-        message = (
+        found["truncated"] = (
             f"{truncated:.0%} of the responses were cut at {config.rollout.max_new_tokens} tokens; "
             "raise rollout.max_new_tokens"
         )
-        yield "truncated", message
     share = metrics["ratio/ess_share_min"]
     if share < MIN_ESS_SHARE:
-        message = (
+        found["ess"] = (
             f"few rows dominate a minibatch (effective sample size {share:.1%} of the rows); "
             "lower optimizer.lr or inner_updates"
         )
-        yield "ess", message
     noise, radius = metrics["log_ratio/before_max"], config.method.min_kl_radius
     if noise > min(MAX_NOISE, math.inf if radius is None else MAX_NOISE_SHARE * math.sqrt(2.0 * radius)):
-        message = (
+        found["noise"] = (
             f"before any update, sequence log-probabilities differ by up to {noise:.2g} nats from those of pi_old. "
             "This noise is as large as the advantages; use dtype float32 or shorter responses"
         )
-        yield "noise", message
     engine, gap = config.rollout.engine, metrics.get("mismatch/dlogp_abs_mean", 0.0)
     if is_own(engine) and gap > MAX_MISMATCH[config.dtype]:
-        message = (
+        found["engine"] = (
             f"engine {engine!r} gives log-probabilities that differ from the policy's by {gap:.2g} nats a token; "
             f"expected those at temperature {config.rollout.temperature:g} before any truncation, under the weights "
             f"that sync brought, or None. Look at {file_of(engine)}"
         )
-        yield "engine", message
     is_evaluated = any(name.startswith(EVALUATED) for name in metrics)
     for key, name in config.watched.items():
         if name not in metrics and (is_evaluated or not name.startswith(EVALUATED)):
             hint = closest(name, metrics) or "; metrics.jsonl has the names"
-            yield key, f"{key} is {name}, and there is no such metric{hint}"
+            found[key] = f"{key} is {name}, and there is no such metric{hint}"
     failures, drawn = num_failures(metrics), num_drawn(metrics, config)
     if failures > MAX_FAILED_SHARE * drawn:
-        yield "reward", failures_text(failures, drawn)
+        found["reward"] = failures_text(failures, drawn)
+    return found

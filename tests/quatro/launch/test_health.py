@@ -33,12 +33,12 @@ GOOD = {
 def test_a_metric_that_is_watched_and_does_not_exist_is_named():
     settings = ["checkpoint.keep={best: eval/pass1}", "early_stop={metric: reward/maen, patience: 2}"]
     config = load_config("quickstart", overrides=[*settings, "eval={every: 2, benchmark: countdown}"])
-    ((key, said),) = problems(GOOD, config)
+    ((key, said),) = problems(GOOD, config).items()
     assert (key, said) == (
         "early_stop.metric",
         "early_stop.metric is reward/maen, and there is no such metric; did you mean reward/mean?",
     )
-    first, second = problems({**GOOD, "eval/pass@1": 0.5}, config)
+    first, second = problems({**GOOD, "eval/pass@1": 0.5}, config).items()
     assert "checkpoint.keep.best is eval/pass1" in first[1]
     assert "did you mean eval/pass@1?" in first[1]
     assert second[0] == "early_stop.metric"
@@ -47,7 +47,7 @@ def test_a_metric_that_is_watched_and_does_not_exist_is_named():
 def test_fewer_inner_updates_are_advised_only_where_there_are_several():
     moved = {**GOOD, "kl/ratio_to_delta": 9.0, "kl/new_old": 0.09}
     for passes, is_advised in ((1, False), (5, True)):
-        ((_, message),) = problems(moved, load_config("quickstart", overrides=[f"inner_updates={passes}"]))
+        ((_, message),) = problems(moved, load_config("quickstart", overrides=[f"inner_updates={passes}"])).items()
         assert ("fewer inner_updates" in message) == is_advised
 
 
@@ -70,7 +70,9 @@ def test_a_healthy_iteration_says_nothing():
     ],
 )
 def test_each_illness_is_named_with_its_number(change, kind, words, caplog):
-    ((found, message),) = problems({**GOOD, **change}, load_config("quickstart", overrides=["method.delta=0.5"]))
+    ((found, message),) = problems(
+        {**GOOD, **change}, load_config("quickstart", overrides=["method.delta=0.5"])
+    ).items()
     assert found == kind
     Watch(load_config("quickstart"))({**GOOD, **change})
     assert re.search(words, caplog.text), message
@@ -105,7 +107,7 @@ def test_noise_is_judged_by_the_size_of_the_advantages():
     """Under a radius delta they are about sqrt(2 delta): .045 nats at .001."""
     noisy = {**GOOD, "log_ratio/before_max": 0.03}
     assert list(problems(noisy, load_config("quickstart", overrides=["method.delta=0.01"]))) == []
-    ((kind, _),) = problems(noisy, load_config("quickstart", overrides=["method.delta=0.001"]))
+    ((kind, _),) = problems(noisy, load_config("quickstart", overrides=["method.delta=0.001"])).items()
     assert kind == "noise"
     assert list(problems(noisy, load_config("quickstart", method="gspo"))) == []
 
@@ -114,7 +116,7 @@ def test_noise_is_judged_by_the_size_of_the_advantages():
 def test_log_probabilities_of_an_own_engine_are_judged_by_what_rounding_explains(dtype, limit):
     for engine, gap, kinds in (("some:Engine", 1, []), ("some:Engine", 1 + 1e-9, ["engine"]), ("transformers", 9, [])):
         config = load_config("quickstart", overrides=[f"dtype={dtype}"]).with_values({"rollout.engine": engine})
-        found = problems({**GOOD, "mismatch/dlogp_abs_mean": limit * gap}, config)
+        found = problems({**GOOD, "mismatch/dlogp_abs_mean": limit * gap}, config).items()
         assert [kind for kind, _ in found] == kinds
 
 
