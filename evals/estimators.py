@@ -18,7 +18,7 @@ So everything here reads one small table, `hit_table`: the probability that k dr
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from operator import index
 
@@ -274,3 +274,13 @@ def _check_sizes(n: int, sizes: Sequence[int]) -> None:
         raise ValueError(f"a cluster of {negative[0]} samples: sizes are at least 0")
     if sum(sizes) > n:
         raise ValueError(f"clusters of {sum(sizes)} samples in total, but n = {n}")
+
+
+# By metric, the number of a problem from its n samples, c correct ones, sizes of clusters and k.
+OF_COUNTS: Mapping[str, Callable[[int, int, Sequence[int], int], float]] = {
+    "pass@k": lambda n, c, sizes, k: pass_at_k(n, c, k),
+    "ucc@k": lambda n, c, sizes, k: ucc_at_k(n, sizes, k),
+    "ucr": lambda n, c, sizes, k: ucr(n, sizes),
+    "num_clusters": lambda n, c, sizes, k: len(sizes),
+    "effective_number": lambda n, c, sizes, k: effective_number(sizes),
+}

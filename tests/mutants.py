@@ -65,7 +65,7 @@ PMD, MAXRL, PKPO = "quatro/methods/pmd.py", "quatro/methods/maxrl.py", "quatro/m
 ESTIMATORS, BOOTSTRAP = "evals/estimators.py", "evals/intervals.py"
 SIMILARITY = "evals/similarity/__init__.py"
 CLUSTERING, FLIPS, COMPARING = "evals/clustering.py", "evals/metrics/flips.py", "evals/metrics/comparing.py"
-PAIRING = "evals/metrics/comparing.py"
+PAIRING, PASSK_UCC = "evals/metrics/comparing.py", "evals/metrics/passk_ucc.py"
 INNER, LOCAL = "quatro/loop/learn.py", "quatro/policy/torch_policy.py"
 
 MUTANTS = [
@@ -204,16 +204,16 @@ MUTANTS = [
     Mutant("flips counted as solved by all samples", FLIPS, "float(pair.tuned > 0)", "float(pair.tuned == pair.n)"),
     Mutant("flips: a mean over some benchmarks passes for all", FLIPS, "is_averaged = {pair.benchmark for pair in everyone} == set(groups)", "is_averaged = True"),
     Mutant("flips: 8 draws", FLIPS, "DEFAULT_K = 16", "DEFAULT_K = 8"),
-    Mutant("difference a - b", BOOTSTRAP, "differences = [b_PK - a_PK for", "differences = [a_PK - b_PK for"),
+    Mutant("difference a - b", BOOTSTRAP, "differences = [b_SPK - a_SPK for", "differences = [a_SPK - b_SPK for"),
     Mutant("one-sided p", BOOTSTRAP, "2 * (smaller_side_K + 1)", "(smaller_side_K + 1)"),
     Mutant("p of 0", BOOTSTRAP, "2 * (smaller_side_K + 1) / (len(mean_BK) + 1)", "2 * smaller_side_K / len(mean_BK)"),
     Mutant("90 % intervals", BOOTSTRAP, "PERCENTILES = (2.5, 97.5)", "PERCENTILES = (5.0, 95.0)"),
     Mutant("benchmarks resampled alike", BOOTSTRAP, "[resampled_means(difference_PK, rng) for", "[resampled_means(difference_PK, np.random.default_rng(seed)) for"),
     Mutant("resampling without replacement", BOOTSTRAP, "rng.integers(0, num_problems, size=(stop - start, num_problems))", "np.argsort(rng.random((stop - start, num_problems)))"),
-    Mutant("the average pools the problems", COMPARING, "np.mean([one.mean(axis=0) for one in values], axis=0)", "np.concatenate(values).mean(axis=0)"),
+    Mutant("the average pools the problems", COMPARING, "np.mean([one.mean(axis=(0, 1)) for one in values], axis=0)", "np.concatenate(values, axis=1).mean(axis=(0, 1))"),
     Mutant("compared with more problems on one side", PAIRING, "((n_a, n_b, names), (n_b, n_a, names[::-1]))", "((n_a, n_b, names),)"),
     Mutant("compared at different n", PAIRING, "if n != n_b[benchmark, id]:", "if False:"),
-    Mutant("the sides' means swapped", COMPARING, "for values in (values_a, values_b))", "for values in (values_b, values_a))"),
+    Mutant("the sides' means swapped", COMPARING, "for values in (values_a, values_b)", "for values in (values_b, values_a)"),
     Mutant("warnings of one side", COMPARING, "told_of_sides(a.warnings, b.warnings,", "told_of_sides(a.warnings, [],"),
     Mutant("problems of one id are the same ones", PAIRING, "if one.reference != reference_of", "if not reference_of"),
     Mutant("prompts that changed places are templates", PAIRING, "if one.prompt and (other.benchmark", "if False and (other.benchmark"),
@@ -221,7 +221,7 @@ MUTANTS = [
     Mutant("equal scores are those of one benchmark", BOOTSTRAP, "(len(values) if len(set(values)) == 1 else 1)", "1"),
     Mutant("votes of one spelling only", "evals/metrics/beside.py", "return bool(same_answer(one, other, policy=policy) or", "return bool(one == other and"),
     Mutant("counts of anything are taken for these", "evals/metrics/counting.py", "[self._key, what]", "[what]"),
-    Mutant("distinct@k over other problems for each k", "evals/metrics/passk_ucc.py", "k <= largest[one.benchmark] <= one.correct", "k <= one.correct"),
+    Mutant("distinct@k over other problems for each k", PASSK_UCC, "k <= largest[one.benchmark] <= one.correct", "k <= one.correct"),
 ]  # fmt: skip
 
 

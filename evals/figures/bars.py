@@ -10,6 +10,7 @@ from evals.figures.grid import GREY, Part, new_figure
 from evals.figures.method_looks import HATCHES, Look
 from evals.figures.panels import bar_keys, bar_look, panel_title, write_inside
 from evals.figures.sheet import PAGE, SMALL, Sheet, fitted, inches_of, styled
+from evals.intervals import kinds_text
 from evals.metrics.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_bounds
 from evals.results.document import AVERAGE, Row
 from evals.results.shown import in_order, title_of, without_lone_average
@@ -42,7 +43,8 @@ def flips_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int, sheet: Sheet =
     benchmarks = [name for name in names if name != AVERAGE]
     labelled = sheet.labels(labels)
     with styled():
-        part = Part(sheet.width, len(benchmarks), 2.0, least=1.6, ratios=_SHARES, keys=bar_keys(labelled))
+        keys, note = bar_keys(labelled), _whiskers(rows)
+        part = Part(sheet.width, len(benchmarks), 2.0, least=1.6, ratios=_SHARES, keys=keys, note=note)
         figure, (grid,) = new_figure(sheet, part)
         for (left, right), benchmark in zip(grid.panels, benchmarks, strict=True):
             own = {label: [row for row in found if row.benchmark == benchmark] for label, found in rows.items()}
@@ -60,6 +62,11 @@ def flips_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int, sheet: Sheet =
             for line, text in enumerate(("", f"base of {n}", "problems")):
                 _write_below(left, -0.08, line, text, xcoords="axes fraction", ha="right")
     return figure
+
+
+def _whiskers(rows_of: Mapping[str, Sequence[Row]]) -> str:
+    """What the whiskers of bars are over; empty where there are none."""
+    return kinds_text({label: [row.ci_over for row in rows] for label, rows in rows_of.items()})
 
 
 def _only(rows: Sequence[Row], metric: str, bucket: str) -> Row | None:
@@ -111,7 +118,7 @@ def _write_below(axis: Axes, x: float, line: int, text: str, *, xcoords: str = "
 def temperature_figure(rows_of: Mapping[str, Sequence[Row]], *, sheet: Sheet = PAGE) -> Figure:
     """Two panels, UCR and pass@1: a group of bars for each benchmark, a bar for each label.
 
-    ``rows_of`` are rows of `ucc_result`, of which those with k = 1 are pass@1, by label.
+    ``rows_of`` are rows of `temperature_result`, or of `ucc_result` with k = 1, by label.
 
     Raises:
         DataError: a label has no UCR, or several (more than one setting).
@@ -122,7 +129,7 @@ def temperature_figure(rows_of: Mapping[str, Sequence[Row]], *, sheet: Sheet = P
     for label, rows in rows_of.items():
         names = [row.benchmark for row in rows if row.metric == "ucr"]
         if not names:
-            raise DataError(f"{label} holds no UCR; make it with `quatro eval ucc`")
+            raise DataError(f"{label} holds no UCR; make it with `quatro eval side-by-side` or `quatro eval ucc`")
         if len(names) > len(set(names)):
             raise DataError(f"{label} holds several UCR of {names[0]}; draw one similarity and threshold at a time")
     everyone = [row for rows in rows_of.values() for row in rows]
@@ -133,7 +140,7 @@ def temperature_figure(rows_of: Mapping[str, Sequence[Row]], *, sheet: Sheet = P
     setting = Setting.of(first)
     labelled = sheet.labels(labels)
     measure = f"{setting.similarity}{setting.reach('≥')}" if setting is not None else "unknown similarity"
-    note = f"UCR: clusters per sample, {measure}, n = {first.n}"
+    note = ", ".join(filter(None, [f"UCR: clusters per sample, {measure}, n = {first.n}", _whiskers(rows_of)]))
     with styled():
         least = max(1.6, 0.6 + 0.06 * len(benchmarks) * (len(labels) + 1))
         least = min(least, sheet.width)

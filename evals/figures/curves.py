@@ -21,6 +21,7 @@ from evals.figures.panels import (
     smaller,
 )
 from evals.figures.sheet import PAGE, SMALL, Sheet, fitted, styled
+from evals.intervals import kinds_text
 from evals.results.document import Row
 from evals.results.entries import Entry, published_entries
 from evals.results.paper import paper
@@ -44,6 +45,7 @@ class Point(NamedTuple):
     value: float
     ci_low: float | None = None
     ci_high: float | None = None
+    over: str | None = None
 
 
 Curves = Mapping[str, Sequence[Row | Point]]
@@ -69,7 +71,7 @@ def curve_panels(
 ) -> list[CurvePanel]:
     """A panel for each setting and each of ``benchmarks``; none given: all of them and their average.
 
-    The note of a panel names its setting, and where bands are not by bootstrap.
+    The note of a panel names its setting and what its bands are over.
 
     Curves of the paper end where those of ``entries`` end: further k would take the scale from them.
 
@@ -95,7 +97,9 @@ def curve_panels(
             most = max(point.k or 0 for points in curves.values() for point in points)
             printed = {label: [one for one in points if (one.k or 0) <= most] for label, points in printed.items()}
             held = {label: points for label, points in printed.items() if points}
-            note = ", ".join(filter(None, [setting, _exact_note(curves) if is_share else ""]))
+            over = kinds_text({label: [one.over for one in points] for label, points in curves.items()})
+            parts = [setting, over, _exact_note(curves) if is_share else ""]
+            note = ", ".join(filter(None, parts))
             panels.append(CurvePanel(title_of(name), Y_LABELS[metric], curves, is_share, note, held))
     return panels
 
@@ -115,7 +119,7 @@ def _exact_note(curves: Curves) -> str:
 def _points(entry: Entry, metric: str, benchmark: str, setting: str) -> list[Point]:
     """A misprint of the paper is no point of its curve."""
     return [
-        Point(key.k, number.value, number.low, number.high)
+        Point(key.k, number.value, number.low, number.high, number.over)
         for key, number in entry.numbers.items()
         if (key.metric, key.benchmark, key.setting) == (metric, benchmark, setting) and key.k is not None
         if number.misprint is None

@@ -11,7 +11,7 @@ from evals.figures.grid import Grid
 from evals.figures.method_looks import Labels, method_title
 from evals.figures.panels import draw_behind, finish_y_axis, head_facets, line_look, name_beside, panel_title, smaller
 from evals.figures.sheet import SMALL
-from evals.training_metrics import Metric, Rows, running_mean, series, training_metric
+from evals.training_metrics import EVALUATED, Metric, Rows, running_mean, series, training_metric
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -195,6 +195,12 @@ def _draw_line(
             axis.plot(one.steps, one.mean, color=color, linewidth=0.5, alpha=0.5, zorder=1.9)
     elif len(line.runs) > 1:
         axis.fill_between(mean.steps, mean.low, mean.high, color=color, alpha=0.15, linewidth=0)
+    # Of several seeds the mean of their errors: they answer the same problems, so that these do not cancel.
+    error_at = mean_curve(line.runs, replace(metric, name=f"{metric.name}_se", is_log=False))
+    errors = dict(zip(error_at.steps, error_at.mean, strict=True))
+    if metric.name.startswith(EVALUATED) and errors.keys() >= set(mean.steps):
+        bars = [errors[step] for step in mean.steps]
+        axis.errorbar(mean.steps, mean.mean, yerr=bars, fmt="none", ecolor=color, elinewidth=0.7, capsize=1.5)
     every = max(1, len(mean.steps) // 5)
     axis.plot(mean.steps, mean.mean, markevery=(place[0] * every // place[1], every), **line.look)
 

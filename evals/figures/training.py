@@ -15,7 +15,7 @@ from evals.figures.method_looks import Facet
 from evals.figures.panels import line_keys
 from evals.figures.run_settings import Line, draw_metric, is_smoothed, lines_of
 from evals.figures.sheet import PAGE, SMALL, Sheet, styled
-from evals.training_metrics import FIGURE_PANELS, Rows, series
+from evals.training_metrics import EVALUATED, FIGURE_PANELS, Rows, series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,6 +82,8 @@ def _reading(curves: Sequence[TrainingCurve], facets: Sequence[Facet]) -> list[s
         said = [f"bold: {'running mean' if is_smooth else 'mean of the seeds'}", "thin: each seed"]
     else:
         said = ["bold: running mean", "thin: every step"] if is_smooth else ["every step is shown as it is"]
+    if any(f"{EVALUATED}pass@1_se" in row for curve in curves for rows in curve.runs for row in rows):
+        said.append("bars of evaluations: ± 1 standard error, over problems only")
     if len(facets) > 1:
         said.append("grey: the other methods")
     return said

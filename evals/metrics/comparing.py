@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from evals.errors import DataError
+from evals.errors import DataError, UsageError
 from evals.files.strict_json import shown
 from evals.grading import same_answer
 from evals.intervals import average_paired_differences
@@ -20,8 +20,11 @@ from evals.metrics.passk_ucc import (
     Estimate,
     by_benchmark,
     check_beside_pass,
+    each_seed,
+    largest_of,
     passk_estimates,
     resolve_ks,
+    stacked,
     ucc_estimates,
 )
 from evals.results.document import AVERAGE, Comparison, DifferenceRow
@@ -32,9 +35,12 @@ _BEFORE = 15  # characters that are shown before the place where two texts begin
 _MOST = 60
 
 
+Side = Samples | Counted | Sequence[Counted]  # several: the samples of each seed
+
+
 def compare_passk(
-    a: Samples | Counted,
-    b: Samples | Counted,
+    a: Side,
+    b: Side,
     *,
     names: tuple[str, str],
     ks: Sequence[int] | None = None,
@@ -47,20 +53,21 @@ def compare_passk(
     Raises:
         DataError: the two hold different problems (also under one id), or different numbers of samples of one; see also
             `passk_result`.
-        UsageError: as `passk_result`.
+        UsageError: as `passk_result`; the two have different numbers of seeds.
     """
     check_beside_pass(also, taus)
-    a, b, warnings = _paired(a, b, names)
-    ks = resolve_ks(a.problems, ks)
-    counts_a, counts_b = (side.with_votes() if "maj" in also else side.problems for side in (a, b))
-    estimates_a = passk_estimates(counts_a, ks, also=also, taus=taus)
-    estimates_b = passk_estimates(counts_b, ks, also=also, taus=taus)
-    return _comparison("pass@k", names, estimates_a, estimates_b, seed, warnings)
+    sides, warnings = _paired(a, b, names)
+    ks = resolve_ks(sides[0][0].problems, ks)
+    estimates = [
+        [passk_estimates(one.with_votes() if "maj" in also else one.problems, ks, also=also, taus=taus) for one in side]
+        for side in sides
+    ]
+    return _comparison("pass@k", names, estimates, seed, warnings)
 
 
 def compare_ucc(
-    a: Samples | Counted,
-    b: Samples | Counted,
+    a: Side,
+    b: Side,
     *,
     names: tuple[str, str],
     clustering: Clustering = BY_DEFAULT,
@@ -75,23 +82,23 @@ def compare_ucc(
 
     Raises: as `compare_passk` and `ucc_result`.
     """
-    a, b, warnings = _paired(a, b, names)
-    settings_of = {name: clustering.settings(name, kind) for name, kind in {**b.kinds, **a.kinds}.items()}
-    ks = resolve_ks(a.problems, ks)
-    counts_a, counts_b = (side.with_clusters(settings_of, jobs=jobs, on_progress=on_progress) for side in (a, b))
-    return _comparison(
-        "ucc@k",
-        names,
-        ucc_estimates(counts_a, ks),
-        ucc_estimates(counts_b, ks),
-        seed,
-        warnings,
-    )
+    sides, warnings = _paired(a, b, names)
+    first, other = sides[0][0], sides[1][0]
+    settings_of = {name: clustering.settings(name, kind) for name, kind in {**other.kinds, **first.kinds}.items()}
+    ks = resolve_ks(first.problems, ks)
+    estimates = [
+        [ucc_estimates(one.with_clusters(settings_of, jobs=jobs, on_progress=on_progress), ks) for one in side]
+        for side in sides
+    ]
+    return _comparison("ucc@k", names, estimates, seed, warnings)
 
 
-def _paired(a: Samples | Counted, b: Samples | Counted, names: tuple[str, str]) -> tuple[Counted, Counted, list[str]]:
-    """The counts of both, which are of the same problems, and warnings about them."""
-    a, b = Counted.of(a), Counted.of(b)
+def _paired(a: Side, b: Side, names: tuple[str, str]) -> tuple[list[list[Counted]], list[str]]:
+    """The counts of each seed of both, which are of the same problems, and warnings about them."""
+    sides = [each_seed(a), each_seed(b)]
+    if len(sides[0]) != len(sides[1]):
+        raise UsageError(f"A has {len(sides[0])} seeds and B has {len(sides[1])}; compare as many of each")
+    a, b = sides[0][0], sides[1][0]
     found = check_pairs(a, b, names=names)
     sizes = {name: len(group) for name, group in by_benchmark(a.problems).items()}
     few = [
@@ -100,32 +107,37 @@ def _paired(a: Samples | Counted, b: Samples | Counted, names: tuple[str, str]) 
         for name, num in sizes.items()
         if num < LEAST_PROBLEMS
     ]
-    return a, b, [*found, *told_of_sides(a.warnings, b.warnings, names=names), *few]
+    return sides, [*found, *told_of_sides(a.warnings, b.warnings, names=names), *few]
 
 
 def _comparison(
     metric: str,
     names: tuple[str, str],
-    estimates_a: Sequence[Estimate],
-    estimates_b: Sequence[Estimate],
+    estimates: Sequence[Sequence[Sequence[Estimate]]],
     seed: int,
     warnings: list[str],
 ) -> Comparison:
-    rows = [row for pair in zip(estimates_a, estimates_b, strict=True) for row in _rows(*pair, seed=seed)]
+    """``estimates`` are those of each seed of both sides."""
+    by_metric = [list(zip(*side, strict=True)) for side in estimates]
+    rows = [row for pair in zip(*by_metric, strict=True) for row in _rows(*pair, seed=seed)]
     return Comparison(metric=metric, a=names[0], b=names[1], bootstrap_seed=seed, rows=rows, warnings=warnings)
 
 
-def _rows(a: Estimate, b: Estimate, *, seed: int) -> list[DifferenceRow]:
+def _rows(seeds_a: Sequence[Estimate], seeds_b: Sequence[Estimate], *, seed: int) -> list[DifferenceRow]:
+    a, b = seeds_a[0], seeds_b[0]
     assert (a.metric, a.extra) == (b.metric, b.extra)
     blocks: Mapping[str, list[str]] = {name: [name] for name in a.groups}
     if a.is_averaged and len(a.groups) > 1:
         blocks = {**blocks, AVERAGE: list(a.groups)}
     rows = []
     for name, members in blocks.items():
-        values_a, values_b = [a.values[member] for member in members], [b.values[member] for member in members]
-        differences = average_paired_differences(values_a, values_b, seed=seed)
-        mean_aK, mean_bK = (np.mean([one.mean(axis=0) for one in values], axis=0) for values in (values_a, values_b))
         group = [problem for member in members for problem in a.groups[member]]
+        n = min(problem.n for problem in group)
+        values_a, values_b = (stacked(seeds, members) for seeds in (seeds_a, seeds_b))
+        differences = average_paired_differences(values_a, values_b, largest_of(a, n), seed=seed)
+        mean_aK, mean_bK = (
+            np.mean([one.mean(axis=(0, 1)) for one in values], axis=0) for values in (values_a, values_b)
+        )
         for k, mean_a, mean_b, difference in zip(a.ks, mean_aK, mean_bK, differences, strict=True):
             rows.append(
                 DifferenceRow(
@@ -137,9 +149,10 @@ def _rows(a: Estimate, b: Estimate, *, seed: int) -> list[DifferenceRow]:
                     difference=difference.mean,
                     ci_low=difference.low,
                     ci_high=difference.high,
+                    ci_over=difference.over,
                     p=difference.p,
                     num_problems=len(group),
-                    n=min(problem.n for problem in group),
+                    n=n,
                     **a.extra,
                 )
             )

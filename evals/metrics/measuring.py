@@ -77,6 +77,7 @@ class Options:
     tau: float | Sequence[float] | None = None
     seed: int = 0
     jobs: int | None = 1
+    over_seeds: bool = False
 
     def __post_init__(self) -> None:
         metric, taus = self.metrics[0], ",".join(f"{tau:g}" for tau in self.taus)
@@ -155,8 +156,10 @@ def measure(
         samples: one or several samples files, runs or folders, or results of `draw_samples`: together one result.
         k: numbers of draws. Default: 1, 2, 4, ..., 256, up to n.
         metric: `pass@k` or `ucc@k` alone. Clustering, which only `ucc@k` needs, may take minutes. Default: both.
-        ci: add 95 % bootstrap intervals, with ``seed``.
+        ci: add 95 % intervals (`evals.intervals.mean_intervals`): over problems only, by a bootstrap with ``seed``, or
+            with ``over_seeds`` over seeds and problems. The counts of every problem are added, too.
         per_problem: add the counts of every problem, as `problems` of each result.
+        over_seeds: each of ``samples`` is of another seed, on the same problems, and rows are means over seeds.
         label: name of the results in tables.
         benchmarks: only these.
         n: only the first n samples of each problem: compare at equal n.
@@ -173,7 +176,10 @@ def measure(
     """
     asked = Options(list(BESIDE) if metric is None else [metric], **options)
     counted, about = counted_samples(paths_of(samples), asked, label=label, progress=progress)
-    how: dict[str, Any] = {"ks": listed(k), "ci": ci, "seed": asked.seed, "per_problem": per_problem, **about}
+    if per_problem and asked.over_seeds:
+        raise UsageError("--per-problem has no effect beside --over-seeds; leave one of them out")
+    kept = per_problem or (ci and not asked.over_seeds)  # tables make intervals over seeds and problems from these
+    how: dict[str, Any] = {"ks": listed(k), "ci": ci, "seed": asked.seed, "per_problem": kept, **about}
     results = []
     if "pass@k" in asked.metrics:
         results.append(passk_result(counted, also=asked.beside("pass@k"), taus=asked.taus, **how))
@@ -202,7 +208,8 @@ def compare(
     """How much better ``b`` does than ``a`` on the same problems, and whether it may be chance: `quatro eval compare`.
 
     `rows` have `difference`, b minus a, with its 95 % interval and `p`; `frame()`, `document()` and `write(FILE)` are
-    as of a result. It is shown with its `warnings`. ``a`` and ``b`` are samples, and the options those of `measure`.
+    as of a result. It is shown with its `warnings`. ``a`` and ``b`` are samples, with ``over_seeds`` as many of each,
+    and the options those of `measure`.
 
         >>> hotter = quatro.draw_samples("runs/first", "countdown", n=2, temperature=1.5, grade=True)
         >>> found = quatro.compare("runs/first/samples/T1-p1-step000002", hotter, k=1)
@@ -250,18 +257,20 @@ def _name(paths: Sequence[Path]) -> str:
 
 def counted_samples(
     paths: Sequence[Path], asked: Options, *, label: str | None = None, progress: Progress | None = None
-) -> tuple[Counted, About]:
-    """Samples as counts, which may be known from an earlier time, and a document's head."""
-    benchmarks, grading = listed(asked.benchmarks), asked.grading
+) -> tuple[list[Counted], About]:
+    """Samples as counts, together or of each seed, which may be known from an earlier time, and a document's head."""
+    how: dict[str, Any] = {"benchmarks": listed(asked.benchmarks), "asked": asked.grading, "jobs": asked.jobs}
+    parts = [[path] for path in paths] if asked.over_seeds else [paths]
     with (progress or progress_line)("grading answers") as tell:
-        counted = count_samples(paths, benchmarks=benchmarks, asked=grading, jobs=asked.jobs, on_progress=tell)
-    about = about_samples(counted.files)
+        counted = [count_samples(part, on_progress=tell, **how) for part in parts]
+    about = about_samples([file for one in counted for file in one.files])
+    grader = agreed_grader({_name(part): one.grader for part, one in zip(parts, counted, strict=True)})
     if asked.n is not None and "sampling" in about:
         about["sampling"] = about["sampling"].model_copy(update={"n": asked.n})
-    return counted, {**about, "label": label, "grader": counted.grader}
+    return counted, {**about, "label": label, "grader": grader}
 
 
-def several_counted(sides: Sequence[Sequence[Path]], asked: Options, **how: Any) -> list[tuple[Counted, About]]:
+def several_counted(sides: Sequence[Sequence[Path]], asked: Options, **how: Any) -> list[tuple[list[Counted], About]]:
     """`counted_samples` of each side; a warning is logged if only some came with grades of another program.
 
     Raises:

@@ -18,9 +18,9 @@ from evals import estimators
 from evals.errors import DataError, UsageError
 from evals.estimators import Floats
 from evals.files.strict_json import shown
-from evals.intervals import average_intervals, interval_without_spread
+from evals.intervals import mean_intervals
 from evals.metrics.counting import BY_DEFAULT, Clustering, Counted, Counts
-from evals.results.document import AVERAGE, About, ProblemEntry, Result, Row, largest_value
+from evals.results.document import AVERAGE, About, GraderInfo, ProblemEntry, Result, Row, largest_value
 from evals.samples.about import head_of, warnings_of
 from evals.samples.types import Sampled, Samples
 from evals.similarity import SIMILARITIES, Setting, has_vendi_score
@@ -56,7 +56,7 @@ def _check_names(also: Sequence[str], metric: str, elsewhere: str, other: str) -
 
 
 def passk_result(
-    samples: Samples | Counted,
+    samples: Samples | Counted | Sequence[Counted],
     *,
     ks: Sequence[int] | None = None,
     also: Sequence[str] = (),
@@ -69,19 +69,22 @@ def passk_result(
     """Pass@k of every benchmark, their average, and the metrics that ``also`` names.
 
     These are maj (maj@k), and at each of ``taus`` g-pass (G-Pass@k) and cover (Cover@tau). ``ks`` None means 1, 2, 4,
-    ..., 256 up to the smallest n. ``ci`` adds 95 % bootstrap intervals over problems with ``seed``. ``about`` goes into
-    the document's head: see `About`.
+    ..., 256 up to the smallest n. Of several ``samples``, one of each seed on the same problems, rows are means over
+    seeds. ``ci`` adds the intervals of `mean_intervals`, whose bootstrap has ``seed``. ``about`` goes into the
+    document's head: see `About`.
 
     Raises:
         UsageError: a k is larger than some problem's n; an unknown name in ``also``; a tau outside [0, 1].
-        DataError: a sample has no grade.
+        DataError: a sample has no grade; seeds hold other problems than the first, or other numbers of samples.
     """
     check_beside_pass(also, taus)
-    counted = Counted.of(samples, about.get("grader"))
+    counted, *others = each_seed(samples, about.get("grader"))
     ks = resolve_ks(counted.problems, ks)
-    counts = counted.with_votes() if "maj" in also else counted.problems
-    estimates = passk_estimates(counts, ks, also=also, taus=taus)
-    rows = [row for estimate in estimates for row in rows_of(estimate, ci_seed=seed if ci else None)]
+    counts, *further = (one.with_votes() if "maj" in also else one.problems for one in (counted, *others))
+    estimates = [passk_estimates(one, ks, also=also, taus=taus) for one in (counts, *further)]
+    rows = [
+        row for of_seeds in zip(*estimates, strict=True) for row in rows_of(*of_seeds, ci_seed=seed if ci else None)
+    ]
     problems = [_entry(problem, {}) for problem in counts] if per_problem else None
     result = _result("pass@k", counted, rows, problems, about)
     if "maj" in also and counted.grader.version is None:  # else the grader has said it
@@ -90,7 +93,7 @@ def passk_result(
 
 
 def ucc_result(
-    samples: Samples | Counted,
+    samples: Samples | Counted | Sequence[Counted],
     clustering: Clustering = BY_DEFAULT,
     *,
     also: Sequence[str] = (),
@@ -110,26 +113,42 @@ def ucc_result(
     of `passk_result`.
 
     Raises:
-        UsageError: as `passk_result`; as `Clustering.settings`; vendi without a similarity that has a Vendi score.
-        DataError: a sample has no grade.
+        UsageError: as `passk_result`; as `Clustering.settings`; vendi without a similarity that has a Vendi score;
+            distinct of several seeds, each of which has it for other problems.
+        DataError: as `passk_result`.
     """
     check_beside_ucc(also, clustering.similarities)
-    counted = Counted.of(samples)
+    counted, *others = each_seed(samples)
+    if others and "distinct" in also:
+        raise UsageError("distinct@k is over other problems for each seed; leave out --over-seeds, or --also distinct")
     settings_of = {name: clustering.settings(name, kind) for name, kind in counted.kinds.items()}
     ks = resolve_ks(counted.problems, ks)
-    counts = counted.with_clusters(
-        settings_of,
-        jobs=jobs,
-        on_progress=on_progress,
-        with_vendi="vendi" in also,
+    counts, *further = (
+        one.with_clusters(settings_of, jobs=jobs, on_progress=on_progress, with_vendi="vendi" in also)
+        for one in (counted, *others)
     )
-    estimates = ucc_estimates(counts, ks, also=also)
-    rows = [row for estimate in estimates for row in rows_of(estimate, ci_seed=seed if ci else None)]
+    estimates = [ucc_estimates(one, ks, also=also) for one in (counts, *further)]
+    rows = [
+        row for of_seeds in zip(*estimates, strict=True) for row in rows_of(*of_seeds, ci_seed=seed if ci else None)
+    ]
     problems = [_entry(problem, setting._asdict()) for setting, group in counts.items() for problem in group]
     result = _result("ucc@k", counted, rows, problems if per_problem else None, about)
     if "distinct" in also:
         result.warnings.extend(_left_out(counted.problems, ks))
     return result
+
+
+def each_seed(samples: Samples | Counted | Sequence[Counted], grader: GraderInfo | None = None) -> list[Counted]:
+    """The counts of each seed; raises DataError unless all have the same problems with as many samples."""
+    seeds = [Counted.of(samples, grader)] if isinstance(samples, Samples | Counted) else list(samples)
+    held = [{(one.benchmark, one.id, one.n) for one in counted.problems} for counted in seeds]
+    for number, own in enumerate(held, start=1):
+        for name, id, n in sorted(own ^ held[0]):
+            raise DataError(
+                f"seed {number} of {len(held)} holds other problems than the first, or other numbers of samples, such "
+                f"as n = {n} of {shown(id)} ({name}) in one of the two; draw what is missing, or choose with -b and --n"
+            )
+    return seeds
 
 
 def resolve_ks(problems: Sequence[Sampled], ks: Sequence[int] | None) -> list[int]:
@@ -321,26 +340,34 @@ def _checked_ucc(group: Sequence[Counts], ks: Sequence[int]) -> Floats:
     return ucc_PK
 
 
-def rows_of(estimate: Estimate, *, ci_seed: int | None) -> list[Row]:
-    """A row for each benchmark and k, and the unweighted mean over benchmarks."""
+def stacked(seeds: Sequence[Estimate], members: Sequence[str]) -> list[Floats]:
+    """The values of every seed, an (S, P, K) array for each benchmark of ``members``."""
+    return [np.stack([one.values[member] for one in seeds]) for member in members]
+
+
+def largest_of(estimate: Estimate, n: int) -> list[float]:
+    """The largest value that a problem with ``n`` samples can have, at each k."""
+    return [float(largest_value(estimate.metric, k, n) or 1) for k in estimate.ks]
+
+
+def rows_of(estimate: Estimate, *further: Estimate, ci_seed: int | None) -> list[Row]:
+    """A row for each benchmark and k, and the unweighted mean over benchmarks; over ``further`` seeds, if any."""
     blocks = [(name, [name]) for name in estimate.groups]
     if estimate.is_averaged:
         blocks.append((AVERAGE, list(estimate.groups)))
     rows = []
     for name, members in blocks:
         group = [problem for member in members for problem in estimate.groups[member]]
-        values = [estimate.values[member] for member in members]
-        mean_K = np.mean([value_PK.mean(axis=0) for value_PK in values], axis=0)
-        interval_K = average_intervals(values, seed=ci_seed) if ci_seed is not None else None
+        n = min(problem.n for problem in group)
+        values = stacked((estimate, *further), members)
+        mean_K = np.mean([one.mean(axis=(0, 1)) for one in values], axis=0)
+        found = mean_intervals(values, largest_of(estimate, n), seed=ci_seed) if ci_seed is not None else None
         for position, k in enumerate(estimate.ks):
             extra = dict(estimate.extra)
-            n = min(problem.n for problem in group)
-            if interval_K is not None:
-                of_k = [value_PK[:, position] for value_PK in values]
-                largest = largest_value(estimate.metric, k, n)
-                assert largest is not None
-                without_spread = interval_without_spread(of_k, largest)
-                extra["ci_low"], extra["ci_high"] = without_spread or interval_K[position]
+            if found is not None:
+                own = found[position]
+                extra |= {"ci_low": own.low, "ci_high": own.high, "ci_over": own.over}
+            extra |= {"num_seeds": 1 + len(further)} if further else {}
             shares = [problem.found_share for problem in group if problem.found_share is not None]
             if len(shares) == len(group) and name != AVERAGE:
                 extra["share_of_all_solutions"] = float(np.mean(shares))

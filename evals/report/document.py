@@ -6,7 +6,6 @@ script puts it on screen as text nodes. The content security policy names that s
 other one, every address and every assignment of markup.
 """
 
-# Axes: S seeds, P problems.
 from __future__ import annotations
 
 import base64
@@ -16,18 +15,16 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
-import numpy as np
-
-from evals.estimators import pass_at_ks, ucc_at_ks
+from evals.estimators import OF_COUNTS
 from evals.figures.method_looks import PALETTE
-from evals.intervals import SeedMean, mean_over_seeds, mean_over_seeds_and_problems
-from evals.report import LONGEST_NAME, Report, ReportRun, capped, setting_text
+from evals.intervals import kinds_text, mean_of_seeds
+from evals.report import LONGEST_NAME, BenchmarkView, Report, ReportRun, capped, setting_text
 from evals.report.problems import Json, problem_sets
-from evals.results.document import AVERAGE, Row
+from evals.results.document import AVERAGE, Row, largest_value
 from evals.results.shown import rows_in_order, title_of
 from evals.similarity import Setting
 from evals.text import visible
@@ -201,13 +198,14 @@ def _result_curve(run: int, rows: Sequence[Row]) -> Json:
         "high": [rounded(row.ci_high) for row in rows],
         "n": rows[0].n,
         "problems": rows[0].num_problems,
+        "over": kinds_text({"": [rows[0].ci_over]}),
     }
 
 
 def _seed_curve(
     group: int, members: Sequence[int], runs: Sequence[ReportRun], by_run: dict[int, list[Row]], head: Json
 ) -> Json | None:
-    """Mean and 95 % interval over the seeds of a group at each k that all of them have; None for a single one."""
+    """Mean over the seeds of a group and its 95 % interval at each k that all of them have; None for a single one."""
     if len(members) < 2:
         return None
     rows_of = [{row.k: row for row in by_run[index]} for index in members]
@@ -215,13 +213,13 @@ def _seed_curve(
     ks = [k for k in ks if len({rows[k].n for rows in rows_of}) == 1]
     if not ks:
         return None
-    tables = _values_SPK([runs[index] for index in members], head, ks)
-    means: list[SeedMean] = []
-    for position, k in enumerate(ks):
-        if tables is not None:
-            means.append(mean_over_seeds_and_problems(tables[:, :, position]))
-        else:
-            means.append(mean_over_seeds([rows[k].value for rows in rows_of]))
+    views = [_views(runs[index], head) for index in members]
+    is_same = all(own.keys() == views[0].keys() for own in views)
+    means = []
+    for k in ks:
+        by_problem = [[_by_problem(own[name], head["metric"], k) for own in views] for name in views[0] if is_same]
+        largest = largest_value(head["metric"], k, None)
+        means.append(mean_of_seeds([rows[k].value for rows in rows_of], by_problem, largest))
     return {
         "group": group,
         "k": ks,
@@ -231,26 +229,21 @@ def _seed_curve(
         "n": rows_of[0][ks[0]].n,
         "problems": rows_of[0][ks[0]].num_problems,
         "num_seeds": len(members),
-        "over_problems": tables is not None,
+        "over": kinds_text({"": [mean.over for mean in means if mean.low is not None]}),
     }
 
 
-def _values_SPK(several: Iterable[ReportRun], head: Json, ks: Sequence[int]) -> np.ndarray | None:
-    """The metric of every problem by seed, problem and k; None if seeds were sampled on different problems."""
-    tables, ids = [], []
-    for run in several:
-        samples = next(samples for samples in run.samples if visible(samples.sampling) == head["sampling"])
-        view = next((view for view in samples.views if _benchmark(view.benchmark) == head["benchmark"]), None)
-        if view is None:
-            return None
-        counts = [problem.counts for problem in view.problems]
-        ids.append([count.id for count in counts])
-        n = [count.n for count in counts]
-        if head["metric"] == "pass@k":
-            tables.append(pass_at_ks(n, [count.correct for count in counts], ks))
-        else:
-            tables.append(ucc_at_ks(n, [count.sizes or () for count in counts], ks))
-    return np.stack(tables) if all(one == ids[0] for one in ids) else None
+def _views(run: ReportRun, head: Json) -> dict[str, BenchmarkView]:
+    """The samples of a run that ``head`` is about, by benchmark."""
+    views = (view for one in run.samples if visible(one.sampling) == head["sampling"] for view in one.views)
+    return {
+        view.benchmark: view for view in views if head["benchmark"] in (_benchmark(view.benchmark), _benchmark(AVERAGE))
+    }
+
+
+def _by_problem(view: BenchmarkView, metric: str, k: int) -> dict[str, float]:
+    counts = (problem.counts for problem in view.problems)
+    return {one.id: OF_COUNTS[metric](one.n, one.correct, one.sizes or (), k) for one in counts}
 
 
 # ---- the page

@@ -19,6 +19,7 @@ from evals.files.belonging import refuse_other_run, refuse_other_tag
 from evals.files.frames import FRAME_SUFFIXES, TEXT, frame_of, other_columns, write_frame
 from evals.files.strict_json import parse_row, read_document, read_lines, shown
 from evals.files.whole import write_whole
+from evals.intervals import PROBLEMS
 from evals.text import Grid, Shown
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ ROW_COLUMNS = {
     "linkage": TEXT,
     "tokens": TEXT,
     **dict.fromkeys(("tau", "ci_low", "ci_high", "share_of_all_solutions"), "float64"),
+    "ci_over": TEXT,
+    "num_seeds": "Int64",
 }
 
 # Of the keys that only some rows have, those that tables, figures and data frames read.
@@ -150,6 +153,8 @@ class Row(Document):
     ci_low: float | None = None
     ci_high: float | None = None
     share_of_all_solutions: float | None = None
+    ci_over: str | None = None
+    num_seeds: Count | None = None
 
     @model_validator(mode="after")
     def _check_further(self) -> Self:
@@ -174,7 +179,7 @@ class ProblemEntry(Document):
 
     benchmark: str
     id: str
-    n: int
+    n: Annotated[int, Field(ge=1, le=10**6)]
     correct: int
     clusters: list[int] | None = None
     similarity: str | None = None
@@ -286,14 +291,16 @@ COMPARISON_COLUMNS = {
     "k": "Int64",
     **dict.fromkeys(("a", "b", "difference", "ci_low", "ci_high", "p"), "float64"),
     **dict.fromkeys(("num_problems", "n"), "int64"),
+    "ci_over": TEXT,
 }
 
 
 class DifferenceRow(Document):
     """``difference`` is b - a of one metric at one k, averaged over the problems of a benchmark, or over benchmarks.
 
-    Its 95 % interval is by paired bootstrap over problems; ``p`` is two-sided: how often resampled problems would show
-    no difference, or the other sign. ``n`` is the smallest number of samples of a problem, the same for a and b.
+    Its 95 % interval is by paired bootstrap over problems, or over seeds too (``ci_over``); ``p`` is two-sided: how
+    often resampled problems would show no difference, or the other sign. ``n`` is the smallest number of samples of a
+    problem, the same for a and b.
     """
 
     metric: str
@@ -307,6 +314,7 @@ class DifferenceRow(Document):
     p: float
     num_problems: Count
     n: Count
+    ci_over: str = PROBLEMS
 
 
 class Comparison(FileDocument):

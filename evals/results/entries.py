@@ -6,6 +6,7 @@ the same benchmarks are several seeds and are averaged, if their label was given
 
 from __future__ import annotations
 
+import math
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,8 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evals.errors import DataError, UsageError
+from evals.estimators import OF_COUNTS
 from evals.files.strict_json import shown
-from evals.intervals import mean_over_seeds
+from evals.intervals import PROBLEMS, mean_of_seeds
 from evals.results.document import AVERAGE, Result, largest_value
 from evals.results.paper import paper
 from evals.results.reading import Labelled, RunHead, Sources, told_apart
@@ -27,7 +29,6 @@ ENTROPY = "entropy"
 DISTINCT = "distinct@k"
 ENTROPY_METRIC = "entropy/token_mean"
 MOST_ENTROPY = 100  # nats per token: that of more tokens than there are
-FEWEST_SEEDS = 3  # with an interval: the one of two seeds is 13 times as wide as they are apart
 # Folders of a run that hold a model and do not name it.
 _PART_OF_RUN = re.compile(r"model|checkpoints|(step|checkpoint)-\d+")
 
@@ -45,7 +46,7 @@ class Key(NamedTuple):
 class Number:
     """A share, a count or nats, as in result documents. ``misprint`` says what is wrong with a number of the paper.
 
-    ``spread`` is the smaller and the larger value where it is the mean of two seeds, too few for an interval.
+    ``over`` is what the interval from ``low`` to ``high`` is over.
     """
 
     value: float
@@ -53,7 +54,7 @@ class Number:
     high: float | None = None
     n: int | None = None
     misprint: str | None = None
-    spread: tuple[float, float] | None = None
+    over: str | None = None
 
 
 @dataclass(frozen=True)
@@ -194,13 +195,14 @@ def _merged(label: str, model_name: str | None, group: Sequence[Labelled], metri
     if not holders:  # averages only
         holders = {key: [i for i, numbers in enumerate(parts) if key in numbers] for part in parts for key in part}
     num_results = _num_results(label, group, holders)
-    merged = {key: _mean(key, [parts[i][key] for i in where]) for key, where in holders.items()}
+    merged = {key: _mean(key, [(group[i], parts[i]) for i in where], [key]) for key, where in holders.items()}
     # A file's own average, which has an interval, is the entry's only if the file holds all of its benchmarks.
     names = {key.benchmark for key in holders}
     if all(names <= {key.benchmark for key in numbers} for numbers in parts):
         for key in parts[0]:
             if key.benchmark == AVERAGE and all(key in numbers for numbers in parts):
-                merged[key] = _mean(key, [numbers[key] for numbers in parts])
+                members = [one for one in holders if (one.metric, *one[2:]) == (key.metric, *key[2:])]
+                merged[key] = _mean(key, list(zip(group, parts, strict=True)), members)
     is_ours = _is_ours(label, group[0].result.method)
     return Entry(visible(label), model_name, merged, is_ours=is_ours, num_results=num_results)
 
@@ -240,7 +242,8 @@ def _numbers(one: Labelled, metric: str) -> dict[Key, Number]:
         limit = _limit(row.metric, row.k, row.n)
         if row.value < 0 or (limit is not None and row.value > limit):
             raise DataError(f"{one.path}: {_named(key)} is {row.value}, expected a number in [0, {limit}]")
-        numbers[key] = Number(row.value, row.ci_low, row.ci_high, row.n)
+        over = row.ci_over or (None if row.ci_low is None else PROBLEMS)
+        numbers[key] = Number(row.value, row.ci_low, row.ci_high, row.n, over=over)
     return numbers
 
 
@@ -248,17 +251,35 @@ def _limit(metric: str, k: int | None, n: int | None) -> int | None:
     return MOST_ENTROPY if metric == ENTROPY else largest_value(metric, k, n)
 
 
-def _mean(key: Key, numbers: Sequence[Number]) -> Number:
-    """The mean over seeds, of two with both values, of more with its interval, which ends where the metric does."""
+def _mean(key: Key, files: Sequence[tuple[Labelled, Mapping[Key, Number]]], members: Sequence[Key]) -> Number:
+    """The mean over the seeds in ``files`` and its interval; ``members`` are the benchmarks that ``key`` is over."""
+    numbers = [held[key] for _, held in files]
     if len(numbers) == 1:
         return numbers[0]
-    mean = mean_over_seeds([number.value for number in numbers])
     n = min(number.n or 0 for number in numbers) or None
-    if len(numbers) < FEWEST_SEEDS or mean.low is None or mean.high is None:
-        values = [number.value for number in numbers]
-        return Number(mean.mean, n=n, spread=(min(values), max(values)))
-    limit = _limit(key.metric, key.k, n)
-    return Number(mean.mean, max(0.0, mean.low), mean.high if limit is None else min(limit, mean.high), n)
+    by_problem = [[_by_problem(one, member, held[member].value) for one, held in files] for member in members]
+    found = mean_of_seeds([number.value for number in numbers], by_problem, _limit(key.metric, key.k, n))
+    return Number(found.mean, found.low, found.high, n, over=None if found.low is None else found.over)
+
+
+def _by_problem(one: Labelled, key: Key, value: float) -> dict[str, float]:
+    """The number of each problem by its id, of which ``value`` is the mean; empty where the file does not say.
+
+    Raises:
+        DataError: it is the mean of other numbers, or counts of a problem cannot be.
+    """
+    found = {}
+    for problem in (one.result.problems or ()) if key.metric in OF_COUNTS else ():
+        if problem.benchmark == key.benchmark and (key.metric == "pass@k" or setting_of(problem) == key.setting):
+            try:
+                counts = problem.n, problem.correct, problem.clusters or (), key.k or 1
+                found[problem.id] = OF_COUNTS[key.metric](*counts)
+            except ValueError as error:
+                raise DataError(f"{one.path}: problem {shown(problem.id)}: {error}") from None
+    mean = math.fsum(found.values()) / len(found) if found else value
+    if abs(mean - value) > 1e-6:
+        raise DataError(f"{one.path}: {_named(key)} is {value}, but the mean of its problems is {mean}; measure again")
+    return found
 
 
 def _named(key: Key) -> str:

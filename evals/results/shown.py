@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from evals.benchmarks.catalogue import registry
+from evals.intervals import kinds_text
 from evals.results.document import AVERAGE, Comparison, DifferenceRow, Row
 from evals.similarity import Setting, setting_of
 from evals.text import Grid, visible
@@ -103,7 +104,7 @@ def grids_of_rows(rows: Iterable[Row]) -> Iterator[Grid]:
 
 def grids_of_comparison(comparison: Comparison) -> Iterator[Grid]:
     """A line for each difference, with its interval and p-value."""
-    columns = ["benchmark", "problems", "n", "metric", "A", "B", "change", "95 % interval", "p"]
+    columns = ["benchmark", "problems", "n", "metric", "A", "B", "change", "low to high", "p"]
     for title, rows in tables_of(comparison.rows).items():
         body = []
         for row in rows:
@@ -120,6 +121,8 @@ def tables_of(rows: Iterable[AnyRow]) -> dict[str, list[AnyRow]]:
     for row in rows_in_order(rows):
         is_beside_ucc = Setting.of(row) is not None and row.metric not in _CLUSTERED
         title = metric_title("ucc@k" if is_beside_ucc else row.metric, setting_of(row))
+        seeds = f"means of {row.num_seeds} seeds" if isinstance(row, Row) and row.num_seeds else ""
+        title = "; ".join(filter(None, [title, seeds, kinds_text({"": [row.ci_over]})]))
         tables.setdefault(title, []).append(row)
     return tables
 

@@ -287,7 +287,10 @@ def _how_to_choose(first: Path, second: Path) -> str:
         folders = sorted(str(path) for path in (runs[0] / "samples").glob("*") if path.is_dir())
         return f"the run has samples of several settings or steps; name one folder of {', '.join(folders)}"
     command = shlex.join(["quatro", "eval", "compare", str(first), str(second)])
-    return f"these are two sets of samples of the same problems: name one of them, or compare: `{command}`"
+    return (
+        f"these are two sets of samples of the same problems: name one of them, or compare: `{command}`; of several "
+        "seeds of one model, `quatro eval passk` and `ucc` show means with --over-seeds"
+    )
 
 
 def _check_fields(row: dict[str, Any], at: str) -> None:

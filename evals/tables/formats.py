@@ -52,9 +52,8 @@ def _csv_values(cell: Cell | None, with_ci: bool) -> dict[str, str]:
     values = {"": "" if cell is None else cell_text(cell)}
     if with_ci:
         ends = {" ci_low": cell.low, " ci_high": cell.high} if cell else dict.fromkeys((" ci_low", " ci_high"))
-        if cell is not None and cell.spread is not None:
-            ends |= dict(zip((" min", " max"), cell.spread, strict=True))
         values |= {suffix: "" if end is None else decimal_text(end) for suffix, end in ends.items()}
+        values[" ci_over"] = (cell and cell.over) or ""
     return values
 
 
@@ -148,6 +147,5 @@ def _cell_document(cell: Cell | None, with_ci: bool) -> dict[str, Any] | None:
         "is_misprint": cell.is_misprint,
     }
     if with_ci:
-        document |= {"ci_low": cell.low, "ci_high": cell.high}
-        document |= dict(zip(("min", "max"), cell.spread, strict=True)) if cell.spread is not None else {}
+        document |= {"ci_low": cell.low, "ci_high": cell.high, "ci_over": cell.over}
     return document

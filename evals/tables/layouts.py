@@ -17,8 +17,9 @@ from typing import Literal
 from evals.benchmarks.catalogue import grader_of
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import shown
+from evals.intervals import FEWEST_SEEDS, kinds_text
 from evals.results.document import AVERAGE, Comparison, DifferenceRow
-from evals.results.entries import ENTROPY, FEWEST_SEEDS, Entry, Number
+from evals.results.entries import ENTROPY, Entry, Number
 from evals.results.paper import BENCHMARKS, paper
 from evals.results.reading import labels_of
 from evals.results.shown import (
@@ -91,43 +92,25 @@ def build_tables(
     tables = builders[layout](entries, metric, style)
     if not any(cell for table in tables for section in table.sections for line in section.lines for cell in line.cells):
         raise DataError(f"no {metric} for the layout {layout} in the files; `--layout` chooses another")
-    notes = (
-        *_seeds_note(own, with_ci=style.with_ci),
-        *_kinds_note(own, with_ci=style.with_ci),
-        *(["The paper has no such numbers."] if published and not beside else []),
-    )
-    return [replace(table, notes=(*table.notes, *notes)) for table in tables]
+    notes = (*_seeds_note(own), *(["The paper has no such numbers."] if published and not beside else []))
+    kinds = kinds_text({entry.label: [number.over for number in entry.numbers.values()] for entry in own})
+    said = f"; {kinds}" if style.with_ci and kinds else ""
+    return [replace(table, title=f"{table.title}{said}", notes=(*table.notes, *notes)) for table in tables]
 
 
-def _seeds_note(entries: Sequence[Entry], *, with_ci: bool) -> Iterator[str]:
-    """How many results each mean is of, where there are means, and what is shown beside them."""
+def _seeds_note(entries: Sequence[Entry]) -> Iterator[str]:
+    """How many results each mean is of, where there are means."""
     means = [entry for entry in entries if entry.num_results > 1]
     if not means:
         return
     is_same = len({entry.num_results for entry in entries}) == 1
     listed = ", ".join(f"{entry.label} ({entry.num_results})" for entry in means)
-    words = f"of {means[0].num_results} seeds" if is_same else f"of several seeds: {listed}"
-    num_results = [entry.num_results for entry in means]
-    about = ["intervals are Student t over the seeds"] if max(num_results) >= FEWEST_SEEDS else []
-    if min(num_results) < FEWEST_SEEDS:
-        beside = (
-            ": of two the lower and the higher value stand in parentheses" if with_ci else ", --ci shows both of two"
-        )
-        about.append(f"an interval needs {FEWEST_SEEDS}{beside}")
-    yield f"Means {words}; {'; '.join(about)}."
-
-
-def _kinds_note(entries: Sequence[Entry], *, with_ci: bool) -> Iterator[str]:
-    """That intervals of single files and of means over seeds are of two kinds, where a table shows both."""
-    single = [
-        entry.label
-        for entry in entries
-        if entry.num_results == 1 and any(number.low is not None for number in entry.numbers.values())
-    ]
-    if with_ci and single and len(single) < len(entries):
+    yield f"Means of {means[0].num_results} seeds." if is_same else f"Means of several seeds: {listed}."
+    few = [entry.label for entry in means if all(number.low is None for number in entry.numbers.values())]
+    if few:
         yield (
-            f"Beside {', '.join(single)} stands an interval over problems, beside the others what seeds differ by: "
-            "do not compare their widths. `quatro eval compare` says how sure a difference is."
+            f"{', '.join(few)}: no interval, which over seeds alone needs {FEWEST_SEEDS} of them that differ; results "
+            "of `quatro eval ... --ci -o FILE` have the counts of each problem, and an interval from two seeds on."
         )
 
 
@@ -339,10 +322,11 @@ def comparison_table(comparison: Comparison) -> list[Table]:
         lines = []
         for row in rows:
             label = title_of(visible(row.benchmark)) + (f", k = {row.k}" if row.k is not None else "")
-            difference = Cell(scale * row.difference, scale * row.ci_low, scale * row.ci_high)
+            difference = Cell(scale * row.difference, scale * row.ci_low, scale * row.ci_high, over=row.ci_over)
             cells = (Cell(scale * row.a), Cell(scale * row.b), difference, Cell(row.p, digits=_P_DIGITS))
             lines.append(Line(label, cells))
         name = f"{metric} ({setting})" if setting else metric
         section = Section("", columns, tuple(lines))
-        tables.append(Table(metric_title(metric, setting), name, "Dataset", "", unit, (section,)))
+        title = f"{metric_title(metric, setting)}; {kinds_text({'': [rows[0].ci_over]})}"
+        tables.append(Table(title, name, "Dataset", "", unit, (section,)))
     return tables

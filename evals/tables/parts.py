@@ -30,8 +30,7 @@ class Column:
 class Cell:
     """A value in the unit that is shown. A misprint is never the best.
 
-    ``spread`` is the smaller and the larger of the two values that it is the mean of; ``digits`` stand after the
-    decimal point.
+    ``over`` is what the interval from ``low`` to ``high`` is over; ``digits`` stand after the decimal point.
     """
 
     value: float
@@ -39,7 +38,7 @@ class Cell:
     high: float | None = None
     is_best: bool = False
     is_misprint: bool = False
-    spread: tuple[float, float] | None = None
+    over: str | None = None
     digits: int = DIGITS
 
 
@@ -88,7 +87,7 @@ class Table:
 class Style:
     """How numbers are shown. Numbers that are equal after rounding to `DIGITS` are equally good.
 
-    ``with_ci``: what is beside a number, its interval or spread, is shown too.
+    ``with_ci``: the intervals of numbers are shown too.
     """
 
     ks: Sequence[int] | None = None
@@ -111,12 +110,10 @@ def cell_text(cell: Cell | None) -> str:
 
 
 def beside_text(cell: Cell) -> str:
-    """`[1.00, 2.00]` for an interval, `(1.00 to 2.00)` for the values of two seeds; empty where there is neither."""
-    if cell.low is not None and cell.high is not None:
-        return f"[{decimal_text(cell.low)}, {decimal_text(cell.high)}]"
-    if cell.spread is not None:
-        return f"({' to '.join(map(decimal_text, cell.spread))})"
-    return ""
+    """`[1.00, 2.00]`, the interval of a cell; empty where there is none."""
+    if cell.low is None or cell.high is None:
+        return ""
+    return f"[{decimal_text(cell.low)}, {decimal_text(cell.high)}]"
 
 
 def method_table(
@@ -169,8 +166,7 @@ def cells_of(numbers: Sequence[Number | None], *, scale: float = 1.0) -> list[Ce
 
 def _cell(number: Number, scale: float) -> Cell:
     low, high = ((end * scale if end is not None else None) for end in (number.low, number.high))
-    spread = number.spread and (number.spread[0] * scale, number.spread[1] * scale)
-    return Cell(number.value * scale, low, high, is_misprint=number.misprint is not None, spread=spread)
+    return Cell(number.value * scale, low, high, is_misprint=number.misprint is not None, over=number.over)
 
 
 def ks_of(entries: Sequence[Entry], metric: str, style: Style) -> list[int]:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from evals.intervals import pooled_spread
 from experiments.replication import delta_claims, sample_claims, small_n, stability_claims
 from experiments.replication.cells import (
     CELLS,
@@ -42,6 +41,7 @@ from experiments.replication.rules import (
     Verdict,
     estimate_of,
     known,
+    pooled_spread,
     sister_tables,
     spreads,
     with_common_spread,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -16,12 +16,12 @@ from evals.intervals import (
     SeedSpread,
     half_width,
     mean_over_seeds_and_problems,
-    pooled_spread,
     residual_mean_square,
 )
 
 GREATER = (0.0, math.inf)
 LESS = (-math.inf, 0.0)
+LEAST_POOLED = 10  # degrees of freedom, below which no common spread is told
 LEVEL = 0.025  # of each side of a 95 % interval
 
 
@@ -173,6 +173,20 @@ def estimate_of(value_SP: Floats | None, prior: SeedSpread | None = None) -> Est
         own_high=own.high,
         by_seed=tuple(value_SP.mean(axis=1).tolist()),
     )
+
+
+def pooled_spread(tables: Iterable[Floats], *, freedom: float = 4.0, least: int = LEAST_POOLED) -> SeedSpread | None:
+    """The spread over seeds that (S, P) tables of one measure have in common, as a prior worth ``freedom`` degrees.
+
+    None if the tables have fewer than ``least`` degrees of freedom together: each would mostly be averaged with itself.
+    """
+    spreads = [
+        (float(np.var(value_SP.mean(axis=1), ddof=1)), len(value_SP) - 1) for value_SP in tables if len(value_SP) > 1
+    ]
+    known = sum(df for _, df in spreads)
+    if known < least:
+        return None
+    return SeedSpread(sum(df * variance for variance, df in spreads) / known, freedom)
 
 
 def with_common_spread(findings: Sequence[Finding]) -> list[Finding]:

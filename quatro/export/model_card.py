@@ -230,7 +230,7 @@ def _results(facts: Facts) -> str:
         rows.append([_plain(cell) for cell in (*cells, _clustering(row) or "-", place)])
     if not rows:
         return ""
-    header = ["metric", "benchmark", "value", "95 % interval", "problems", "samples"]
+    header = ["metric", "benchmark", "value", "95 %, over problems only", "problems", "samples"]
     header += ["T", "top_p", "clustering", "from"]
     about = "Pass@k in percent; UCC@k is the number of distinct correct answers among k draws."
     return _section("Results", about, header, rows)

@@ -19,7 +19,7 @@ import numpy as np
 from evals.errors import DataError, UsageError
 from evals.estimators import Floats, fail_table, hit_table
 from evals.figures.method_looks import method_title
-from evals.intervals import mean_over_seeds_and_problems
+from evals.intervals import mean_intervals
 from evals.metrics.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_of
 from evals.results.document import Result, Row, read_result
 from evals.results.entries import ENTROPY, model_labels
@@ -236,9 +236,11 @@ def base_folder(folder: Path, config: Config, digest: str | None) -> Path | None
 
 
 def _measured(run: Path, tag: Tag, label: str, heading: Mapping[str, Any]) -> list[SweptResult]:
-    files = [tag.folder(run) / name for name in (PASSK, UCC)]
-    own = {"label": label, **heading}
-    return [SweptResult(read_result(file).model_copy(update=own), file) for file in files if file.is_file()]
+    files = [file for name in (PASSK, UCC) if (file := tag.folder(run) / name).is_file()]
+    results = [read_result(file) for file in files]
+    # The counts of each problem, which an interval over seeds and problems is made of, are in ucc.json alone.
+    own = {"label": label, **heading, "problems": results[-1].problems if results else None}
+    return [SweptResult(one.model_copy(update=own), file) for one, file in zip(results, files, strict=True)]
 
 
 def _final_entropies(runs: Sequence[tuple[SweptRun, Mapping[str, Any]]]) -> list[SweptResult]:
@@ -319,11 +321,8 @@ def is_measured(run: Path, tag: Tag) -> bool:
 
 
 def averaged_row(metric: str, k: int | None, value_SP: Floats, counts: Counts, **more: Any) -> Row:
-    """The mean of shares over seeds and problems; of one seed the interval is over problems alone.
-
-    An interval of Student's t ends where shares do, at 0 and 1.
-    """
-    found = mean_over_seeds_and_problems(value_SP if len(value_SP) > 1 else value_SP.T)
+    """The mean of shares over seeds and problems, with its interval."""
+    (found,) = mean_intervals([value_SP[:, :, None]], [1.0])
     return Row(
         metric=metric,
         benchmark=counts.benchmark,
@@ -331,8 +330,9 @@ def averaged_row(metric: str, k: int | None, value_SP: Floats, counts: Counts, *
         value=found.mean,
         num_problems=value_SP.shape[1],
         n=counts.n,
-        ci_low=None if found.low is None else max(0.0, found.low),
-        ci_high=None if found.high is None else min(1.0, found.high),
+        ci_low=found.low,
+        ci_high=found.high,
+        ci_over=found.over,
         **more,
     )
 

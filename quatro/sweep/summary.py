@@ -12,13 +12,14 @@ from typing import Any
 
 from evals.files.frames import csv_cell
 from evals.files.whole import write_text
-from evals.intervals import mean_over_seeds
-from evals.results.entries import FEWEST_SEEDS
+from evals.intervals import mean_of_seeds
+from evals.results.document import largest_value
 from evals.training_metrics import SUMMARY_METRICS, last_mean
 from quatro.runs.metrics import read_metrics
 from quatro.runs.points import group_by_seed
-from quatro.sweep.measure import BASE_CELL
+from quatro.sweep.measure import BASE_CELL, run_folder, told_by
 from quatro.sweep.plan import SEED_AXIS, Point
+from quatro.sweep.results import counts_in
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,8 @@ class PointOutcome:
 def write_summary(outcomes: Sequence[PointOutcome], folder: Path) -> None:
     """summary.csv: one row for each point, with means of training metrics over its last iterations and sample metrics.
 
-    summary-seeds.csv: one row for the points that differ in the seed only, with mean, low and high of each metric (95 %
-    Student t interval over the seeds, empty for fewer than three, as in tables). Points that are not done do not count
-    there.
+    summary-seeds.csv: one row for the points that differ in the seed only, with the mean of each metric, the ends of
+    its 95 % interval as in tables, and what that is over. Points that are not done do not count there.
     """
     axes = list(dict.fromkeys(key for outcome in outcomes for key in outcome.point.settings))
     cell_column = ["cell"] if any(outcome.point.cell for outcome in outcomes) else []
@@ -64,7 +64,7 @@ def write_summary(outcomes: Sequence[PointOutcome], folder: Path) -> None:
     _write_rows(folder / "summary.csv", rows)
 
     axes = [key for key in axes if key != SEED_AXIS]
-    spread = [f"{name}{end}" for name in metrics for end in ("", " low", " high")]
+    spread = [f"{name}{end}" for name in metrics for end in ("", " low", " high", " over")]
     rows = [[*cell_column, *axes, "num_seeds", *spread]]
 
     def setting_of(one: tuple[PointOutcome, object]) -> tuple[str | None, ...]:
@@ -74,19 +74,28 @@ def write_summary(outcomes: Sequence[PointOutcome], folder: Path) -> None:
         return (*row, *map(point.settings.get, axes))
 
     for setting, members in group_by_seed(zip(outcomes, values, strict=True), setting_of).items():
-        done = [found for outcome, found in members if outcome.status == "done"]
-        intervals = [_interval([found.get(name) for found in done]) for name in metrics]
+        done = [one for one in members if one[0].status == "done"]
+        intervals = [_interval(name, done, folder) for name in metrics]
         rows.append([*setting, len(done), *(number for interval in intervals for number in interval)])
     _write_rows(folder / "summary-seeds.csv", rows)
 
 
-def _interval(values: Sequence[float | None]) -> tuple[float | None, float | None, float | None]:
-    """Mean, low and high; all unknown where a seed lacks the value: a mean over fewer seeds would say too much."""
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    if not known or len(known) < len(values):
-        return None, None, None
-    found = mean_over_seeds(known)
-    return (found.mean, found.low, found.high) if len(known) >= FEWEST_SEEDS else (found.mean, None, None)
+def _interval(
+    name: str, seeds: Sequence[tuple[PointOutcome, Mapping[str, float | None]]], folder: Path
+) -> tuple[float | str | None, ...]:
+    """Mean, low, high and what these are over; unknown where a seed lacks it: a mean over fewer would say too much."""
+    known = [value for _, found in seeds if (value := found.get(name)) is not None and math.isfinite(value)]
+    if not known or len(known) < len(seeds):
+        return None, None, None, None
+    by_problem, largest = [], None
+    if all(name in one.measured for one, _ in seeds):
+        benchmark, tag, metric, k = told_by(name)
+        largest = largest_value(metric, k, None)
+        counts = [counts_in(run_folder(folder, one.point), tag)[benchmark] for one, _ in seeds]
+        values = [own.passed(k) if metric == "pass@k" else own.unique(k) for own in counts]
+        by_problem = [[dict(zip(own.ids, found, strict=True)) for own, found in zip(counts, values, strict=True)]]
+    found = mean_of_seeds(known, by_problem, largest)
+    return (found.mean, found.low, found.high, found.over) if found.low is not None else (found.mean, None, None, None)
 
 
 def _values(outcome: PointOutcome, folder: Path) -> dict[str, float | None]:

@@ -78,7 +78,7 @@ def table(
     with_paper: WithPaper = False,
     format: FormatChosen = None,
     k: Annotated[str | None, Option(metavar="K[,K]", help="Only these values of k. Default: all.")] = None,
-    ci: Annotated[bool, Option("--ci", help="Show intervals, or for two seeds both values.")] = False,
+    ci: Annotated[bool, Option("--ci", help="Show 95 % intervals, over seeds and problems.")] = False,
     labels: Labels = None,
     models: Models = None,
     top_p: SweepTopP = None,
@@ -89,9 +89,8 @@ def table(
     """Print result files as a table in the paper's layout.
 
     Pass@k is in percent, UCC@k is a count, and the best of each column is bold. Files with one label count as seeds of
-    one model: the table shows their mean. --ci adds a Student t interval, or for two seeds both values. LaTeX shades
-    labels that begin with `Ours`. --layout tidy writes the rows of files, or the metrics of runs, as CSV or to a
-    .parquet file.
+    one model: the table shows their mean. The title says what the intervals of --ci are over. LaTeX shades labels that
+    begin with `Ours`. --layout tidy writes the rows of files, or the metrics of runs, as CSV or to a .parquet file.
 
     \b
     Examples:
@@ -126,10 +125,10 @@ def table(
     own, warnings = own_entries(sources, shown)
     own = renamed(own, rows, names(models, "--models"))
     found = [number for entry in own for number in entry.numbers.values()]
-    if ci and all(number.low is None and number.spread is None for number in found):
+    if ci and all(number.low is None for number in found):
         raise usage_error(
-            "--ci: no file has intervals, and no mean is of several seeds; "
-            "`quatro eval passk FILE --ci -o RESULT.json` makes intervals over problems"
+            "--ci: no file has intervals, and no mean is of seeds that give one; "
+            "`quatro eval passk FILE --ci -o RESULT.json` makes them, and keeps what a mean over seeds needs"
         )
     if ks is not None and not any(key.k is not None for entry in own for key in entry.numbers):
         raise usage_error(f"--k: {shown} has no k")

@@ -5,8 +5,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.stats import sem, t
 
-from evals.intervals import SeedSpread, half_width, mean_over_seeds, mean_over_seeds_and_problems, pooled_spread
+from evals.intervals import SeedSpread, half_width, mean_over_seeds_and_problems
 from experiments.replication import cells
 from experiments.replication.markdown import claims_table
 from experiments.replication.rules import (
@@ -20,6 +21,7 @@ from experiments.replication.rules import (
     Verdict,
     estimate_of,
     exact,
+    pooled_spread,
     seeds_to_decide,
     spreads,
     too_alike,
@@ -235,23 +237,27 @@ def test_the_moderated_interval_covers_the_truth(num_seeds):
     assert 0.94 <= num_covered / 600 <= 0.99  # seen: .985 and .968
 
 
+def students(values):
+    """scipy's interval of a mean."""
+    return t.interval(0.95, len(values) - 1, loc=np.mean(values), scale=sem(values))
+
+
 def test_without_problems_the_interval_is_students_over_seeds():
     values = [0.1, 0.4, 0.2]
-    assert mean_over_seeds_and_problems(np.array(values)[:, None]) == mean_over_seeds(values)
+    found = mean_over_seeds_and_problems(np.array(values)[:, None])
+    assert (found.low, found.high) == pytest.approx(students(values))
 
 
 def test_seeds_that_agree_leave_students_interval_over_problems():
     row = np.array([0.0, 1.0, 4.0, 2.0, 3.0])
     found = mean_over_seeds_and_problems(np.stack([row, row, row]))
-    over_problems = mean_over_seeds(row.tolist())
-    assert (found.low, found.high) == pytest.approx((over_problems.low, over_problems.high))
+    assert (found.low, found.high) == pytest.approx(students(row))
 
 
 def test_problems_that_agree_leave_students_interval_over_seeds():
     column = np.array([[0.0], [1.0], [4.0]])
     found = mean_over_seeds_and_problems(np.repeat(column, 40, axis=1))
-    over_seeds = mean_over_seeds(column[:, 0].tolist())
-    assert (found.low, found.high) == pytest.approx((over_seeds.low, over_seeds.high))
+    assert (found.low, found.high) == pytest.approx(students(column[:, 0]))
 
 
 @pytest.mark.parametrize("spreads", [(0.0, 1.0, 1.0), (0.3, 1.0, 1.0), (1.0, 0.1, 0.1)])

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from quatro_cli.app import app
-from tests.kit import quatro
+from tests.kit import quatro, says
 
 runner = CliRunner()
 
@@ -202,14 +202,14 @@ def test_tidy_rows_of_runs_are_their_metrics(tmp_path, two):
 
 def test_files_given_a_label_twice_are_averaged_and_said_to_be(result_file):
     paths = [result_file(f"s{i}", {("a", 1): value}, label="M", seed=i) for i, value in enumerate((0.25, 0.75))]
-    assert "no mean is of several seeds" in run(paths[0], "--ci").stderr
-    assert "50.00 (25.00 to 75.00)" in run(*paths, "--ci").stdout
+    says(run(paths[0], "--ci"), key="--ci", advice="quatro eval passk FILE --ci -o RESULT.json")
+    says(run(*paths, "--ci"), key="--ci")
     result = run(*paths)
     assert result.exit_code == 0
     assert "50.00" in result.stdout
-    assert "Means of 2 seeds; an interval needs 3, --ci shows both of two." in result.stdout
-    csv_result = run(*paths, "--format", "csv")
-    assert "Means of 2 seeds; an interval needs 3, --ci shows both of two." in csv_result.stderr
+    assert "Means of 2 seeds." in result.stdout
+    assert "needs 3" in result.stdout  # an interval over seeds alone
+    assert "Means of 2 seeds." in run(*paths, "--format", "csv").stderr
 
 
 def check_formats(path):

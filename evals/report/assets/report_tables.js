@@ -179,12 +179,10 @@ function resultPoints(result, curve) {
   const mean = own.length > 1 ? result.byGroup.get(curve.group) : own[0];
   if (!mean) return null;
   const times = (values) => values.map((value) => (value === null ? null : value * scale));
-  const isMany = own.length > 1;
-  const ends = (pick) => mean.k.map((k) => pick(...own.map((one) => one.v[one.k.indexOf(k)] * scale)));
   const [values, low, high] = [times(mean.v), times(mean.low), times(mean.high)];
   const read = (index) => values[index].toFixed(digits) + (low[index] === null ? "" : `  [${low[index].toFixed(digits)}, ${high[index].toFixed(digits)}]`);
-  const hasBand = isMany || low.every(finite);
-  return { xs: mean.k, ys: values, low: hasBand ? (isMany ? ends(Math.min) : low) : null, high: hasBand ? (isMany ? ends(Math.max) : high) : null, intervals: [low, high], value: (index) => values[index], read, source: mean, seeds: own.length };
+  const hasBand = low.every(finite);
+  return { xs: mean.k, ys: values, low: hasBand ? low : null, high: hasBand ? high : null, intervals: [low, high], value: (index) => values[index], read, source: mean, seeds: own.length };
 }
 
 // The steps whose checkpoints drew these samples of some runs; a base model has none.
@@ -217,14 +215,18 @@ function resultTable(result) {
     });
     const steps = (row) => stepsOf(row.curve.runs, result.sampling);
     const same = sizes.filter((size) => size.isSame).map((size) => `${whole(size.of(rows[0]))} ${size.title}`);
+    const over = (row) => row.found.source.over;
+    const isOneKind = new Set(rows.map(over)).size === 1;
+    const said = [same.join(" of each of "), isOneKind ? over(rows[0]) : ""].filter(Boolean).join("; ");
     const columns = [
       { title: "run", cell: (row) => [el("span", { class: "look" }, swatch(row.curve)), row.curve.label], key: (row) => row.curve.label },
       rows.some(steps) ? { title: "step", number: true, cell: steps, key: steps, help: "The iteration after which the checkpoint that was sampled was saved" } : null,
       { title: "seeds", number: true, cell: (row) => String(row.found.seeds), key: (row) => row.found.seeds },
       ...sizes.filter((size) => !size.isSame).map(({ title: head, of }) => ({ title: head, number: true, cell: (row) => whole(of(row)), key: of })),
+      ...(isOneKind ? [] : [{ title: "interval", cell: over, key: over }]),
       ...ks.map((k) => ({ title: `@${k}`, number: true, cell: (row) => cell(row, k), key: (row) => at(row, k) })),
     ].filter(Boolean);
-    place.replaceChildren(el("h3", {}, title, " ", el("span", { class: "dim light" }, same.join(" of each of "))), sortedTable(columns, rows, { label: `${title} of the runs shown`, group: (row) => row.curve.group }));
+    place.replaceChildren(el("h3", {}, title, " ", el("span", { class: "dim light" }, said)), sortedTable(columns, rows, { label: `${title} of the runs shown`, group: (row) => row.curve.group }));
   });
   return place;
 }
@@ -265,8 +267,8 @@ function resultPanel(results) {
     });
   });
   const words = results.some((result) => result.seeds.length)
-    ? "Several seeds: mean, 95 % interval for other seeds and other problems than these (crossed random effects, Student t), shaded from the lowest to the highest seed. One run: 95 % bootstrap interval over problems."
-    : "Intervals: 95 % bootstrap over problems.";
+    ? "Several seeds: mean, with the 95 % interval for other seeds and other problems than these (crossed random effects, Student t, logit scale). One run: 95 % bootstrap interval over problems only."
+    : "Intervals: 95 % bootstrap over problems only.";
   return el(
     "div",
     {},

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
-from typer import Option
+from typer import Argument, Option
 
 from quatro_cli.commands.eval import shared
-from quatro_cli.options import Benchmarks, Json, numbers
+from quatro_cli.options import Benchmarks, Json, numbers, usage_error
 from quatro_cli.output import output
 
 
 def compare(
-    a: shared.A,
-    b: shared.B,
+    files: Annotated[
+        list[Path],
+        Argument(metavar="A B", help="Samples, and others of the same problems with the same n; runs or folders too."),
+    ],
     benchmarks: Benchmarks,
     metric: Annotated[str, Option(metavar="NAME", help="pass@k (with --also) or ucc@k.")] = "pass@k",
     k: shared.Ks = None,
@@ -24,6 +27,9 @@ def compare(
     linkage: shared.Linkage = "components",
     tokens: shared.Tokens = None,
     jobs: shared.Jobs = None,
+    over_seeds: Annotated[
+        bool, Option("--over-seeds", help="Several files: first every seed of A, then of B.")
+    ] = False,
     seed: shared.BootstrapSeed = 0,
     first: shared.First = None,
     grader: shared.Grader = None,
@@ -32,11 +38,12 @@ def compare(
 ) -> None:
     """Compare two sets of samples, B minus A, problem by problem.
 
-    The interval and p are from a paired bootstrap, which needs ten problems.
+    The interval and p are from a paired bootstrap, which needs ten problems; with --over-seeds over seeds and problems.
 
     \b
     Examples:
       quatro eval compare base.jsonl tuned.jsonl --k 1,256
+      quatro eval compare runs/gspo-seed=* runs/quatro-seed=* --over-seeds
       quatro eval compare base.jsonl tuned.jsonl --metric ucc@k --k 256 -o difference.json
     """
     from evals.metrics.measuring import compare
@@ -45,11 +52,16 @@ def compare(
     how = {"similarity": similarity, "threshold": threshold, "linkage": linkage, "tokens": tokens}
     asked = shared.options(benchmarks, n=first, grader=grader, also=also, tau=tau, seed=seed, jobs=jobs, **how)
     ks = numbers(k, "--k", int)
-    shared.check_out(out, [a, b])
-    found = compare(a, b, ks, metric=metric, progress=shared.progress, **asked)
+    shared.check_out(out, files)
+    half = len(files) // 2
+    if half < 1 or len(files) % 2 or (half > 1 and not over_seeds):
+        raise usage_error(f"{len(files)} samples: expected A and B, or with --over-seeds every seed of A, then of B")
+    a, b = files[:half], files[half:]
+    found = compare(a, b, ks, metric=metric, progress=shared.progress, over_seeds=over_seeds, **asked)
     if not json:
-        labels = labels_of([a, b]) if a.resolve() != b.resolve() else [a.name, b.name]
-        output.info(f"A: {labels[0]} ({a})\nB: {labels[1]} ({b})\nchange: B minus A")
+        one, other = map(Path, (found.a, found.b))
+        labels = labels_of([one, other]) if one.resolve() != other.resolve() else [one.name, other.name]
+        output.info(f"A: {labels[0]} ({one})\nB: {labels[1]} ({other})\nchange: B minus A")
         shared.show(*found.grids())
     output.warn(*found.warnings)  # below the table, where a warning is not passed over
     shared.write(found, json=json, out=out)

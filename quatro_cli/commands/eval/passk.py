@@ -14,6 +14,7 @@ def passk(
     also: shared.Also = None,
     tau: shared.Taus = None,
     ci: shared.Interval = False,
+    over_seeds: shared.OverSeeds = False,
     seed: shared.BootstrapSeed = 0,
     first: shared.First = None,
     per_problem: shared.PerProblem = False,
@@ -30,9 +31,12 @@ def passk(
     \b
     Examples:
       quatro eval passk samples/math500.jsonl --k 1,16,256 --ci
+      quatro eval passk runs/quickstart-quatro-* --over-seeds --ci
       quatro eval passk runs/quickstart-quatro-0 -b countdown --also maj --json
     """
-    asked = shared.options(benchmarks, n=first, grader=grader, also=also, tau=tau, seed=seed, jobs=jobs)
+    asked = shared.options(
+        benchmarks, n=first, grader=grader, also=also, tau=tau, seed=seed, jobs=jobs, over_seeds=over_seeds
+    )
     files = shared.of_step(files, step, benchmarks)
     shared.check_out(out, files)
     shared.check_per_problem(per_problem, json=json, out=out)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from quatro_cli.help import SIMILARITIES, THRESHOLDS
-from quatro_cli.options import checkpoint_step, names, numbers, refuse_loss, split, usage_error
+from quatro_cli.options import checkpoint_step, names, numbers, refuse_loss, repeated, split, usage_error
 from quatro_cli.output import Bar, output, visible
 
 if TYPE_CHECKING:
@@ -36,12 +36,16 @@ Also = Annotated[str | None, Option(metavar="NAME[,NAME]", help="maj, g-pass (G-
 Taus = Annotated[
     str | None, Option(metavar="T[,T]", help="Share of correct draws that g-pass and cover require. Default: 0.5.")
 ]
-Interval = Annotated[bool, Option("--ci", help="Add 95 % bootstrap intervals over problems.")]
+Interval = Annotated[bool, Option("--ci", help="Add 95 % intervals; the title says what they are over.")]
+OverSeeds = Annotated[bool, Option("--over-seeds", help="Each FILE is a seed of one model: show means over seeds.")]
 Step = Annotated[str | None, Option(metavar="N|best", help="Only samples of this checkpoint of a run. Default: all.")]
 First = Annotated[int | None, Option("--n", metavar="N", min=1, help="First N samples only: compare at equal n.")]
 BootstrapSeed = Annotated[int, Option(metavar="N", min=0, help="Seed of the bootstrap.")]
 PerProblem = Annotated[bool, Option("--per-problem", help="Put counts of every problem in --json, -o.")]
 Label = Annotated[str | None, Option(metavar="NAME", help="Name of the result in tables.")]
+Labels = Annotated[
+    list[str], repeated("--label", metavar="NAME", help="Name of each file, in the order of the files; repeatable.")
+]
 Grader = Annotated[str | None, Option(metavar="NAME", help="math, countdown, code, reasoning-gym or your own.")]
 Out = Annotated[
     Path | None, Option("-o", "--out", metavar="FILE", help="Write it too: .json, or rows: .csv, .parquet.")
@@ -142,7 +146,8 @@ def several_counted(
     from evals.metrics.measuring import Options, several_counted
 
     asked = Options(["pass@k"], benchmarks=split(benchmarks, "-b") or None, n=first, jobs=jobs)
-    return several_counted([[path] for path in paths], asked, progress=progress, **how)
+    found = several_counted([[path] for path in paths], asked, progress=progress, **how)
+    return [(counted, about) for (counted,), about in found]
 
 
 @contextmanager

@@ -27,6 +27,7 @@ def ucc(
     preset: Preset = None,
     jobs: shared.Jobs = None,
     ci: shared.Interval = False,
+    over_seeds: shared.OverSeeds = False,
     seed: shared.BootstrapSeed = 0,
     first: shared.First = None,
     per_problem: shared.PerProblem = False,
@@ -47,6 +48,7 @@ def ucc(
     same: dict[str, Any] = {"similarity": similarity, "threshold": threshold, "linkage": linkage, "tokens": tokens}
     if preset is not None:
         same = _of_preset(preset, same)
+    same["over_seeds"] = over_seeds
     asked = shared.options(benchmarks, n=first, grader=grader, also=also, seed=seed, jobs=jobs, **same)
     files = shared.of_step(files, step, benchmarks)
     shared.check_out(out, files)

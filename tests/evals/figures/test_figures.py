@@ -188,3 +188,18 @@ def test_more_than_four_curves_have_a_panel_for_each_method_on_shared_axes():
     own = [[line for line in axis.lines if line.get_marker() != "None"] for axis in figure.axes]
     assert [len(lines) for lines in own] == [1, 1, 3]
     assert [len(axis.lines) for axis in figure.axes] == [5, 5, 5]  # the others are pale behind
+
+
+def test_evaluations_have_bars_of_one_standard_error_which_are_named():
+    def run(value):
+        first = {"step": 1, "base/pass@1": 0.1, "base/pass@1_se": 0.01, "reward/mean": 0.5}
+        return [first, {"step": 2, "eval/pass@1": value, "eval/pass@1_se": 0.03, "reward/mean": 0.5}]
+
+    figure = training_figure([curve("x", run(0.2), run(0.4))])
+    panels = axes_by_title(figure)
+    (bars,) = [one for one in panels["Evaluation"].collections if len(one.get_segments()) == 2]
+    ends = [sorted(y for _, y in segment) for segment in bars.get_segments()]
+    assert ends == [pytest.approx([0.09, 0.11]), pytest.approx([0.27, 0.33])]
+    assert not panels["Reward"].collections
+    words = " ".join(text.get_text() for text in figure.findobj(lambda one: hasattr(one, "get_text")))
+    assert "± 1 standard error, over problems only" in " ".join(words.split())

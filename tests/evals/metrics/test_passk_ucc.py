@@ -269,7 +269,7 @@ def test_intervals_resample_problems_as_numpy_does_in_one_call():
     value_PK = np.random.default_rng(1).random((17, 2))
     chosen = np.random.default_rng(5).integers(0, 17, size=(10_000, 17))
     expected = np.percentile(value_PK[chosen].mean(axis=1), [2.5, 97.5], axis=0)
-    found = np.array(intervals.average_intervals([value_PK], seed=5)).T
+    found = np.array([one[1:3] for one in intervals.mean_intervals([value_PK[None]], [1.0, 1.0], seed=5)]).T
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
@@ -290,13 +290,13 @@ def test_the_average_is_as_sure_as_its_independent_benchmarks():
 
 
 def paired_difference(a, b, seed=0):
-    a_P1, b_P1 = (np.array(values)[:, None] for values in (a, b))
-    return intervals.average_paired_differences([a_P1], [b_P1], seed=seed)[0]
+    a_SPK, b_SPK = (np.array(values)[None, :, None] for values in (a, b))
+    return intervals.average_paired_differences([a_SPK], [b_SPK], [1.0], seed=seed)[0]
 
 
 def test_the_paired_difference_of_equal_methods_is_nothing():
     same = paired_difference([0.1, 0.5, 1.0], [0.1, 0.5, 1.0], seed=0)
-    assert same == (0.0, 0.0, 0.0, 1.0)
+    assert same == (0.0, 0.0, 0.0, 1.0, "problems only")
     better = paired_difference([0.0, 0.5, 0.2], [0.3, 0.6, 0.8], seed=0)
     worse = paired_difference([0.3, 0.6, 0.8], [0.0, 0.5, 0.2], seed=0)
     assert better.p == worse.p == 2 / 10_001
@@ -367,9 +367,9 @@ def test_public_bootstrap_vectors():
         n, k, seed = vector["n"], vector["k"], vector["seed"]
         a, b = (np.array([pass_at_k(n, c, k) for c in vector[key]]) for key in ("correct_a", "correct_b"))
         for value, key in ((a, "ci_a"), (b, "ci_b")):
-            interval = intervals.average_intervals([value[:, None]], seed=seed)[0]
-            assert [value.mean(), *interval] == pytest.approx(vector[key], abs=1e-9)
-        assert list(paired_difference(a, b, seed=seed)) == pytest.approx(vector["paired_b_minus_a"], abs=1e-9)
+            found = intervals.mean_intervals([value[None, :, None]], [1.0], seed=seed)[0]
+            assert list(found[:3]) == pytest.approx(vector[key], abs=1e-9)
+        assert list(paired_difference(a, b, seed=seed)[:4]) == pytest.approx(vector["paired_b_minus_a"], abs=1e-9)
 
 
 def test_the_public_ragged_file_computes_small_k_and_refuses_large():

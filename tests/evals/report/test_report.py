@@ -135,12 +135,15 @@ def test_seeds_are_averaged_with_an_interval_and_a_single_run_is_not():
     first, second = (curve["v"][0] for curve in passk["curves"])
     assert mean["v"][0] == pytest.approx((first + second) / 2, rel=1e-4)
     assert mean["low"][0] < mean["v"][0] < mean["high"][0]
-    assert (mean["num_seeds"], mean["over_problems"]) == (2, True)
+    assert (mean["num_seeds"], mean["over"]) == (2, "95 %, over seeds and problems")
+    assert {curve["over"] for curve in passk["curves"]} == {"95 %, over problems only"}
 
 
 def test_seeds_sampled_on_other_problems_have_an_interval_over_seeds_only():
     passk = values_of(run(), run("a-1", seed=1, samples=[sampled(1, num_problems=3)]))["results"][0]
-    assert passk["seeds"][0]["over_problems"] is False
+    assert (passk["seeds"][0]["over"], passk["seeds"][0]["low"][0]) == ("", None)
+    several = [run(f"a-{i}", seed=i, samples=[sampled(i, num_problems=4 - i // 2)]) for i in range(3)]
+    assert values_of(*several)["results"][0]["seeds"][0]["over"] == "95 %, over seeds only"
 
 
 def test_counts_of_all_problems_and_answers_of_those_asked_for():

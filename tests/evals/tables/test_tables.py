@@ -9,7 +9,7 @@ import pytest
 
 from evals.errors import DataError, UsageError
 from evals.files.frames import csv_text
-from evals.intervals import mean_over_seeds
+from evals.intervals import mean_of_seeds
 from evals.results.entries import ENTROPY_METRIC, own_entries, published_entries, renamed
 from evals.results.paper import paper
 from evals.results.reading import RunHead, read_sources
@@ -17,6 +17,7 @@ from evals.tables.formats import markdown_text, to_csv, to_json, to_markdown
 from evals.tables.latex import to_latex
 from evals.tables.layouts import PAPER_TABLES, build_tables
 from evals.tables.parts import Style, decimal_text
+from tests.kit import says
 
 
 def row(benchmark, k, value, metric="pass@k", **extra):
@@ -268,19 +269,21 @@ def test_seeds_of_one_label_are_averaged(write):
     entries, _ = own_entries(read_sources(paths), "pass@k")
     number = entries[0].number("pass@k", "a", 1)
     std = math.sqrt(sum((value - 0.3) ** 2 for value in values) / 2)
-    half = 4.302653 * std / math.sqrt(3)  # t(.975, 2) from a printed table
-    assert (number.value, number.low, number.high) == pytest.approx((0.3, 0.3 - half, 0.3 + half), rel=1e-6)
-    (table,) = tables("benchmarks", paths)
-    assert table.notes == ("Means of 3 seeds; intervals are Student t over the seeds.",)
+    half = 4.302653 * std / math.sqrt(3) / (0.3 * 0.7)  # t(.975, 2) from a printed table, on the logit scale
+    low, high = (1 / (1 + math.exp(-math.log(3 / 7) - end)) for end in (-half, half))
+    assert (number.value, number.low, number.high) == pytest.approx((0.3, low, high), rel=1e-6)
+    (table,) = tables("benchmarks", paths, with_ci=True)
+    assert table.notes == ("Means of 3 seeds.",)
+    assert table.title.endswith("; 95 %, over seeds only")
 
 
-def test_an_interval_over_seeds_ends_where_its_metric_does(write):
+def test_an_interval_over_seeds_does_not_leave_the_scale_of_its_metric(write):
     shares = [write(f"p{i}", [row("a", 1, value)], label="M", seed=i) for i, value in enumerate((0.9, 1.0, 0.98))]
     counts = [write(f"u{i}", [ucc_row("a", 4, value)], label="M", seed=i) for i, value in enumerate((3.9, 0.1, 0.2))]
     (share,) = own_entries(read_sources(shares), "pass@k")[0][0].numbers.values()
     (count,) = own_entries(read_sources(counts), "ucc@k")[0][0].numbers.values()
-    assert (share.high, count.low, count.high) == (1.0, 0.0, 4)
-    assert 0.8 < share.low < share.value
+    assert 0.4 < share.low < share.value < share.high < 1.0
+    assert 0.0 < count.low < count.value < count.high < 4
 
 
 def test_two_seeds_have_a_mean_without_an_interval_and_one_note_says_so(write):
@@ -290,28 +293,10 @@ def test_two_seeds_have_a_mean_without_an_interval_and_one_note_says_so(write):
     number = entries[0].number("pass@k", "a", 1)
     assert (number.value, number.low, number.high) == (pytest.approx(0.3), None, None)
     assert warnings == []
-    first, second = tables("benchmarks", paths)
-    assert (
-        first.notes == second.notes == ("Means of several seeds: M (2); an interval needs 3, --ci shows both of two.",)
-    )
-
-
-def test_means_of_two_seeds_stand_beside_both_values_and_the_caption_says_so(write):
-    paths = [write(f"m{i}", [row("a", 1, value)], label="M") for i, value in enumerate((0.75, 0.25))]
-    found = tables("benchmarks", paths, with_ci=True)
-    says = "Means of 2 seeds; an interval needs 3: of two the lower and the higher value stand in parentheses."
-    assert found[0].notes == (says,)
-    assert "| 50.00 (25.00 to 75.00) |" in to_markdown(found, with_ci=True)
-    assert r"50.00 {\tiny (25.00 to 75.00)}" in to_latex(found, with_ci=True)
-    assert "| 50.00 |" in to_markdown(tables("benchmarks", paths), with_ci=False)
-    (record,) = records(to_csv(found, with_ci=True))
-    assert (record["1 ci_low"], record["1 min"], record["1 max"]) == ("", "25.00", "75.00")
-    (cell,) = json.loads(to_json("x", found, with_ci=True))["tables"][0]["sections"][0]["rows"][0]["cells"]
-    assert (cell["ci_low"], cell["min"], cell["max"]) == (None, 25.0, 75.0)
-    three = [*paths, write("m2", [row("a", 1, 0.5)], label="N")]
-    paths = [*three, *(write(f"n{i}", [row("a", 1, value)], label="N") for i, value in enumerate((0.4, 0.6)))]
-    (note,) = tables("benchmarks", paths, with_ci=True)[0].notes
-    assert "M (2), N (3); intervals are Student t over the seeds; an interval needs 3: of two" in note
+    for table in tables("benchmarks", paths):
+        means, few = table.notes
+        assert means == "Means of several seeds: M (2)."
+        says(few, "M", advice="quatro eval ... --ci -o FILE")
 
 
 def test_files_without_a_label_are_called_by_what_tells_them_apart_or_like_their_run(write, tmp_path):
@@ -465,7 +450,13 @@ def test_the_files_own_average_brings_its_interval(write):
     cell = table.sections[0].lines[0].cells[0]
     assert (cell.value, cell.low, cell.high) == pytest.approx((30, 25, 35))
     (record,) = records(to_csv([table], with_ci=True))
-    assert record == {"Method": "x", "1": "30.00", "1 ci_low": "25.00", "1 ci_high": "35.00"}
+    assert record == {
+        "Method": "x",
+        "1": "30.00",
+        "1 ci_low": "25.00",
+        "1 ci_high": "35.00",
+        "1 ci_over": "problems only",
+    }
     assert "30.00 \\[25.00, 35.00\\]" in to_markdown([table], with_ci=True)
 
 
@@ -527,7 +518,7 @@ def test_json_holds_full_precision_and_nothing_that_is_not_json(write):
 
 
 def test_one_seed_has_no_interval_and_none_no_mean():
-    assert mean_over_seeds([0.5])[:4] == (0.5, None, None, 1)
+    assert mean_of_seeds([0.5], [], 1.0)[:3] == (0.5, None, None)
     for values in ([], [0.5, math.nan]):
         with pytest.raises(ValueError, match="finite"):
-            mean_over_seeds(values)
+            mean_of_seeds(values, [], 1.0)

@@ -26,6 +26,11 @@ N = 8
 BASE = [0, 1, 8]
 
 
+def clusters(correct, most):
+    """The sizes of as many clusters, of one sample each but for the first."""
+    return [correct - min(correct, most) + 1, *[1] * (min(correct, most) - 1)] if correct else []
+
+
 def write_samples(folder, tag, correct):
     target = folder / "samples" / tag
     target.mkdir(parents=True)
@@ -33,7 +38,7 @@ def write_samples(folder, tag, correct):
     passed = Row(metric="pass@k", benchmark="countdown", k=1, value=sum(correct) / N / 3, num_problems=3, n=N)
     Result(metric="pass@k", rows=[passed], label="point", **head).write(target / "passk.json")
     problems = [
-        ProblemEntry(benchmark="countdown", id=str(i), n=N, correct=c, clusters=[1] * min(c, 1 + i), similarity="exact")
+        ProblemEntry(benchmark="countdown", id=str(i), n=N, correct=c, clusters=clusters(c, 1 + i), similarity="exact")
         for i, c in enumerate(correct)
     ]
     unique = passed.model_copy(update={"metric": "ucc@k", "similarity": "exact"})
@@ -89,7 +94,10 @@ def test_seeds_of_a_setting_become_one_row_with_an_interval(sweep):
     ]
     number = entries[1].number("pass@k", "countdown", 1)
     assert number.value == pytest.approx((10 / 24 + 12 / 24) / 2)
-    assert (number.low, number.high) == (None, None)  # of two seeds
+    # Shares 0, 2, 8 and 2, 2, 8 of 8: MS_S = 1/96, MS_P = 0.5208, MS_E = 1/96, so SE^2 = MS_P / 6 with 2 degrees.
+    assert number.over == "seeds and problems"
+    assert 0 < number.low < 0.1
+    assert 0.9 < number.high < 1
     entropies, _ = own_entries(sources, "entropy")
     assert [entry.number("entropy", None, None).value for entry in entropies] == [2.0] * 3  # seeds 0 and 2: 1 and 3
 
@@ -201,10 +209,10 @@ def test_of_several_ways_of_sampling_the_error_names_them_and_the_option_that_ch
     says(quatro("table", folder, "--temperature", 1.5, code=2), advice="--top-p")
 
 
-def test_the_interval_of_a_share_ends_at_0_and_1(tmp_path):
-    plan = plan_sweep("quickstart", [Axis("method.name", ("gspo",))])
-    rows = temperature_results(make_sweep(tmp_path / "s", plan))[0][0].rows
-    assert [(row.ci_low, row.ci_high) for row in rows if row.metric == "pass@k"] == [(0.0, 1.0)]  # 0, 2 and 8 of 8
+def test_the_interval_of_a_share_stays_between_0_and_1(sweep):
+    rows = [row for one in temperature_results(sweep) for row in one.result.rows]
+    assert {row.ci_over for row in rows} == {"seeds and problems"}
+    assert all(0 < row.ci_low < row.value < row.ci_high < 1 for row in rows)
 
 
 def test_counts_that_were_not_kept_are_an_error_that_says_what_to_do(sweep):
