@@ -31,7 +31,11 @@ REMOVED = {
     "quatro train --probe": "measure one iteration of each choice with --steps 1 (-s dtype=bfloat16, "
     "-s policy.gradient_checkpointing=true) and compare perf/step_s in their metrics.jsonl",
     "quatro samples": "type `quatro eval import`",
-    "quatro eval temperature": "type `quatro eval side-by-side`",
+    **{
+        f"quatro eval {command}": "type `quatro eval ucc FILE -o RESULT.json` for each file, then `quatro table "
+        "RESULT.json... --metric ucr`, or `quatro plot side-by-side RESULT.json...`"
+        for command in ("temperature", "side-by-side")
+    },
     "quatro plot temperature": "type `quatro plot side-by-side`",
     "quatro plot threshold": "`quatro eval ucc FILE --threshold 0.5,0.6,0.7,0.8,0.9` prints the numbers",
     "quatro plot heatmap --label": "type --labels NAME,NAME",
@@ -69,10 +73,7 @@ REMOVED = {
         for command in ("passk", "ucc", "compare", "clusters")
         for option, more in GRADING.items()
     },
-    **{
-        f"quatro eval {command} --bootstrap-seed": "type --seed N"
-        for command in ("passk", "ucc", "compare", "flips", "side-by-side")
-    },
+    **{f"quatro eval {command} --bootstrap-seed": "type --seed N" for command in ("passk", "ucc", "compare", "flips")},
 }
 
 

@@ -177,7 +177,7 @@ class Output:
 
     @contextlib.contextmanager
     def live(self, panel: Callable[[], Panel]) -> Iterator[None]:
-        """On stderr of a terminal ``panel()`` is drawn in place, four times a second, by a thread; elsewhere nothing.
+        """On stderr of a terminal ``panel()`` is drawn in place, twice a second, by a thread; elsewhere nothing.
 
         If an error ends it before anything is done, the panel vanishes.
         """
@@ -195,9 +195,13 @@ class Output:
                     self._live_render._shape = (self.console.width, height * folds)
                 return super().process_renderables(renderables)
 
+        console = self._console("stderr")
+
+        def drawn() -> RenderableType:
+            return _drawn_panel(panel(), max(console.width - 2, 20))  # room for the ^C that a terminal shows
+
         # stdout is not redirected: rich would send our data to stderr.
-        options: dict[str, Any] = {"console": self._console("stderr"), "redirect_stdout": False}
-        with Window(get_renderable=lambda: _drawn_panel(panel()), refresh_per_second=4, **options) as live:
+        with Window(get_renderable=drawn, console=console, refresh_per_second=2, redirect_stdout=False) as live:
             live.refresh()
             try:
                 yield
@@ -295,7 +299,7 @@ def _fitting_heads(
     return None
 
 
-def _drawn_panel(panel: Panel) -> RenderableType:
+def _drawn_panel(panel: Panel, width: int) -> RenderableType:
     from rich import box
     from rich.panel import Panel as RichPanel
     from rich.progress_bar import ProgressBar
@@ -310,7 +314,8 @@ def _drawn_panel(panel: Panel) -> RenderableType:
     frame = Table.grid()  # a bar ends no line of its own: it needs a cell
     frame.add_row(ProgressBar(total=max(panel.total, 1), completed=panel.done))
     frame.add_row(grid)
-    return RichPanel(frame, title=Text(visible(panel.title)), box=box.ROUNDED, title_align="left")
+    title = Text(visible(panel.title))
+    return RichPanel(frame, title=title, box=box.ROUNDED, title_align="left", width=width)
 
 
 def _drawn_table(heads: Sequence[str], rows: Sequence[Sequence[str]], are_numbers: Sequence[bool]) -> RenderableType:

@@ -28,7 +28,7 @@ class SweepView:
     def __init__(self, folder: Path, points: Sequence[Point], evaluation: SweepEvaluation | None) -> None:
         self._folder, self._points, self._evaluation = folder, points, evaluation
         self._asked_at, self._end = -math.inf, math.inf
-        self.panel = sweep_panel(folder, points, {}, evaluation)
+        self.panel = sweep_panel(folder, points, dict.fromkeys((one.name for one in points), "waits"), evaluation)
 
     def __call__(self, states: Mapping[str, str]) -> None:
         from evals.text import clock_text

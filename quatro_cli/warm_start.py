@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from quatro_cli.output import output
 
-if TYPE_CHECKING:
-    from quatro.policy.embedded import WarmStartProgress
 
-
-def ensure_model(name: str, progress: WarmStartProgress | None = None) -> str:
+def ensure_model(name: str, progress: Callable[[int, int, float], None] | None = None) -> str:
     """The folder of ``name``, made first if it is an embedded model that the cache does not hold.
 
     That is its warm start, which happens once and takes about a minute: a bar shows it, or ``progress``.

@@ -118,7 +118,7 @@ def _write_below(axis: Axes, x: float, line: int, text: str, *, xcoords: str = "
 def temperature_figure(rows_of: Mapping[str, Sequence[Row]], *, sheet: Sheet = PAGE) -> Figure:
     """Two panels, UCR and pass@1: a group of bars for each benchmark, a bar for each label.
 
-    ``rows_of`` are rows of `temperature_result`, or of `ucc_result` with k = 1, by label.
+    ``rows_of`` are rows of `ucc_result`, of which those with k = 1 are pass@1, by label.
 
     Raises:
         DataError: a label has no UCR, or several (more than one setting).
@@ -129,7 +129,7 @@ def temperature_figure(rows_of: Mapping[str, Sequence[Row]], *, sheet: Sheet = P
     for label, rows in rows_of.items():
         names = [row.benchmark for row in rows if row.metric == "ucr"]
         if not names:
-            raise DataError(f"{label} holds no UCR; make it with `quatro eval side-by-side` or `quatro eval ucc`")
+            raise DataError(f"{label} holds no UCR; make it with `quatro eval ucc`")
         if len(names) > len(set(names)):
             raise DataError(f"{label} holds several UCR of {names[0]}; draw one similarity and threshold at a time")
     everyone = [row for rows in rows_of.values() for row in rows]

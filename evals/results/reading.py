@@ -214,25 +214,19 @@ def rows_by_label(
     return rows
 
 
-def labels_of(paths: Sequence[Path], given: Sequence[str] = ()) -> list[str]:
-    """A name for each path: the one ``given``, else the shortest part in which the paths differ.
+def labels_of(paths: Sequence[Path]) -> list[str]:
+    """A name for each path: the shortest part in which the paths differ.
 
     These parts are `base` and `tuned` for ``base/samples/math500.jsonl`` and ``tuned/samples/math500.jsonl``.
 
     Raises:
-        UsageError: the number of names is not that of the paths, or a name or path occurs twice.
+        UsageError: a path occurs twice.
     """
-    if given and len(given) != len(paths):
-        raise UsageError(f"{len(given)} --label for {len(paths)} files; give one for each file, in the same order")
-    for names in (given, [str(path.resolve()) for path in paths]):
-        twice = [name for name in names if list(names).count(name) > 1]
-        if twice:
-            raise UsageError(f"{twice[0]} is named twice; name each once")
-    return list(given) if given else _distinguishing(paths)
-
-
-def _distinguishing(paths: Sequence[Path]) -> list[str]:
-    parts = [[*path.resolve().parts[:-1], _stem(path.resolve().name)] for path in paths]
+    resolved = [path.resolve() for path in paths]
+    for path in resolved:
+        if resolved.count(path) > 1:
+            raise UsageError(f"{path} is named twice; name each once")
+    parts = [[*path.parts[:-1], _stem(path.name)] for path in resolved]
     if len({one[-1] for one in parts}) == len(parts):
         return [one[-1] for one in parts]
     return told_apart(parts)

@@ -142,7 +142,7 @@ def test_a_setting_without_its_option_or_misspelt_is_shown_as_it_is_typed(typed,
     says(quatro(*typed.split(), code=2), advice=advice)
 
 
-@pytest.mark.parametrize("argv", [["eval", "grade", "a"], ["eval", "side-by-side", "a", "b"], ["table", "a", "b"]])
+@pytest.mark.parametrize("argv", [["eval", "grade", "a"], ["eval", "compare", "a", "b"], ["table", "a", "b"]])
 def test_a_symbolic_link_to_itself_is_named(argv, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("a", "b"):

@@ -92,6 +92,12 @@ class Terminal:
         self._left, self._bytes = "", b""
         self.resize(width)
 
+    def type_control_c(self) -> None:
+        """The terminal shows it where the cursor is; no process gets it."""
+        self.read()
+        self._left += "^C"
+        self.read()
+
     def resize(self, width: int) -> None:
         self.width = width
         fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 60, width, 0, 0))
@@ -104,7 +110,8 @@ class Terminal:
     def read(self) -> str:
         """The text of the screen, once what has been written by now is on it."""
         with contextlib.suppress(BlockingIOError):
-            self._bytes += os.read(self.controller, 1 << 20)
+            while True:
+                self._bytes += os.read(self.controller, 1 << 20)
         try:
             self._left += self._bytes.decode("utf-8")
         except UnicodeDecodeError:  # in the middle of a character
@@ -201,7 +208,7 @@ def test_the_first_iteration_shows_what_its_engine_has_delivered_and_a_clock(slo
         assert child.wait(LIMIT_S) == 0, child.communicate()
     finally:
         child.kill()
-    shown = terminal.read()
+    shown = terminal.wait_for(lambda shown: "done       2 iterations" in shown)
     assert (shown.count("╭"), shown.count("╰")) == (1, 1)
     assert re.search("step +2/2 ", shown)
     assert now(shown) == ""
@@ -242,7 +249,7 @@ def test_a_pipe_says_drawing_and_learning_before_the_first_result(slow_run, fork
     assert "\x1b" not in said
 
 
-def test_a_narrower_window_leaves_no_stale_lines(terminal):
+def test_neither_a_narrower_window_nor_a_control_c_leaves_stale_lines(terminal):
     error = os.open(terminal.path, os.O_RDWR | os.O_NOCTTY)
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "", "LINES": "", "NO_COLOR": "1"}
     with subprocess.Popen(
@@ -255,10 +262,14 @@ def test_a_narrower_window_leaves_no_stale_lines(terminal):
                 terminal.read()
                 terminal.resize(width)
                 child.send_signal(signal.SIGCONT)
-                edge = f"╭─ the run {'─' * (width - 12)}╮"
+                edge = f"╭─ the run {'─' * (width - 14)}╮"
                 shown = terminal.wait_for(lambda shown, edge=edge: edge in shown and shown.rstrip().endswith("╯"))
                 assert (shown.count("╭"), shown.count("╰"), shown.count("reward")) == (1, 1, 1), shown
                 assert shown.startswith("said before\n")
+            terminal.type_control_c()
+            terminal.wait_for(lambda shown: "^C" not in shown)
+            shown = terminal.wait_for(lambda shown: shown.rstrip().endswith("╯"))
+            assert (shown.count("╭"), shown.count("╰")) == (1, 1), shown
         finally:
             child.send_signal(signal.SIGCONT)
             child.communicate(b"\n", timeout=LIMIT_S)

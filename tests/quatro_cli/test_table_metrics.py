@@ -38,7 +38,6 @@ def documents(tmp_path_factory):
         "other": make("other", "ucc", base, "--threshold", ".5,.9", "--k", "1,2"),
         "similarity": make("similarity", "similarity", tuned),
         "flips": make("flips", "flips", base, tuned, "--k", "1,4"),
-        "temperature": make("temperature", "side-by-side", base, tuned, "--threshold", ".5"),
         "compare_passk": make("compare_passk", "compare", base, tuned, "--k", "1,4", "--also", "maj"),
         "compare_ucc": make("compare_ucc", "compare", base, tuned, "--metric", "ucc@k", "--k", "1,4"),
     }
@@ -49,11 +48,10 @@ def table(*arguments):
 
 
 NAMES = (
-    ["passk", "ucc", "similarity", "flips", "temperature"]  # the metric of the document
+    ["passk", "ucc", "similarity", "flips"]  # the metric of the document
     + [f"passk {metric}" for metric in ("maj@k", "g-pass@k", "cover")]
     + [f"ucc {metric}" for metric in ("ucr", "num_clusters", "effective_number", "vendi", "distinct@k")]
-    + ["flips flip", "temperature pass@k", "temperature num_clusters"]
-    + ["compare_passk", "compare_ucc"]
+    + ["flips flip", "compare_passk", "compare_ucc"]
 )
 
 
@@ -71,8 +69,8 @@ def test_every_document_and_metric_has_a_table(documents, name):
 
 
 def test_the_metrics_of_a_file_that_are_not_shown_are_named(documents):
-    path = str(documents["temperature"])
-    says = "ucr is shown; the files also hold pass@k, num_clusters, effective_number: choose with --metric\n"
+    path = str(documents["other"])
+    says = "ucc@k is shown; the files also hold ucr, num_clusters, effective_number: choose with --metric\n"
     assert runner.invoke(app, ["table", path]).stderr == says
     assert runner.invoke(app, ["table", path, "--metric", "ucr"]).stderr == ""
 
@@ -83,13 +81,6 @@ def test_flips_have_a_table_for_each_bucket(documents):
     rows = read_json(documents["flips"])["rows"]
     expected = [f"{100 * row['value']:.2f}" for row in rows if row["metric"] == "flip@k" and row["k"] == 4]
     assert sorted(row["4"] for row in found) == sorted(expected)
-
-
-def test_sides_of_a_temperature_study_stand_side_by_side(documents):
-    lines = table(documents["temperature"]).splitlines()
-    (head,) = {line for line in lines if line.startswith("| Dataset")}
-    assert [name.strip() for name in head.split("|")[2:-1]] == ["base", "tuned"]
-    assert ["**" in cell for cell in lines[4].split("|")[2:-1]] == [False, True]
 
 
 def test_two_results_of_another_metric_are_compared(documents):

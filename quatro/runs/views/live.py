@@ -1,7 +1,6 @@
 """What a person watching a run sees: a panel of the run as it is at this moment, or a line now and then.
 
-`quatro train` draws the `Panel` of a `TrainingView` on a terminal (`quatro_cli/output.py`), `quatro.show()` in a
-notebook.
+`quatro train` draws the `Panel` on a terminal (`quatro_cli/output.py`), `quatro.show()` in a notebook.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ WORDS = {
     "old_logp": "old log-probs",
     "ref_logp": "reference log-probs",
 }
-COUNTS = {"tokens": "{} tokens", "passes": "pass {} of {}", "minibatches": "minibatch {} of {}"}
+COUNTS = {"tokens": "{:,} tokens", "passes": "pass {} of {}", "minibatches": "minibatch {} of {}"}
 LINE = {"reward": "reward/mean", "entropy": "entropy/token_mean", "lambda": "dual/lam_mean", "kl": "kl/new_old"}
 SAID = ("load", "generate", "update")  # what a line is said of where it begins
 
@@ -74,7 +73,7 @@ class TrainingView:
     Where nothing draws the panel, ``say`` gets lines: the stages up to the first result, and then results now and then.
     """
 
-    def __init__(self, run: Path, config: Config, *, say: Callable[[str], None] | None = None) -> None:
+    def __init__(self, run: Path, config: Config, *, say: Callable[[str], object] | None = None) -> None:
         self._run, self._config, self._say = run, config, say
         self._started = self._since = self._result_at = self._said_at = time.monotonic()
         self._stage, self._has_result = Stage("prepare"), False
@@ -154,7 +153,7 @@ class TrainingView:
             view, value = metric.view, metrics.get(metric.name)
             if view is None or (view.is_optional and value is None):
                 continue
-            shown = view.text.format(percent(value) if metric.is_share else number(value))
+            shown = view.text.format(number(value, share=metric.is_share))
             rows[view.row] = f"{rows[view.row]} {shown}" if view.row in rows else shown
         rows["reward"] += f"   {sparkline(self._rewards)}"
         kl, delta = metrics.get("kl/new_old"), metrics.get("dual/delta") or self._config.method.kl_radius
@@ -189,36 +188,30 @@ def stage_text(stage: Stage) -> str:
     said = WORDS.get(stage.phase, stage.phase)
     if stage.within == "eval":
         said = "evaluation" if stage.phase == "generate" else f"evaluation, {said}"
-    counts = []
-    for name, (done, total) in stage.counts.items():
-        text = COUNTS.get(name, f"{{}}/{{}} {name}")
-        if name != "minibatches" or total > 1:
-            counts.append((text if total else text.removesuffix(" of {}")).format(f"{done:,}", f"{total:,}"))
+    counts = [
+        COUNTS.get(name, f"{{:,}}/{{:,}} {name}").removesuffix("" if total else " of {}").format(done, total)
+        for name, (done, total) in stage.counts.items()
+        if name != "minibatches" or total > 1
+    ]
     return f"{said} {', '.join(counts)}".strip()
 
 
 def sparkline(values: Sequence[float]) -> str:
     """One block character a value, lowest to highest; equal values are a line in the middle."""
-    if not values:
-        return ""
-    low, high = min(values), max(values)
-    if high == low:
-        return SPARKS[len(SPARKS) // 2] * len(values)
-    return "".join(SPARKS[round((value - low) / (high - low) * (len(SPARKS) - 1))] for value in values)
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    top = len(SPARKS) - 1
+    return "".join(
+        SPARKS[round((value - low) / (high - low) * top) if high > low else top // 2 + 1] for value in values
+    )
 
 
-def number(value: float | None, digits: int = 3) -> str:
-    """A number for a narrow column; a dash where it is unknown."""
+def number(value: float | None, digits: int = 3, *, share: bool = False) -> str:
+    """A number for a narrow column, a ``share`` as percent; a dash where it is unknown."""
     if value is None or not math.isfinite(value):
         return "-"
-    if abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.{digits}g}"
-
-
-def percent(value: float | None) -> str:
-    """A share as percent; a dash where it is unknown."""
-    return "-" if value is None or not math.isfinite(value) else f"{100 * value:.1f} %"
+    if share:
+        return f"{100 * value:.1f} %"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}g}"
 
 
 class Show:
@@ -232,13 +225,14 @@ class Show:
 
     @contextlib.contextmanager
     def of(self, run: Path, config: Config) -> Iterator[TrainingView]:
-        """The observer of ``run``, which is shown inside: a panel in a notebook, elsewhere lines on stderr."""
-        display = _notebook_display()
-        view = TrainingView(run, config, say=_say if display is None else None)
-        if display is None:
-            yield view
+        """The observer of ``run``, which is shown inside."""
+        ipython: Any = sys.modules.get("IPython")
+        kind = None if ipython is None else type(ipython.get_ipython()).__name__
+        if kind in (None, "NoneType", "TerminalInteractiveShell"):  # a terminal prints each update below the last
+            yield TrainingView(run, config, say=lambda line: sys.stderr.write(f"{visible(line)}\n"))
             return
-        shown, is_over = display(view.panel(), display_id=True), threading.Event()
+        view, is_over = TrainingView(run, config), threading.Event()
+        shown = ipython.display.display(view.panel(), display_id=True)
 
         def tick() -> None:
             while not is_over.wait(NOTEBOOK_INTERVAL_S):
@@ -252,19 +246,6 @@ class Show:
             is_over.set()
             thread.join()
             shown.update(view.panel())
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"{visible(line)}\n")
-
-
-def _notebook_display() -> Callable[..., Any] | None:
-    """IPython's `display`, in a notebook: a terminal's IPython would print each update below the last."""
-    ipython: Any = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    if shell is None or type(shell).__name__ == "TerminalInteractiveShell":
-        return None
-    return ipython.display.display  # type: ignore[no-any-return]
 
 
 show = Show

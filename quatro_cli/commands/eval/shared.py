@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from quatro_cli.help import SIMILARITIES, THRESHOLDS
-from quatro_cli.options import checkpoint_step, names, numbers, refuse_loss, repeated, split, usage_error
+from quatro_cli.options import checkpoint_step, names, numbers, refuse_loss, split, usage_error
 from quatro_cli.output import Bar, output, visible
 
 if TYPE_CHECKING:
@@ -43,9 +43,6 @@ First = Annotated[int | None, Option("--n", metavar="N", min=1, help="First N sa
 BootstrapSeed = Annotated[int, Option(metavar="N", min=0, help="Seed of the bootstrap.")]
 PerProblem = Annotated[bool, Option("--per-problem", help="Put counts of every problem in --json, -o.")]
 Label = Annotated[str | None, Option(metavar="NAME", help="Name of the result in tables.")]
-Labels = Annotated[
-    list[str], repeated("--label", metavar="NAME", help="Name of each file, in the order of the files; repeatable.")
-]
 Grader = Annotated[str | None, Option(metavar="NAME", help="math, countdown, code, reasoning-gym or your own.")]
 Out = Annotated[
     Path | None, Option("-o", "--out", metavar="FILE", help="Write it too: .json, or rows: .csv, .parquet.")

@@ -154,11 +154,11 @@ def side_by_side(
 ) -> None:
     """Draw UCR beside pass@1, a bar for each set of samples.
 
-    The files are those of `quatro eval side-by-side`, or several of `quatro eval ucc`.
+    The files are those of `quatro eval ucc`, such as one for each temperature.
 
     \b
     Examples:
-      quatro plot side-by-side hot-and-cold.json
+      quatro plot side-by-side cold-ucc.json hot-ucc.json
       quatro plot side-by-side gspo-ucc.json ours-ucc.json -o ucr.pdf
     """
     from evals.figures.bars import temperature_figure
@@ -167,7 +167,7 @@ def side_by_side(
     rows = rows_by_label(
         results,
         ("ucr", "pass@k", "ucc@k"),
-        made_by="quatro eval side-by-side FILES -o FILE",
+        made_by="quatro eval ucc FILES -o FILE",
         expand=expander(results, top_p, temperature, cell, kind="temperature"),
     )
     printing.save(temperature_figure(rows, sheet=printing.sheet), "side-by-side")

@@ -17,7 +17,6 @@ from evals.samples.types import Sample, Samples
 from evals.similarity import SIMILARITIES, Setting
 from evals.studies.clusters import clusters_of_problem
 from evals.studies.similarity import heatmap_of, similarity_result
-from evals.tables.side_by_side import Side, temperature_result
 from tests.evals.studies.reference import agreement
 from tests.kit import quatro, write_rows
 
@@ -119,7 +118,6 @@ def test_only_benchmarks_of_programs_are_compared_as_code_unless_asked(benchmark
     for result in (
         ucc_result(of),
         similarity_result(of),
-        temperature_result([Side("a", of, {})]),
         ucc_result(of, Clustering(["exact"]), per_problem=True),
     ):
         document = result.document()
@@ -168,12 +166,8 @@ def test_the_command_takes_code(tmp_path):
     assert [row["value"] for row in rows if row["metric"] == "num_clusters"] == [4, 4]
     assert {row["tokens"] for row in document("similarity", str(file), *options)["rows"]} == {"code"}
     assert document("clusters", str(file), "--id", "p", *options)["problems"][0]["sizes"] == [3, 3, 3, 3]
-    for command in (
-        ["side-by-side", str(file)],
-        ["compare", str(file), str(file), "--metric", "ucc@k"],
-    ):
-        found = document(*command, *options)["rows"]
-        assert {row["tokens"] for row in found} == {"code"}
+    found = document("compare", str(file), str(file), "--metric", "ucc@k", *options)["rows"]
+    assert {row["tokens"] for row in found} == {"code"}
     assert "--tokens has no effect" in quatro("eval", "compare", file, file, "--tokens", "math", code=2).stderr
 
 

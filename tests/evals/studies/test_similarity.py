@@ -1,4 +1,4 @@
-"""Distributions of similarity: the pairs, their values, the counts; several files side by side; the heatmap's order."""
+"""Distributions of similarity: the pairs, their values, the counts; the heatmap's order."""
 
 from itertools import combinations
 
@@ -6,14 +6,11 @@ import numpy as np
 import pytest
 
 from evals.errors import DataError, UsageError
-from evals.metrics.counting import Clustering
-from evals.results.document import SamplingInfo
 from evals.results.reading import labels_of
 from evals.samples.types import Sample, Samples
 from evals.similarity import SIMILARITIES
 from evals.similarity.measures import distinct, similarity_of_distinct
 from evals.studies.similarity import chosen_pairs, heatmap_of, pair_similarities, similarity_result
-from evals.tables.side_by_side import Side, temperature_result
 
 TEXTS = ["a b c d", "a b c d", "a b c e", "x y z", "", "a b c d e f g"]
 
@@ -111,26 +108,6 @@ def test_a_benchmark_without_pairs_is_warned_of_and_nothing_at_all_is_an_error()
         similarity_result(samples(["x", "y"]), similarities=["cosine"])
 
 
-def test_sides_stand_in_rows_with_their_label_and_temperature():
-    cold = Side("cold", samples(["x", "x", "x"], num_wrong=1), {"sampling": SamplingInfo(temperature=0.5)})
-    hot = Side("hot", samples(["x", "y"], num_wrong=2), {})
-    rows = temperature_result([cold, hot], clustering=Clustering(["exact"])).rows
-    value = {(row.label, row.metric): row.value for row in rows if row.benchmark == "a"}
-    assert value[("cold", "ucr")] == 1 / 4
-    assert value[("hot", "ucr")] == 2 / 4
-    assert (value[("cold", "pass@k")], value[("hot", "pass@k")]) == (pytest.approx(3 / 4), pytest.approx(1 / 2))
-    assert {row.temperature for row in rows if row.label == "cold"} == {0.5}
-    assert {row.temperature for row in rows if row.label == "hot"} == {None}
-
-
-def test_sides_that_do_not_compare_are_warned_of():
-    first = Side("first", samples(["x"], num_wrong=3), {})
-    unequal, other = Side("more", samples(["x"], num_wrong=4), {}), Side("other", samples(["x"], id="q"), {})
-    warnings = " / ".join(temperature_result([first, unequal, other], clustering=Clustering(["exact"])).warnings)
-    assert "more and first have unequal n" in warnings
-    assert "other and first hold different problems" in warnings
-
-
 def test_the_heatmap_puts_clusters_side_by_side_the_largest_first():
     texts = ["p q r s", "a b c d", "p q r s t", "a b c d e", "z", "a b c d f"]
     found = heatmap_of(samples(texts, num_wrong=2), "p", similarity="jaccard", threshold=0.6)
@@ -171,8 +148,5 @@ def test_names_of_paths_are_what_tells_them_apart(tmp_path):
     assert labels_of(inside) == ["base", "tuned"]
     assert labels_of([tmp_path / "a.jsonl", tmp_path / "b.jsonl.gz"]) == ["a", "b"]
     assert labels_of([tmp_path / "a.jsonl"]) == ["a"]
-    assert labels_of(inside, ["A", "B"]) == ["A", "B"]
-    with pytest.raises(UsageError, match="1 --label for 2 files"):
-        labels_of(inside, ["A"])
     with pytest.raises(UsageError, match="named twice"):
         labels_of([inside[0], inside[0]])

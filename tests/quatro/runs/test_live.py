@@ -10,7 +10,7 @@ import pytest
 import quatro
 from evals.text import clock_text
 from quatro.loop.position import PHASES
-from quatro.runs.views.live import SPARKS, TrainingView, number, percent, sparkline, stage_text
+from quatro.runs.views.live import SPARKS, TrainingView, number, sparkline, stage_text
 from quatro.types import Stage
 
 METRICS = {
@@ -122,7 +122,7 @@ def test_clock(seconds, shown):
 
 def test_numbers_are_short():
     assert [number(value) for value in (0.123456, 1234.5, 1e-6, None)] == ["0.123", "1,234", "1e-06", "-"]
-    assert percent(0.1234) == "12.3 %"
+    assert number(0.1234, share=True) == "12.3 %"
 
 
 def test_failures_of_the_reward_and_evaluations_have_rows_once_there_are_some(view_of):

@@ -250,7 +250,7 @@ def test_clusters_cuts_long_texts_and_many_clusters(tmp_path):
         (["ucc", "--threshold", ","], "--threshold ,: expected numbers"),
         (["ucc", "--threshold", "nan"], "--threshold nan: expected numbers"),
         (["similarity", "--similarity", ""], "--similarity '': expected names"),
-        (["side-by-side", "--similarity", ","], "--similarity ',': expected names"),
+        (["ucc", "--similarity", ","], "--similarity ',': expected names"),
         (["passk", "-b", "aime24"], "aime24"),
         (["ucc", "--similarity", "exact", "--threshold", "0.5"], "threshold"),
         (["ucc", "--similarity", "edit,exact", "--threshold", "0.5"], "leave it out, or name other similarities"),
@@ -308,7 +308,6 @@ def test_a_bar_counts_the_problems_of_long_commands(samples, monkeypatch):
     monkeypatch.setattr(Output, "progress", progress)
     commands = {
         ("ucc", "--jobs", "2"): ("clustering problems", [3, 1, 2, 3]),
-        ("side-by-side",): ("clustering problems", [3, 1, 2, 3]),
         ("similarity",): ("comparing answers", [3, 1]),  # one problem has two correct answers
     }
     for command, (name, expected) in commands.items():

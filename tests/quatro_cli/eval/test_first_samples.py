@@ -48,11 +48,10 @@ def test_the_first_samples_give_what_they_give_alone(files, monkeypatch, command
     assert "has n = 6 samples; choose a smaller --n" in invoke(command, many, "--n", "7", code=2).stderr
 
 
-@pytest.mark.parametrize("command", ["compare", "flips", "side-by-side"])
+@pytest.mark.parametrize("command", ["compare", "flips"])
 def test_files_of_different_n_go_together_by_their_first_samples(files, command):
     few, many = files
-    if command != "side-by-side":
-        assert "--n 4`" in invoke(command, few, many, code=4).stderr
+    assert "--n 4`" in invoke(command, few, many, code=4).stderr
     rows = json.loads(invoke(command, few, many, "--n", "4", "--json").stdout)["rows"]
     assert {row["n"] for row in rows} == {4}
     assert command != "compare" or {row["difference"] for row in rows} == {0}

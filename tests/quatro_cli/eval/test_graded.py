@@ -79,8 +79,7 @@ def test_every_command_uses_them(run, graded, monkeypatch):
     assert document("clusters", run, "--similarity", "exact", "--id", "p")["problems"][0]["correct"] == 3
     flips = document("flips", run, run, "--per-problem")
     assert (flips["problems"][0]["correct"], flips["grader"]["policy"]) == (3, "simko")
-    for command in ("similarity", "side-by-side"):
-        assert document(command, run)["grader"]["policy"] == "simko"
+    assert document("similarity", run)["grader"]["policy"] == "simko"
     assert document("compare", run, run)["rows"][0]["a"] == pytest.approx(0.75)
 
 
@@ -145,12 +144,11 @@ def test_two_sides_judged_differently_do_not_compare(tmp_path):
     for policy in ("strict", "simko"):
         invoke("eval", "grade", write_rows(tmp_path / "toy.jsonl", TEXTS), "-o", tmp_path / policy, "--policy", policy)
     files = [tmp_path / policy / "toy.jsonl" for policy in ("strict", "simko")]
-    for arguments in (["compare"], ["compare", "--metric", "ucc@k"], ["flips"], ["side-by-side"]):
+    for arguments in (["compare"], ["compare", "--metric", "ucc@k"], ["flips"]):
         said = invoke("eval", *arguments, *files, code=4).stderr
         assert "policy simko" in said
         assert "quatro eval grade" in said
-        if arguments != ["side-by-side"]:  # which takes no path twice
-            invoke("eval", *arguments, files[0], files[0])
+        invoke("eval", *arguments, files[0], files[0])
 
 
 def test_other_commands_read_the_grades_that_eval_grade_stored(tmp_path):
@@ -159,7 +157,7 @@ def test_other_commands_read_the_grades_that_eval_grade_stored(tmp_path):
     invoke("eval", "grade", file, "-o", tmp_path / "graded", "--extraction", "last-number")
     graded = tmp_path / "graded" / "t.jsonl"
     assert pass_at_1(file) == round(1 / 3, 12)
-    for command in ("passk", "ucc", "similarity", "side-by-side"):
+    for command in ("passk", "ucc", "similarity"):
         assert document(command, graded)["grader"] == {**OURS, "extraction": "last-number"}
         assert "--regrade" in invoke("eval", command, file, "--regrade", code=2).stderr
     assert document("clusters", graded, "--id", "p")["problems"][0]["correct"] == 2

@@ -23,7 +23,7 @@ def invoke(*arguments):
     return runner.invoke(app, list(map(str, arguments)))
 
 
-@pytest.mark.parametrize("command", ["compare", "flips", "side-by-side"])
+@pytest.mark.parametrize("command", ["compare", "flips"])
 def test_two_answer_styles_lead_to_the_command_that_makes_them_one(tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
     plain, boxed = write(tmp_path / "plain.jsonl", "it is 4"), write(tmp_path / "boxed.jsonl", "\\boxed{4}")

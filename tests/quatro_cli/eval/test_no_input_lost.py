@@ -11,7 +11,6 @@ READ = {
     "passk": ["eval", "passk", "a.jsonl"],
     "ucc": ["eval", "ucc", "a.jsonl"],
     "similarity": ["eval", "similarity", "a.jsonl"],
-    "side-by-side": ["eval", "side-by-side", "b.jsonl", "a.jsonl"],
     "flips": ["eval", "flips", "b.jsonl", "a.jsonl"],
     "compare": ["eval", "compare", "b.jsonl", "a.jsonl"],
 }

@@ -13,7 +13,7 @@ from tests.kit import quatro, write_rows
 PASSK, UCC, FLIPS = ["passk", "A"], ["ucc", "A", "--k", "3"], ["flips", "A", "B"]
 COMPARE = ["compare", "A", "B"]
 COMPARE_UCC = [*COMPARE, "--metric", "ucc@k", "--k", "3"]
-SIDES, PAIRS = ["side-by-side", "A", "B"], ["similarity", "A"]
+PAIRS = ["similarity", "A"]
 OPTIONS = [
     ([*PASSK, "--ci"], "--seed", "1", "2"),
     (PASSK, "--k", "1", "2"),
@@ -32,15 +32,10 @@ OPTIONS = [
     (COMPARE_UCC, "--similarity", "tfidf", "edit"),
     ([*COMPARE_UCC, "--threshold", "0.5"], "--linkage", "components", "greedy"),
     ([*COMPARE_UCC, "--threshold", "0.6"], "--tokens", "math", "whitespace"),
-    ([*SIDES, "--ci"], "--seed", "1", "2"),
-    (SIDES, "--threshold", "0.3", "0.9"),
-    (SIDES, "--similarity", "tfidf", "edit"),
-    ([*SIDES, "--threshold", "0.5"], "--linkage", "components", "greedy"),
-    ([*SIDES, "--k", "2"], "--k", "3", "4"),
     ([*PAIRS, "--max-pairs", "2"], "--seed", "1", "2"),
     (PAIRS, "--max-pairs", "1", "9"),
     ([*PAIRS, "--similarity", "jaccard"], "--tokens", "math", "whitespace"),
-    *((command, "--n", "3", "6") for command in (PASSK, UCC, FLIPS, COMPARE, SIDES)),
+    *((command, "--n", "3", "6") for command in (PASSK, UCC, FLIPS, COMPARE)),
 ]
 
 

@@ -146,7 +146,6 @@ def test_a_similarity_of_ones_own_is_called_once_a_problem_and_named_wherever_it
     one = ["--similarity", NAME, "--threshold", "0.6"]
     for command in (
         ["eval", "clusters", own, "--id", "p"],
-        ["eval", "side-by-side", own],
         ["eval", "compare", own, own, "--metric", "ucc@k", "--k", "2"],
     ):
         assert NAME in invoke(*command, *one), command

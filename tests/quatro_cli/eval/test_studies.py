@@ -1,4 +1,4 @@
-"""`quatro eval flips | similarity | side-by-side` and their figures, from the outside."""
+"""`quatro eval flips | similarity` and their figures, from the outside."""
 
 import json
 
@@ -63,16 +63,6 @@ def test_similarity_shows_every_measure(files):
     assert [sum(row["histogram"]) for row in document["rows"]] == [8 * 7 // 2 + 4 * 3 // 2]
 
 
-def test_files_stand_side_by_side_in_one_table(files):
-    arguments = ["eval", "side-by-side", files["base"], files["tuned"], "--similarity", "exact"]
-    lines = [line.split() for line in invoke(*arguments).stdout.splitlines()[2:]]
-    assert [line[0] for line in lines] == ["base", "tuned"]
-    assert [line[-4:-2] for line in lines] == [["18.8", "0.188"], ["75.0", "0.375"]]  # 3 of 16, 12 of 16; 3, 3 + 3
-    rows = json.loads(invoke(*arguments, "--label", "A", "--label", "B", "--json").stdout)["rows"]
-    assert {row["label"] for row in rows} == {"A", "B"}
-    quatro(*arguments, "--label", "A", code=2)
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -90,7 +80,7 @@ def test_a_part_of_a_benchmark_is_warned_of_by_every_study(files, tmp_path, monk
     (tmp_path / "own.toml").write_text('[toy]\nfile = "toy.jsonl"\ncount = 30\n', encoding="utf-8")
     monkeypatch.setenv("QUATRO_BENCHMARKS", str(tmp_path / "own.toml"))
     tuned = files["tuned"]
-    studies = [["passk", tuned], ["similarity", tuned], ["side-by-side", tuned]]
+    studies = [["passk", tuned], ["similarity", tuned]]
     for arguments in [*studies, ["flips", files["base"], tuned]]:
         assert invoke("eval", *arguments).stderr.count("toy has 30 problems, but the samples hold only 2") == 1, (
             arguments
@@ -105,7 +95,7 @@ def test_every_result_has_its_figure(files, tmp_path):
         "ucc": ["ucc", files["tuned"]],
         "flips": ["flips", files["base"], files["tuned"]],
         "similarity": ["similarity", files["tuned"]],
-        "side-by-side": ["side-by-side", files["base"], files["tuned"]],
+        "side-by-side": ["ucc", files["tuned"]],
     }
     for name, arguments in made.items():
         document, figure = tmp_path / f"{name}.json", tmp_path / f"{name}.png"

@@ -28,7 +28,7 @@ def samples(path, **more):
     return path
 
 
-@pytest.mark.parametrize("command", ["compare", "flips", "side-by-side"])
+@pytest.mark.parametrize("command", ["compare", "flips"])
 def test_sides_that_others_graded_are_named_with_what_to_type(tmp_path, monkeypatch, command):
     theirs, ours = samples(tmp_path / "theirs.jsonl", correct=False), samples(tmp_path / "ours.jsonl")
     told = invoke(command, theirs, ours).stderr
@@ -102,7 +102,7 @@ def test_of_a_long_response_the_end_is_shown(tmp_path):
     assert end.endswith("\\boxed{4} it is")
 
 
-@pytest.mark.parametrize("command", ["compare", "flips", "side-by-side"])
+@pytest.mark.parametrize("command", ["compare", "flips"])
 def test_a_side_without_boxes_is_named_with_the_command_that_grades_it(tmp_path, command):
     boxed, bare = samples(tmp_path / "boxed.jsonl"), samples(tmp_path / "bare.jsonl")
     bare.write_text(bare.read_text(encoding="utf-8").replace("boxed{", "mathbf{"), encoding="utf-8")
