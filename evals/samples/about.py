@@ -147,17 +147,9 @@ def head_of(about: About, problems: Iterable[Sampled]) -> dict[str, Any]:
     counts = {problem.n for problem in problems}
     if sampling.n is None and len(counts) == 1:
         sampling = sampling.model_copy(update={"n": counts.pop()})
-    return {
-        "label": about.get("label"),
-        "model": about.get("model"),
-        "method": about.get("method"),
-        "seed": about.get("sample_seed"),
-        "source_digest": about.get("source_digest"),
-        "base_digest": about.get("base_digest"),
-        "checkpoint": about.get("checkpoint"),
-        "sampling": sampling,
-        "grader": about.get("grader", GraderInfo()),
-    }
+    same = {key: about.get(key) for key in ("label", "model", "method", "source_digest", "base_digest", "checkpoint")}
+    grader = about.get("grader", GraderInfo())
+    return {**same, "seed": about.get("sample_seed"), "sampling": sampling, "grader": grader}
 
 
 def warnings_of(warnings: Sequence[str], problems: Iterable[Sampled]) -> list[str]:
