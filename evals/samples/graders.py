@@ -288,14 +288,11 @@ def own_grader(spec: str) -> Verdict:
             or 0.
     """
     function = own_function(spec, "grader", "of a response and a reference")
-    try:
-        first = next(iter(inspect.signature(function).parameters), "")
-    except (TypeError, ValueError):  # it is written in C
-        first = ""
+    names = getattr(getattr(inspect.unwrap(function), "__code__", None), "co_varnames", ())  # none of what is in C
 
     def verdict(completion: str, answer: str | float | None, where: str) -> bool:
         pair = completion, None if answer is None else str(answer)
-        found = function(where, *(reversed(pair) if first in ("answer", "reference") else pair))
+        found = function(where, *(reversed(pair) if names[:1] in (("answer",), ("reference",)) else pair))
         if not isinstance(found, bool | int | float | np.bool_ | np.number) or found not in (0, 1):
             raise UsageError(
                 f"grader {spec!r} returned {found!r:.80} for {where}; expected True or False, or 1 or 0. "

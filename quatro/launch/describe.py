@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evals.files.own_code import is_own
-from evals.text import size_text, visible
+from evals.text import clock_text, size_text, visible
 from quatro.config import Config, config_to_yaml, leaves
 from quatro.config.blocks import CPU_SIZES, SIZE_KEYS, Sizes
 from quatro.launch.begin import Prepared
@@ -34,7 +34,7 @@ from quatro.policy.model_files import base_of, model_digest
 from quatro.processes.world import World
 from quatro.registry import ENGINES, POLICIES
 from quatro.rewards import Grade
-from quatro.runs.cost import duration, pace_beside, run_bytes
+from quatro.runs.cost import pace_beside, run_bytes
 from quatro.runs.status import read_status
 from quatro.types import Prompt, Rollout
 
@@ -76,10 +76,9 @@ class DryRun:
         """How long it takes, for a person, or what is not known of that."""
         if self.pace is None:
             return "time: not known; no run beside it has trained this model on such batches (--steps 1 makes a trial)"
-        return (
-            f"time: about {duration(self.pace[0] * self.steps_left)} for {self.steps_left} iterations of "
-            f"{self.pace[0]:.3g} s, as those of {self.pace[1]}"
-        )
+        seconds, run = self.pace
+        took = f"{self.steps_left} iterations of {seconds:.3g} s, as those of {run}"
+        return f"time: about {clock_text(seconds * self.steps_left)} (h:mm:ss or m:ss) for {took}"
 
     @property
     def first_prompt(self) -> Prompt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from evals.errors import QuatroError
@@ -12,7 +13,7 @@ from quatro.runs.status import read_environment
 
 # Of a response in a file: its text for each token, and whatever else its row says.
 _TOKEN_BYTES, _ROW_BYTES = 4, 250
-# Runs that agree on these, and on the model, take the same time for an iteration.
+# An iteration takes the same time in runs that agree on these and on the model.
 _ALIKE = ("prompts_per_step", "rollouts_per_prompt", "inner_updates", "policy", "dtype", "audit", "eval")
 
 
@@ -30,11 +31,6 @@ def run_bytes(config: Config, num_trained: float) -> int:
     return checkpoints + (rows_bytes(number, config) if config.save_rollouts else 0)
 
 
-def duration(seconds: float) -> str:
-    """For a person: `12 minutes`, or `40 s`."""
-    return f"{seconds / 60:,.0f} minutes" if seconds >= 100 else f"{seconds:.0f} s"
-
-
 def pace(run: Path) -> float | None:
     """Seconds of an iteration: the mean of the last ones of ``run``; None before the first."""
     return last_mean(list(read_metrics(run)), "perf/step_s")
@@ -42,18 +38,15 @@ def pace(run: Path) -> float | None:
 
 def pace_beside(run: Path, config: Config, digest: str) -> tuple[float, Path] | None:
     """The pace of ``run``, or of the newest run beside it that trains the model of this ``digest`` in such a batch."""
+
+    def kind(one: Config) -> list[object]:
+        return [one.rollout.max_new_tokens, *(getattr(one, key) for key in _ALIKE)]
+
     others = sorted(run.parent.glob("*/metrics.jsonl"), key=lambda file: -file.stat().st_mtime)
     for path in (run, *(file.parent for file in others)):
-        try:
-            is_alike = read_environment(path).get("model_digest") == digest and _kind(load_config(path)) == _kind(
-                config
-            )
-            if is_alike and (found := pace(path)) is not None:
+        # Another run that cannot be read is none of this one's business.
+        with contextlib.suppress(QuatroError, OSError):
+            is_same = read_environment(path).get("model_digest") == digest and kind(load_config(path)) == kind(config)
+            if is_same and (found := pace(path)) is not None:
                 return found, path
-        except (QuatroError, OSError):  # another run that cannot be read is none of this one's business
-            continue
     return None
-
-
-def _kind(config: Config) -> list[object]:
-    return [config.rollout.max_new_tokens, *(getattr(config, key) for key in _ALIKE)]

@@ -5,6 +5,7 @@ Imports no torch.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,9 +15,9 @@ from statistics import fmean
 from evals.benchmarks.catalogue import registry
 from evals.benchmarks.loading import load_problems
 from evals.files.strict_json import read_document
-from evals.text import size_text
+from evals.text import clock_text, size_text
 from quatro.config import Config
-from quatro.runs.cost import duration, pace, rows_bytes, run_bytes
+from quatro.runs.cost import pace, rows_bytes, run_bytes
 from quatro.runs.directory import folder_bytes
 from quatro.runs.status import read_status
 from quatro.sweep.measure import BASE_CELL, SweepEvaluation, all_measured, run_folder
@@ -29,7 +30,7 @@ class SweepCost:
 
     ``seconds`` are those of training here, one run after the other, at the pace of this sweep's runs of the same model;
     None while a model has no iteration. ``disk_bytes`` are as in its finished runs, or reckoned from the model's
-    config.json and the lengths of responses; None where neither is there.
+    files and the lengths of responses; None where neither is there.
     """
 
     num_runs: int
@@ -51,7 +52,9 @@ class SweepCost:
         if self.seconds is None:
             lines.append("how long it takes is known once a run of each model has made an iteration")
         else:
-            lines.append(f"about {duration(self.seconds)} of training, at the pace of the iterations so far")
+            lines.append(
+                f"about {clock_text(self.seconds)} of training (h:mm:ss or m:ss), at the pace of the iterations so far"
+            )
         if self.disk_bytes is None:
             return [*lines, "how much disk it takes is known once a run of each model is done"]
         return [*lines, f"about {size_text(self.disk_bytes)} on disk: checkpoints, rollouts and samples"]
@@ -83,33 +86,32 @@ def sweep_cost(
             paces[model].append(found)
         if point not in left and point not in unmeasured:
             sizes[model].append(folder_bytes(run))
-    seconds, disk = list[float | None](), list[float | None]()
-    for point in left:
-        known, like = paces[point.config.model], sizes[point.config.model]
-        seconds.append(fmean(known) * steps[point.name] if known else None)
-        disk.append(fmean(like) if like else _run_bytes(point.config, samples_each, model_folder))
-    disk += [rows_bytes(samples_each, point.config) for point in unmeasured if point not in left]
+    seconds = sum(steps[one.name] * _mean(paces[one.config.model], math.nan) for one in left)
+    disk = sum(_mean(sizes[one.config.model], _run_bytes(one.config, samples_each, model_folder)) for one in left)
+    disk += sum(rows_bytes(samples_each, one.config) for one in unmeasured if one not in left)
     return SweepCost(
         num_runs=len(left),
         num_done=len(runs) - len(left),
         rollouts=sum(steps[one.name] * one.config.prompts_per_step * one.config.rollouts_per_prompt for one in left),
         samples=samples_each * len(unmeasured),
-        seconds=_sum(seconds),
-        disk_bytes=_sum(disk),
+        seconds=None if math.isnan(seconds) else seconds,
+        disk_bytes=None if math.isnan(disk) else disk,
     )
 
 
-def _sum(parts: Sequence[float | None]) -> float | None:
-    """None where a part is not known."""
-    known = [part for part in parts if part is not None]
-    return sum(known) if len(known) == len(parts) else None
+def _mean(values: Sequence[float], otherwise: float) -> float:
+    return fmean(values) if values else otherwise
 
 
-def _run_bytes(config: Config, num_samples: int, model_folder: Callable[[str], Path | None]) -> float | None:
-    """Of a run whose responses have the full length; None where the number of its trained parameters is not known."""
+def _run_bytes(config: Config, num_samples: int, model_folder: Callable[[str], Path | None]) -> float:
+    """Of a run whose responses have the full length; NaN with an adapter, or if the model's weights are not here."""
     place = None if config.policy.lora is not None else model_folder(config.model)
-    number = None if place is None else _num_parameters(place)
-    return None if number is None else run_bytes(config, number) + rows_bytes(num_samples, config)
+    weights = 0 if place is None else sum(file.stat().st_size for file in place.glob("*.safetensors"))
+    if place is None or not weights:
+        return math.nan
+    document = read_document(place / "config.json", allow_non_finite=True)
+    number_bytes = 4 if (document.get("dtype") or document.get("torch_dtype")) == "float32" else 2
+    return run_bytes(config, weights / number_bytes) + rows_bytes(num_samples, config)
 
 
 def _steps_left(point: Point, folder: Path) -> int:
@@ -121,19 +123,3 @@ def _num_problems(benchmark: str) -> int:
     """As the registry says: a plan is made before the data are fetched."""
     entry = registry().get(benchmark)
     return entry.count - entry.num_left_out if entry is not None and entry.count else len(load_problems(benchmark))
-
-
-def _num_parameters(model: Path) -> float | None:
-    """Of a dense decoder, without biases and norms, as config.json of its folder says."""
-    path = model / "config.json"
-    if not path.is_file():
-        return None
-    shape = read_document(path, allow_non_finite=True)
-    try:
-        width, heads, vocabulary = (shape[key] for key in ("hidden_size", "num_attention_heads", "vocab_size"))
-        head = shape.get("head_dim") or width // heads
-        attention = 2 * width * head * (heads + shape.get("num_key_value_heads", heads))
-        layers = shape["num_hidden_layers"] * (attention + 3 * width * shape["intermediate_size"])
-    except (KeyError, TypeError):
-        return None
-    return float(layers + vocabulary * width * (1 if shape.get("tie_word_embeddings") else 2))

@@ -91,17 +91,13 @@ def _look_at_sweep(sweep: Path, *, json: bool) -> None:
     from quatro.runs.points import read_points
     from quatro.runs.views.doctor import examine
 
-    names = list(read_points(sweep))
-    found = {}
-    with output.progress(f"reading runs of {sweep}", len(names)) as bar:
-        for number, name in enumerate(names, start=1):
-            run = sweep / "runs" / name
-            found[name] = examine(run) if (run / "config.yaml").is_file() else None  # None: it has not begun
-            bar(number, name)
+    runs = {name: sweep / "runs" / name for name in read_points(sweep)}
+    # None: it has not begun.
+    found = {name: examine(run) if (run / "config.yaml").is_file() else None for name, run in runs.items()}
     damage = {name: one.damaged for name, one in found.items() if one is not None and one.damaged}
     if json:
-        runs = {name: None if one is None else asdict(one) for name, one in found.items()}
-        output.json({"schema": 1, "sweep": str(sweep), "runs": runs, "is_whole": not damage})
+        documents = {name: one and asdict(one) for name, one in found.items()}
+        output.json({"schema": 1, "sweep": str(sweep), "runs": documents, "is_whole": not damage})
     else:
         rows = []
         for name, one in found.items():
@@ -111,8 +107,8 @@ def _look_at_sweep(sweep: Path, *, json: bool) -> None:
             rows.append((name, one.status if one else "not begun", whole, faults or detail))
         output.table("", [f"runs of {sweep}", "status", "whole", "what was found"], rows)
     if damage:
-        some = ", ".join(f"`quatro doctor {sweep / 'runs' / name}`" for name in list(damage)[:3])
-        raise PartialFailureError(f"{len(damage)} of {len(names)} runs of {sweep} are damaged; see {some}")
+        some = ", ".join(f"`quatro doctor {runs[name]}`" for name in list(damage)[:3])
+        raise PartialFailureError(f"{len(damage)} of {len(runs)} runs of {sweep} are damaged; see {some}")
 
 
 def _look_at_machine(*, json: bool) -> None:

@@ -9,21 +9,17 @@ from quatro.sweep.measure import SweepEvaluation, base_points
 from quatro.sweep.plan import Axis, plan_sweep
 from tests.kit import write_rows
 
-DECODER = {"hidden_size": 8, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 3}
 
-
-@pytest.mark.parametrize(("is_tied", "head"), [(True, {}), (False, {"head_dim": 6})])
-def test_responses_samples_and_checkpoints_are_counted(tmp_path, is_tied, head):
-    shape = {**DECODER, "intermediate_size": 16, "vocab_size": 100, "tie_word_embeddings": is_tied, **head}
-    (tmp_path / "config.json").write_text(json.dumps(shape), encoding="utf-8")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_responses_samples_and_checkpoints_are_counted(tmp_path, dtype):
+    size = 4000
+    (tmp_path / "config.json").write_text(json.dumps({"dtype": dtype}), encoding="utf-8")
+    (tmp_path / "model.safetensors").write_bytes(bytes(size * (4 if dtype == "float32" else 2)))
     settings = ["steps=10", f"model={tmp_path}", "checkpoint.keep=2", "checkpoint.every=5"]
     plan = plan_sweep("math-1.5b", [Axis("method.delta", ("0.1", "0.01"))], overrides=settings)
     evaluation = SweepEvaluation(("math500", "aime24"), n=4, temperatures=(0.6, 1.0), top_ps=(0.7,))
     cost = sweep_cost([*base_points(plan), *plan.points], tmp_path, evaluation)
     assert (cost.num_runs, cost.rollouts, cost.samples) == (2, 2 * 10 * 256 * 8, 3 * (500 + 30) * 4 * 2)
-    width = head.get("head_dim", 2)
-    queries, keys = 8 * 4 * width, 8 * 2 * width
-    size = (1 if is_tied else 2) * 100 * 8 + 3 * (2 * queries + 2 * keys + 3 * 8 * 16)
     responses = 2 * 10 * 256 * 8 + 3 * 530 * 4 * 2
     assert cost.disk_bytes == 2 * 2 * 12 * size + responses * (250 + 4 * 1024)
     once = plan_sweep("math-1.5b", [Axis("seed", ("0",))], overrides=[*settings[:3], "save_rollouts=false"])
@@ -55,7 +51,7 @@ def test_what_is_done_costs_nothing_more_and_says_how_long_the_rest_takes(base, 
     assert (cost.num_runs, cost.num_done, cost.seconds) == (2, 1, 60.0 * (2 * steps - 1))
     assert cost.rollouts * 3 * steps == whole.rollouts * (2 * steps - 1)
     assert "2 of 3 runs" in cost.lines[0]
-    assert f"{2 * steps - 1} minutes" in cost.lines[1]
+    assert f"{2 * steps - 1}:00 of training" in cost.lines[1]
     for point in (second, third):
         note(point, steps, "done")
     done = sweep_cost(plan.points, tmp_path, None)
