@@ -119,6 +119,11 @@ def about_samples(files: Sequence[Path]) -> About:
     }
 
 
+def sampled_benchmarks(folder: Path) -> list[str]:
+    """The benchmarks that samples of quatro in ``folder`` are of."""
+    return list(_mapping(read_or_empty(folder / SAMPLING).get("benchmarks")))
+
+
 def has_foreign_grades(about: About) -> bool:
     """Whether the grades came with samples that quatro neither drew nor graded; ``about`` has their grader."""
     return about.get("grader", GraderInfo()).version is None and "sampling" not in about

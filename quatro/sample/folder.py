@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from evals.errors import UsageError
 from evals.files.belonging import TAG, read_or_empty
-from evals.samples.about import SAMPLING
+from evals.samples.about import SAMPLING, sampled_benchmarks
 from quatro.runs.checkpoint import Step, find_checkpoint
 from quatro.runs.directory import INSIDE, step_name
 from quatro.types import Sampling
@@ -70,11 +70,11 @@ def samples_of_step(run: Path, step: Step, benchmarks: Sequence[str] = ()) -> Pa
     if not (run / "config.yaml").is_file():
         raise UsageError(f"--step {step} chooses a checkpoint of a run, and {run} is not a run; leave it out")
     name = find_checkpoint(run, step).name if step == "best" else step_name(step)
-    said = {file.parent: read_or_empty(file) for file in sorted((run / "samples").rglob(SAMPLING))}
-    found = [folder for folder, one in said.items() if one.get("checkpoint") == name]
+    folders = [file.parent for file in sorted((run / "samples").rglob(SAMPLING))]
+    found = [folder for folder in folders if read_or_empty(folder / SAMPLING).get("checkpoint") == name]
     if not found:
         find_checkpoint(run, step)
-        names = ",".join(benchmarks or dict.fromkeys(key for one in said.values() for key in one.get("benchmarks", {})))
+        names = ",".join(benchmarks or dict.fromkeys(one for folder in folders for one in sampled_benchmarks(folder)))
         command = f"quatro sample {run} --step {step} -b {names or 'BENCHMARK'}"
         raise UsageError(f"--step {step}: {run} has no samples of {name}; draw them: `{command}`")
     if len(found) > 1:

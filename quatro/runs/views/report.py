@@ -9,13 +9,13 @@ import itertools
 import logging
 import os
 import re
+import shlex
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from evals.errors import DataError, UsageError
-from evals.files.belonging import read_or_empty
 from evals.files.whole import write_whole
 from evals.metrics.measuring import Progress, Source, paths_of, progress_line
 from evals.report import BASE_CELL, BenchmarkView, Report, ReportRun, ReportSamples, result_rows, view_samples
@@ -23,7 +23,7 @@ from evals.report.document import document, report_page
 from evals.results.document import About, Row, SamplingInfo, read_result
 from evals.results.entries import model_labels
 from evals.results.reading import labels_of
-from evals.samples.about import SAMPLING, about_samples
+from evals.samples.about import SAMPLING, about_samples, sampled_benchmarks
 from evals.samples.graded import read_graded
 from evals.samples.reading import sample_files
 from evals.text import size_text
@@ -153,9 +153,9 @@ def _places(path: Path, notes: list[str]) -> list[_Place]:
 
 
 def _base_of(run: Path, config: Config, notes: list[str]) -> list[_Place]:
-    """The model that ``run`` began with, where samples of its length lie in its sweep or under samples/, here or there.
+    """The model that ``run`` began with, if its sweep, or samples/ here or beside the run, has samples of it.
 
-    Where there are none, ``notes`` gets the command that draws some.
+    They are as long as those of the run. Where there are none, ``notes`` gets the command that draws some.
     """
     digest, longest = read_environment(run).get("model_digest"), config.rollout.max_new_tokens
     label = model_labels({config.model: digest or ""})[config.model]
@@ -169,11 +169,11 @@ def _base_of(run: Path, config: Config, notes: list[str]) -> list[_Place]:
     if found:
         return [_Place(next(iter(found.values())).parent, None, BASE_CELL, base=f"base-{label}", samples=found)]
     sampled = next((file.parent for file in sorted(run.glob(f"samples/*/{SAMPLING}"))), run)
-    names = ",".join(read_or_empty(sampled / SAMPLING).get("benchmarks", {})) or "NAME"
     how = _about(sampled).get("sampling", SamplingInfo())
-    options = {"-n": how.n, "--temperature": how.temperature, "--top-p": how.top_p, "--max-tokens": longest}
-    words = " ".join(f"{option} {value}" for option, value in options.items() if value)
-    command = f"quatro sample {config.model} -b {names} {words} --template {config.data.template}"
+    options = {"-b": ",".join(sampled_benchmarks(sampled)) or "NAME", "-n": how.n, "--temperature": how.temperature}
+    options |= {"--top-p": how.top_p, "--max-tokens": longest, "--template": config.data.template}
+    words = [str(word) for option, value in options.items() if value is not None for word in (option, value)]
+    command = shlex.join(["quatro", "sample", config.model, *words])
     notes.append(f"no samples of the base {label}: `{command}` draws them")
     return []
 

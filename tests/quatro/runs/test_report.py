@@ -154,7 +154,7 @@ def test_a_run_has_the_base_of_its_sweep(project):
         {"source_digest": "d2"},
         {"source_digest": "d1", "method": "gspo"},
         {"source_digest": "d1", "how": {"max_tokens": 20}},
-        {"source_digest": 7},
+        {"source_digest": 7, "benchmarks": [7]},
     ],
 )
 def test_samples_of_other_models_and_lengths_are_not_the_base_and_a_note_has_the_command_that_draws_them(
