@@ -38,8 +38,9 @@ from evals.results.document import Result as Result
 from evals.results.document import read_result as read_result
 from evals.studies.clusters import clusters as clusters
 from quatro.config import Config as Config
-from quatro.config import load_config
-from quatro.config.load import may_change
+from quatro.config import pinned, resolve_config
+from quatro.config.load import may_change, path_texts
+from quatro.config.paths import refuse_lost
 from quatro.registry import METHODS as METHODS
 from quatro.runs.metrics import metrics_frame
 from quatro.runs.views.live import Show
@@ -80,7 +81,8 @@ def fine_tune(
         overrides: values for keys of ``config`` by dotted name; `quatro config schema` lists the keys.
         resume: if ``out`` holds a run of this configuration, continue it; if it is done, only return it. Overrides of
             `steps`, `checkpoint`, `early_stop`, `save_rollouts` and `tracking` may differ: `{"steps": 200}` trains on.
-            If `model` names a run, ``out`` goes on with the weights that it began with.
+            If `model` names a run, ``out`` goes on with the weights that it began with. Model and data may lie
+            elsewhere than when the run began, but must be the same.
         observer: called with the metrics of each iteration; `quatro.show()` shows the run while it trains.
 
     Raises:
@@ -103,8 +105,11 @@ def fine_tune(
     path, overrides = Path(out), overrides or {}
     goes_on = resume and (path / "config.yaml").is_file()
     if goes_on:
-        wanted = begin.config_to_resume(path, _texts({key: overrides[key] for key in overrides if may_change(key)}))
-        begin.refuse_other_run(path, wanted, _config(config, overrides))
+        given = pinned(_config(config, overrides))
+        changes = {key: value for key, value in overrides.items() if may_change(key)}
+        changes |= {key: text for key, text in path_texts(given).items() if key in given.paths}
+        wanted = begin.config_to_resume(path, _texts(changes))
+        begin.refuse_other_run(path, wanted, given)
         if why_finished(path, wanted):
             return describe_run(path)
     else:
@@ -128,7 +133,9 @@ def fine_tune(
 
 def _config(config: Config | PathLike, overrides: Mapping[str, Any]) -> Config:
     if not isinstance(config, Config):
-        return load_config(os.fspath(config), overrides=_texts(overrides))
+        resolved = resolve_config(os.fspath(config), overrides=_texts(overrides))
+        refuse_lost(resolved.lost, f"quatro train {config}")
+        return resolved.config
     if overrides:
         raise UsageError("overrides change a configuration that is read; give its name or file, not a Config")
     return config

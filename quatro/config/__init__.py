@@ -6,9 +6,9 @@ from quatro.config.load import (
     differing_keys,
     leaves,
     load_config,
+    pinned,
     resolve_config,
     value_texts,
-    with_absolute_paths,
 )
 from quatro.config.model import Config
 from quatro.config.schema import schema_json, schema_text
@@ -22,10 +22,10 @@ __all__ = [
     "find_config",
     "leaves",
     "load_config",
+    "pinned",
     "resolve_config",
     "schema_json",
     "schema_text",
     "shipped_configs",
     "value_texts",
-    "with_absolute_paths",
 ]

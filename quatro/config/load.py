@@ -9,26 +9,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
-from evals.benchmarks.problems import FILE_ENDINGS
 from evals.errors import UsageError
 from evals.files.own_code import is_own
 from evals.text import unescaped
 from quatro.config.blocks import OWN, SIZE_KEYS
 from quatro.config.errors import EXTENDS, Places, Problem, problem_lines, problems_of
 from quatro.config.model import Config, method_class
+from quatro.config.paths import PATHS, TEMPLATE, Recorded, by_digest, digest_of, may_be_path, places_in, relative
 from quatro.config.sources import Settings, find_config, read_settings
 from quatro.config.yaml_text import KeyPath, parse_value, scalar_text, to_yaml
 from quatro.methods.base import AbsentMethod, Method
 from quatro.registry import METHODS, REWARDS
-from quatro.rewards.settings import DEFAULT_REWARD, RewardConfig
+from quatro.rewards.settings import DEFAULT_REWARD
 from quatro.types import Needs
 
 
@@ -38,13 +39,14 @@ class ResolvedConfig:
 
     An origin is `file:line`, an option as typed, `preset NAME`, `derived` (from another key) or `default`. A comma and
     whose the value is may follow (`basis`); a default of the paper or of verl is named by that alone. ``notes`` say
-    what somebody may not expect.
+    what somebody may not expect. ``lost`` says, by key, why something of a run or a sweep was not found again.
     """
 
     config: Config
     path: Path
     origins: Mapping[str, str]
     notes: Sequence[str] = ()
+    lost: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def stem(self) -> str:
@@ -90,59 +92,70 @@ def resolve_config(source: str | Path, *, overrides: Sequence[str] = (), method:
         problems += problems_of(error, owners)
     if problems:
         raise UsageError("\n".join(problem_lines(problems, found.places, str(path))))
-    return ResolvedConfig(config, path, _origins(config, found.places), notes)
+    texts = path_texts(config)
+    kept = {key: one for key, one in found.found.items() if texts.get(key) == one.text}  # no option has changed it
+    config = config.with_paths({}, {key: one.record for key, one in kept.items() if one.record is not None})
+    origins = _origins(config, found.places)
+    origins |= {key: f"{origins[key]}, {one.note}" for key, one in kept.items() if one.note and key in origins}
+    return ResolvedConfig(config, path, origins, notes, {key: one.lost for key, one in kept.items() if one.lost})
 
 
-def _absolute_reward(reward: RewardConfig, absolute: Callable[[str | None], str | None]) -> RewardConfig:
-    """``reward`` with the absolute path of a reward model, alone or in a list."""
-    options = reward.options
-    if reward.name == "sum":
-        changed: dict[str, Any] = {"rewards": tuple(_absolute_reward(part, absolute) for part in options.rewards)}
-    elif reward.name == "model":
-        changed = {"path": absolute(options.path)}
-    else:
-        return reward
-    return reward.model_copy(update={"options": options.model_copy(update=changed)})
+def path_texts(config: Config) -> dict[str, str]:
+    """The values of a configuration that may be paths, by dotted key."""
+    return {key: holder[at] for key, holder, at in places_in(config.model_dump(mode="python")) if key != TEMPLATE}
 
 
-def with_absolute_paths(config: Config) -> Config:
-    """The same configuration with absolute paths of files that exist, so that a run can be resumed from anywhere.
+def pinned(config: Config, *, only: Collection[str] | None = None) -> Config:
+    """The same configuration with absolute paths of what is there, and its digests, so that a run can be moved.
 
-    What quatro itself calls by a name (a benchmark, an embedded model) is no path, whatever lies in the folder where
-    one works: problems are a file by its ending, and any other model is a folder if there is one of that name.
+    ``only`` these keys, where given. A run or a checkpoint that is named as a model keeps its name, and what is known
+    of a path already is kept.
     """
-
-    def absolute(name: str | None) -> str | None:
-        if name is None or name.startswith("embedded:") or not Path(name).exists():
-            return name
-        return str(Path(name).resolve())
-
-    def problems(name: str | None) -> str | None:
-        return absolute(name) if name is not None and name.endswith(FILE_ENDINGS) else name
-
-    return config.with_values(
-        {
-            "model": absolute(config.model),
-            "kl.reference": absolute(config.kl.reference),
-            "data.prompts": problems(config.data.prompts),
-            "reward": _absolute_reward(config.reward, absolute),
-            "rollout.replay_file": absolute(config.rollout.replay_file),
-            "eval.benchmark": problems(config.eval.benchmark),
-        }
-    )
+    texts, paths = dict[str, str](), dict(config.paths)
+    for key, text in path_texts(config).items():
+        place = os.path.realpath(os.path.expanduser(text))
+        is_run = any(os.path.isfile(os.path.join(place, name)) for name in ("config.yaml", "manifest.json"))
+        if is_run or key in paths or not may_be_path(key, text) or key not in (only if only is not None else [key]):
+            continue
+        if (digest := digest_of(place)) is not None:
+            texts[key] = place
+            paths[key] = Recorded(digest, text)
+    return config.with_paths(texts, paths)
 
 
-def config_to_yaml(config: Config, *, comments: Mapping[str, str] | None = None) -> str:
+def seen_from(folder: Path, config: Config) -> Config:
+    """The same configuration as a file in ``folder`` has it: with paths as seen from there."""
+    texts = path_texts(config)
+    return config.with_paths({key: relative(texts[key], folder) for key in config.paths}, config.paths)
+
+
+def _comparable(
+    configs: Sequence[Config], *, mode: Literal["json", "python"] = "python", **options: Any
+) -> list[dict[str, Any]]:
+    """The dumped ``configs``, with digests in place of the paths of which all of them have one."""
+    keys = set.intersection(*(set(config.paths) for config in configs))
+    return [
+        by_digest(config.model_dump(mode=mode, **options), {key: config.paths[key].digest for key in keys})
+        for config in configs
+    ]
+
+
+def config_to_yaml(config: Config, *, comments: Mapping[str, str] | None = None, folder: Path | None = None) -> str:
     """The whole resolved configuration; loading it gives an equal one. ``comments`` by dotted key, such as origins.
 
     A reward that is nothing but a name is written as that name, and any other without keys for which it has no use.
+    With the ``folder`` that the file is in, paths are those from there, and what they name stands beside them.
     """
+    if folder is not None:
+        config = seen_from(folder, config)
     tree, comments = config.model_dump(mode="python"), dict(comments or {})
     if not config.reward.changed:
         tree["reward"] = config.reward.name
         comments["reward"] = comments.get("reward.name", "")
     else:
         tree["reward"] = {key: value for key, value in tree["reward"].items() if key not in config.reward.unheeded}
+    if folder is not None and config.paths:
+        tree[PATHS] = {key: " ".join(record) for key, record in config.paths.items()}
     return to_yaml(tree, comments=comments)
 
 
@@ -154,14 +167,22 @@ def value_texts(config: Config) -> dict[str, str]:
 def differing_keys(configs: Sequence[Config]) -> dict[str, list[str | None]]:
     """The keys on which not all configurations agree, in the order of the schema, with the value of each as YAML.
 
-    None where it has no such key, or a reward that has no use for it.
+    None where it has no such key, or a reward that has no use for it. Paths of which all configurations know the
+    digest are compared by it, and it is shown where the paths are equal.
     """
-    sides = []
-    for config in configs:
+
+    def texts(config: Config, tree: Mapping[str, Any]) -> dict[str, str]:
         unheeded = {f"reward.{key}" for key in config.reward.unheeded}
-        sides.append({key: text for key, text in value_texts(config).items() if key not in unheeded})
-    values = {key: [side.get(key) for side in sides] for side in sides for key in side}
-    return {key: found for key, found in values.items() if len(set(found)) > 1}
+        return {key: scalar_text(value) for key, value in leaves(tree) if key not in unheeded}
+
+    compared = list(map(texts, configs, _comparable(configs)))
+    sides = [texts(config, config.model_dump(mode="python")) for config in configs]
+    found = {}
+    for key in dict.fromkeys(key for side in sides for key in side):
+        if len(set(values := [side.get(key) for side in compared])) > 1:
+            shown = [side.get(key) for side in sides]
+            found[key] = shown if len(set(shown)) > 1 else values
+    return found
 
 
 class _Setting(NamedTuple):
@@ -296,14 +317,19 @@ def may_change(key: str) -> bool:
 
 def lasting_digest(config: Config) -> str:
     """A digest of what lasts. Defaults do not count, so that a key which a later version adds changes nothing."""
-    chosen = config.model_dump(mode="json", exclude_defaults=True)
+    (chosen,) = _comparable([config], mode="json", exclude_defaults=True)
     kept = {key: value for key, value in leaves(chosen) if not may_change(key)} | {"method.name": config.method.name}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode("utf-8")).hexdigest()[:16]
 
 
-def lasting_differences(then: Mapping[str, Any], config: Config) -> list[str]:
-    """The lasting keys on which ``config`` differs from ``then``, a dumped configuration, with both values."""
-    return _differences(_with_defaults(then), config, lambda key, before, now: bool(before == now))
+def lasting_differences(then: Mapping[str, Any], digests: Mapping[str, str], config: Config) -> list[str]:
+    """The lasting keys on which ``config`` differs from ``then``, a dumped configuration, with both values.
+
+    ``digests`` are those of its paths; of a path that has one on both sides it is compared.
+    """
+    own = {key: one.digest for key, one in config.paths.items() if key in digests}
+    before = by_digest(_with_defaults(then), {key: digests[key] for key in own})
+    return _differences(before, by_digest(config.model_dump(mode="json"), own), lambda key, was, now: bool(was == now))
 
 
 def planned_differences(planned: Config, config: Config) -> list[str]:
@@ -315,11 +341,14 @@ def planned_differences(planned: Config, config: Config) -> list[str]:
     def is_same(key: str, before: Any, now: Any) -> bool:
         return (key in SIZE_KEYS and before == "auto") or _is_same(before, now)
 
-    return _differences(planned.model_dump(mode="json"), config, is_same)
+    before, now = _comparable([planned, config], mode="json")
+    return _differences(before, now, is_same)
 
 
-def _differences(then: Mapping[str, Any], config: Config, is_same: Callable[[str, Any, Any], bool]) -> list[str]:
-    before, now = dict(leaves(then)), dict(leaves(config.model_dump(mode="json")))
+def _differences(
+    then: Mapping[str, Any], tree: Mapping[str, Any], is_same: Callable[[str, Any, Any], bool]
+) -> list[str]:
+    before, now = dict(leaves(then)), dict(leaves(tree))
     return [
         f"{key} was {before.get(key)!r}, is {now.get(key)!r}"
         for key in sorted(before.keys() | now.keys())

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationInfo, model_validator
 
 from evals.benchmarks.prompts import find_template
 from evals.errors import UsageError
@@ -37,6 +37,7 @@ from quatro.config.blocks import (
     TrackingConfig,
     audit_block,
 )
+from quatro.config.paths import Recorded, places_in
 from quatro.methods.base import Method as MethodBase
 from quatro.registry import ENGINES, METHODS, POLICIES
 from quatro.rewards.settings import RewardConfig, reward_block
@@ -185,6 +186,27 @@ class Config(Block):
         description="what to do at an optimiser step whose loss or gradient is not finite: stop the run, or skip the "
         "step",
     )
+    _paths: dict[str, Recorded] = PrivateAttr(default_factory=dict)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Config) and dict(self) == dict(other)
+
+    @property
+    def paths(self) -> Mapping[str, Recorded]:
+        """What the paths of a run or of a sweep's point named, by key. It is no key: it makes no two unequal."""
+        return self._paths
+
+    def with_paths(self, texts: Mapping[str, str], paths: Mapping[str, Recorded]) -> Config:
+        """The same configuration with other ``texts`` in place of its paths, by key, and with what ``paths`` named."""
+        tree = self.model_dump(mode="python")
+        for key, holder, at in places_in(tree):
+            holder[at] = texts.get(key, holder[at])
+        values: dict[str, Any] = {key: text for key, text in texts.items() if not key.startswith("reward.")}
+        if values.keys() != texts.keys():
+            values["reward"] = RewardConfig.model_validate(tree["reward"])
+        changed = self.with_values(values).model_copy()
+        changed._paths = dict(paths)
+        return changed
 
     @property
     def stop(self) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from typing import Any
 from evals.errors import UsageError
 from quatro.config.blocks import audit_block, keep_block
 from quatro.config.errors import EXTENDS, Places, closest
+from quatro.config.paths import Found, locate, places_in, take_records
 from quatro.config.yaml_text import Document, KeyPath, load_yaml, scalar_text
 from quatro.rewards.settings import DEFAULT_REWARD, reward_block
 
@@ -37,9 +38,13 @@ _SHORT_FOR: dict[KeyPath, Callable[[Any], Any]] = {
 
 
 class Settings:
-    """What files and options have set so far: the ``tree`` of values, and the ``places`` where each key was set."""
+    """What files and options have set so far: the ``tree`` of values, and the ``places`` where each key was set.
+
+    ``found`` is what the paths in files name, by dotted key.
+    """
 
     def __init__(self) -> None:
+        self.found: dict[str, Found] = {}
         self.tree: dict[str | int, Any] = {}
         self.places: Places = {}
 
@@ -154,6 +159,8 @@ def read_settings(path: Path) -> Settings:
         documents.append(_below(documents))
     found = Settings()
     for document in reversed(documents):
+        records = take_records(document.data)
+        found.found |= locate(places_in(document.data), records, Path(document.name).parent)
         found.extend(document.data, {key: f"{document.name}:{line}" for key, line in document.lines.items()})
     return found
 

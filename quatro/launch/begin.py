@@ -19,9 +19,10 @@ from evals.benchmarks.problems import Problem
 from evals.errors import UsageError
 from evals.files.own_code import also_from
 from evals.training_metrics import EVALUATED
-from quatro.config import Config, differing_keys, load_config, with_absolute_paths
-from quatro.config.load import MAY_CHANGE, may_change
+from quatro.config import Config, differing_keys, pinned, resolve_config
+from quatro.config.load import MAY_CHANGE, may_change, path_texts
 from quatro.config.packages import require
+from quatro.config.paths import refuse_lost
 from quatro.launch.health import prompt_warnings
 from quatro.methods.base import AbsentMethod
 from quatro.policy import embedded
@@ -32,7 +33,7 @@ from quatro.rewards import Reward, RewardConfig, check_prompts, make_reward
 from quatro.rollout.prompts import PromptSet, tokenize_problems, training_problems
 from quatro.runs.checkpoint import MANIFEST, load, run_and_step
 from quatro.runs.directory import FollowedRun, RunDir, step_number
-from quatro.runs.identity import load_from
+from quatro.runs.identity import load_from, why_finished
 from quatro.runs.status import read_environment
 from quatro.runs.trackers import require_trackers
 
@@ -217,15 +218,25 @@ def open_run(prepared: Prepared, path: Path, world: World, *, resume: bool) -> R
 def config_to_resume(run: Path, overrides: Sequence[str] = ()) -> Config:
     """The configuration with which ``run`` goes on: its own, with ``overrides`` of keys that a resume may change.
 
-    Code of the user's own is found where it lay when the run began.
+    They may also say where the run's model or data are. Code of the user's own is found where it lay when the run
+    began.
 
     Raises:
-        UsageError: an override changes another key.
+        UsageError: an override changes another key, or names another model or other data.
+        MissingError, DataError: what the run began with is not there any more, or is something else.
     """
     also_from(read_environment(run).get("folder"))
-    config = load_config(run)
-    changed = load_config(run, overrides=overrides) if overrides else config
-    refused = [key for key in differing_keys([config, changed]) if not may_change(key)]
+    own, resolved = resolve_config(run).config, resolve_config(run, overrides=overrides)
+    changed = pinned(resolved.config, only=own.paths)
+    refused = [key for key in differing_keys([own, changed]) if not may_change(key)]
+    for key in (key for key in refused if key in own.paths):
+        found = changed.paths[key].digest if key in changed.paths else "none: nothing is there"
+        raise UsageError(
+            f"-s {key}={path_texts(changed).get(key)} has the digest {found}, and what {run} began with has "
+            f"{own.paths[key].digest}; name that, or begin a new run from {run}/config.yaml"
+        )
+    if resolved.lost and not why_finished(run, changed):
+        refuse_lost(resolved.lost, f"quatro train {run} --resume")
     if refused:
         raise UsageError(
             f"--resume goes on with the run's own configuration, and {', '.join(refused)} would be another; what may "
@@ -240,7 +251,7 @@ def refuse_other_run(run: Path, own: Config, wanted: Config) -> None:
 
     Up to sizes of `auto`, and to which checkpoint of a run that is named as a model was the newest or best.
     """
-    wanted = with_absolute_paths(wanted).with_sizes(own.sizes)
+    wanted = pinned(wanted).with_sizes(own.sizes)
     if _is_checkpoint_of(wanted.model, own.model):
         wanted = wanted.with_values({"model": own.model})
     if _is_checkpoint_of(wanted.kl.reference, own.kl.reference):
@@ -265,7 +276,7 @@ def _is_checkpoint_of(name: str | None, folder: str | None) -> bool:
 
 
 def begin_with_weights(config: Config) -> tuple[Config, list[str]]:
-    """``config`` with absolute paths and the model folders of the runs that it names, and what to know about them.
+    """``config`` as `pinned` and with the model folders of the runs that it names, and what to know about them.
 
     `model` and `kl.reference` name a run (its newest checkpoint counts), RUN@STEP, RUN@best, or the folder of a
     checkpoint. Any other model is left as it is.
@@ -274,18 +285,18 @@ def begin_with_weights(config: Config) -> tuple[Config, list[str]]:
         DataError: the run has no checkpoint, or a file of it was changed or is of another run.
         UsageError: the run has no checkpoint of that step, or keeps no best one.
     """
-    config, notes = with_absolute_paths(config), []
+    notes = []
     if config.kl.reference is not None:
         reference, _ = _weights_of(config.kl.reference)
         notes.append(f"kl.reference: the KL penalty is towards {config.kl.reference}")
         config = config.with_values({"kl.reference": reference})
     name, folder = _weights_of(config.model)
     if folder is None:
-        return config, notes
+        return pinned(config), notes
     same = ", and the reference of the KL penalty is that model (kl.reference names another)"
     towards = same if config.kl.reference is None and config.kl.beta else ""
     notes.insert(0, f"model: begins with the weights of {folder}; the optimiser and the warm-up begin anew{towards}")
-    return config.with_values({"model": name}), notes
+    return pinned(config.with_values({"model": name})), notes
 
 
 def _weights_of(name: str) -> tuple[str, Path | None]:
@@ -299,7 +310,7 @@ def _weights_of(name: str) -> tuple[str, Path | None]:
         found = load_from(*named)
     else:
         return name, None
-    return str(found.model.resolve()), found.path
+    return str(found.model), found.path
 
 
 def command_for(run: Path | str) -> str:

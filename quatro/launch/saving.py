@@ -23,6 +23,8 @@ from torch import Tensor
 from evals.errors import DataError
 from evals.files.own_code import OWN_CODE, is_own, recorded
 from quatro.config import Config
+from quatro.config.load import seen_from
+from quatro.config.paths import PATHS
 from quatro.launch.begin import Prepared, prepare
 from quatro.loop.position import OTHER, Iteration, Learner, Parts, Position
 from quatro.policy import embedded
@@ -122,7 +124,8 @@ def save(run: RunDir, parts: Parts, position: Position) -> Path:
         "step": position.step,
         "carried": dict(position.carried),
         "base": dict(position.base),
-        "config": run.config.model_dump(mode="json"),
+        "config": seen_from(run.path, run.config).model_dump(mode="json"),
+        PATHS: {key: one.digest for key, one in run.config.paths.items()},
         "inputs": parts.fingerprints,
         "ranks": world.size,
         "parts": plain,

@@ -17,6 +17,7 @@ from pathlib import Path
 from evals.errors import DataError, MissingError, UsageError
 from evals.files.strict_json import read_document, shown
 from quatro.config import packages
+from quatro.config.paths import folder_digest
 
 ADAPTER_CONFIG = "adapter_config.json"  # a folder with this file is an adapter of the model that the file names
 # Each part of a model is in one of these files.
@@ -201,10 +202,10 @@ def changed_by(name: str) -> str | None:
 
     base = resolve_model(changed)
     own = Path(name).resolve()
-    # An adapter that was copied together with its model names it from where both lie.
-    for place in (Path(), own, own.parent):
+    # A run's adapter names its model as seen from itself, and so does one that was copied together with its model.
+    for place in (own, own.parent, Path()) if base.startswith("..") else (Path(), own, own.parent):
         if os.path.exists(place / base):
-            return str(place / base)
+            return os.path.realpath(place / base) if base.startswith("..") else str(place / base)
     if not may_be_hub_id(base):
         raise MissingError(
             f"{name} is an adapter of the model {changed}, which is neither here nor beside the adapter; put that "
@@ -239,7 +240,7 @@ def model_digest(name: str) -> str:
         MissingError: the model that an adapter changes is not on this machine.
         DataError: an adapter's folder is unreadable.
     """
-    digests = [_folder_digest(Path(part)) if Path(part).is_dir() else _hub_digest(part) for part in adapter_chain(name)]
+    digests = [folder_digest(Path(part)) if Path(part).is_dir() else _hub_digest(part) for part in adapter_chain(name)]
     return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()[:16]
 
 
@@ -249,23 +250,6 @@ def _hub_digest(name: str) -> str:
 
     file = try_to_load_from_cache(name, "config.json")  # .../snapshots/COMMIT/config.json
     return f"{name}@{Path(file).parent.name}" if isinstance(file, str) else name
-
-
-def _folder_digest(model_folder: Path) -> str:
-    """The digest of the sizes of all files, of small files, and of both ends of large files."""
-    digest = hashlib.sha256()
-    end_bytes = 2**20
-    for path in sorted(model_folder.glob("*")):
-        if path.suffix not in (".json", ".safetensors", ".bin"):
-            continue
-        size = path.stat().st_size
-        digest.update(f"{path.name}:{size}\n".encode())
-        with path.open("rb") as file:
-            digest.update(file.read(end_bytes))
-            if size > end_bytes:
-                file.seek(max(end_bytes, size - end_bytes))
-                digest.update(file.read(end_bytes))
-    return digest.hexdigest()[:16]
 
 
 def refuse_strange(folder: Path) -> None:

@@ -101,7 +101,7 @@ class RunDir:
             run = cls(path, config, lock)
             run.set_status("running", step=0)
             # Last: a directory with a config.yaml is a run.
-            write_text(path / "config.yaml", config_to_yaml(config))
+            write_text(path / "config.yaml", config_to_yaml(config, folder=path))
         except BaseException:
             lock.close()
             raise
@@ -128,7 +128,7 @@ class RunDir:
             run = cls(path, config or stored, lock)
             run._record_resume(argv)
             if run.config != stored:
-                write_text(path / "config.yaml", config_to_yaml(run.config))
+                write_text(path / "config.yaml", config_to_yaml(run.config, folder=path))
         except BaseException:
             lock.close()
             raise

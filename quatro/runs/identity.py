@@ -18,6 +18,7 @@ from evals.files.belonging import read_or_empty
 from evals.files.whole import file_digest
 from quatro.config import Config, load_config
 from quatro.config.load import lasting_differences, lasting_digest
+from quatro.config.paths import PATHS
 from quatro.methods.base import AbsentMethod
 from quatro.runs.checkpoint import STATE, Checkpoint, Step, complete_checkpoints, ends_early, find_checkpoint, load
 from quatro.runs.directory import step_name
@@ -81,13 +82,14 @@ def newest_state(run: Path, status: Mapping[str, Any]) -> Mapping[str, Any]:
     if not newest or (status.get("status") == "running" and is_locked(run)):
         return {}
     state = read_or_empty(newest[0] / STATE)
-    is_sound = isinstance(state.get("config"), dict) and type(state.get("metrics_bytes", 0)) is int
+    are_blocks = isinstance(state.get("config"), dict) and isinstance(state.get(PATHS, {}), dict)
+    is_sound = are_blocks and type(state.get("metrics_bytes", 0)) is int
     return {**state, "checkpoint": newest[0].name} if is_sound else {}
 
 
 def refuse_other_config(run: Path, config: Config, state: Mapping[str, Any], name: str) -> None:
     """Raises DataError if ``state``, of the checkpoint ``name``, has another configuration than ``config``."""
-    if differing := lasting_differences(state["config"], config) if "config" in state else []:
+    if differing := lasting_differences(state["config"], state.get(PATHS, {}), config) if "config" in state else []:
         raise DataError(
             f"{run / 'config.yaml'} is not what {run / 'checkpoints' / name} was trained with: "
             f"{'; '.join(differing)}; {_PUT_BACK_ONE}. `quatro doctor {run}` looks at every file"

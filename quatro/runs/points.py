@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import read_document
 from evals.results.entries import model_labels
-from quatro.config import Config, differing_keys, load_config
+from quatro.config import Config, differing_keys, load_config, pinned
 from quatro.config.load import planned_differences
-from quatro.config.yaml_text import load_yaml
+from quatro.config.yaml_text import load_yaml, scalar_text
 from quatro.runs.identity import read_config
 
 SWEEP = "sweep.yaml"
@@ -74,8 +74,11 @@ def planned_config(sweep: Path, point: str, settings: Mapping[str, str]) -> Conf
     """
     file = config_file(sweep, point)
     config = load_config(file)
-    wanted = load_config(file, overrides=[f"{key}={value}" for key, value in settings.items()])
-    pairs = differing_keys([config, wanted]).items()
+    typed = {
+        key: one.typed for key, one in config.paths.items() if settings.get(key) in (one.typed, scalar_text(one.typed))
+    }
+    overrides = [f"{key}={value}" for key, value in settings.items() if key not in typed]
+    pairs = differing_keys([config, pinned(load_config(file, overrides=overrides), only=config.paths)]).items()
     differing = [f"{key} is {found}, and {named} there" for key, (found, named) in pairs]
     if differing:
         raise DataError(
@@ -120,7 +123,9 @@ def refuse_other_base(folder: Path) -> None:
     for file in sorted(folder.glob("samples/*/sampling.json")):
         said = read_document(file)
         model, method = said.get("model"), said.get("method")
-        if method is not None or not folder.name.startswith((base_name(str(model)), base_name(str(model), str(model)))):
+        labels = (None, str(model), Path(str(model)).name)  # as it may be called here and where it was before a move
+        names = tuple(base_name(str(model), label) for label in labels)
+        if method is not None or not folder.name.startswith(names):
             raise DataError(
                 f"{file} says model {model!a} and method {method!a}, and {folder.name} is for an untrained model of "
                 f"that name; put back what belongs there, or remove {folder} and repeat the sweep's command"

@@ -87,6 +87,8 @@ def claim_folder(folder: Path, benchmark: str, settings: SampleSettings) -> None
     _refuse_unknown_files(folder, found["benchmarks"])
     if path.exists():
         there = found["benchmarks"].get(benchmark, own)
+        if head[DIGEST] is not None and found.get(DIGEST) == head[DIGEST]:
+            found["model"] = head["model"]  # the same one, which was moved
         _refuse_other_settings(
             folder,
             {**found, **found["sampling"], **dict.fromkeys(optional), **there, **_named(found["server"])},

@@ -25,9 +25,10 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from evals.errors import UsageError
+from evals.errors import MissingError, UsageError
 from quatro.config import find_config, shipped_configs
 from quatro.config.errors import problem_lines, problems_of
+from quatro.config.paths import KEYS, locate, take_records
 from quatro.config.yaml_text import Document, load_yaml, scalar_text
 from quatro.runs.points import SWEEP, is_sweep
 from quatro.sweep.measure import BASE_CELL
@@ -108,6 +109,7 @@ def load_sweep(path: Path, *, overrides: Sequence[str] = ()) -> SweepPlan:
     num_collapsed = 0
     for name, block in file.cells.items():
         try:
+            _locate(block, file, path.parent)
             added, collapsed = plan_cell(_cell(name, block, file, path.parent, overrides))
         except UsageError as error:
             raise _in_file_terms(document, name, str(error)) from None
@@ -125,10 +127,19 @@ def read_evaluation(path: Path) -> dict[str, Any]:
 
     Raises:
         UsageError: `file:line: ...` for whatever is wrong in the block.
+        MissingError: a file of problems is not what it was when it was written down.
     """
     document = load_yaml(path)
     raw = document.data.get("evaluation")
-    return {} if raw is None else _checked(_Evaluation, document, raw, "evaluation").model_dump(exclude_unset=True)
+    if raw is None:
+        return {}
+    records = take_records(raw) if isinstance(raw, dict) else {}
+    found = _checked(_Evaluation, document, raw, "evaluation").model_dump(exclude_unset=True)
+    names = found.get("benchmarks", [])
+    places = ((f"benchmarks.{number}", names, number) for number in range(len(names)))
+    if lost := [one.lost for one in locate(places, records, path.parent).values() if one.lost]:
+        raise MissingError(f"{path}: {'; '.join(lost)}; put it back")
+    return found
 
 
 def recorded_evaluation(sweep: Path) -> dict[str, Any]:
@@ -170,6 +181,14 @@ def _cell(name: str, block: _CellBlock, file: _SweepFile, folder: Path, override
         models=tuple(map(scalar_text, block.models or file.models)),
         name=name,
     )
+
+
+def _locate(block: _CellBlock, file: _SweepFile, folder: Path) -> None:
+    """Look for the files that they name in the ``folder`` of the sweep file."""
+    lists = [*block.axes.items(), ("model", block.models), ("model", file.models)]
+    several: list[tuple[str, Any, Any]] = [(key, some, at) for key, some in lists for at in range(len(some))]
+    several += [(key, some, key) for some in (file.overrides, block.overrides, *block.include) for key in some]
+    locate([one for one in several if one[0] in KEYS and isinstance(one[1][one[2]], str)], {}, folder)
 
 
 def _assigned(settings: Mapping[str, Any]) -> tuple[str, ...]:

@@ -13,7 +13,8 @@ from evals.benchmarks.problems import benchmark_name
 from evals.errors import UsageError
 from evals.files.whole import file_stem
 from evals.results.entries import model_labels
-from quatro.config import with_absolute_paths
+from quatro.config import pinned
+from quatro.config.paths import PATHS, digest_of, relative
 from quatro.registry import ENGINES
 from quatro.runs.points import base_name
 from quatro.runs.status import read_environment
@@ -45,10 +46,15 @@ class SweepEvaluation:
                 shown = ",".join(f"{value:g}" for value in values)
                 raise UsageError(f"{option} {shown}: expected different numbers {'in ' if most == 1 else ''}{example}")
 
-    def recorded(self) -> dict[str, Any]:
-        """As the block `evaluation` of a sweep file; a file of problems is found from any folder."""
-        names = [os.path.abspath(name) if os.path.isfile(name) else name for name in self.benchmarks]
-        return {"benchmarks": names, "n": self.n, "temperature": self.temperatures, "top_p": self.top_ps}
+    def recorded(self, folder: Path) -> dict[str, Any]:
+        """As the block `evaluation` of a sweep file in ``folder``; a file of problems is found after a move, too."""
+        files = {number: name for number, name in enumerate(self.benchmarks) if os.path.isfile(name)}
+        names = [
+            relative(os.path.realpath(name), folder) if name in files.values() else name for name in self.benchmarks
+        ]
+        found = {"benchmarks": names, "n": self.n, "temperature": self.temperatures, "top_p": self.top_ps}
+        paths = {f"benchmarks.{number}": f"{digest_of(name)} {name}" for number, name in files.items()}
+        return {**found, PATHS: paths} if paths else found
 
     @property
     def tags(self) -> list[Tag]:
@@ -59,14 +65,16 @@ class SweepEvaluation:
 def base_points(plan: SweepPlan) -> list[Point]:
     """One stand-in point for each model that the sweep's runs begin from, asked as they ask and to their length."""
     found: dict[tuple[object, ...], Point] = {}
-    configs = [with_absolute_paths(point.config) for point in plan.points]
-    labels = model_labels({name: "" for config in configs if Path(name := config.model).is_absolute()})
+    configs = [pinned(point.config) for point in plan.points]
+    # As typed, so that they have the same names after a move.
+    typed = {config.model: config.paths["model"].typed for config in configs if "model" in config.paths}
+    labels = model_labels(dict.fromkeys(typed.values(), ""))
     for config in configs:
         rollout, data = config.rollout, config.data
         asked = (data.template, data.system, tuple(config.stop), rollout.thinking)
         key = (config.model, rollout.max_new_tokens, *asked)
         if key not in found:
-            name = base_name(config.model, labels.get(config.model))
+            name = base_name(typed.get(config.model, config.model), labels.get(typed.get(config.model, "")))
             twins = sum(other.config.model == config.model for other in found.values())
             found[key] = Point(f"{name}-{config.rollout.max_new_tokens}" if twins else name, {}, config, BASE_CELL)
     names = [point.name for point in found.values()]

@@ -6,13 +6,14 @@ import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evals.errors import DataError, UsageError
-from quatro.config import Config, load_config, resolve_config
+from quatro.config import Config, load_config, pinned, resolve_config
 from quatro.config.errors import closest
+from quatro.config.paths import digest_of
 from quatro.config.yaml_text import load_yaml
 from quatro.registry import METHODS
 from quatro.runs.points import SWEEP, config_file, is_sweep, planned_config, read_points
@@ -34,12 +35,18 @@ class Axis:
 
 @dataclass(frozen=True)
 class Point:
-    """One run. ``settings`` are the axes that apply to it, key -> value as text; ``cell`` is its part of the sweep."""
+    """One run. ``settings`` are the axes that apply to it, key -> value as text; ``cell`` is its part of the sweep.
+
+    After a move, ``moved`` are options `KEY=PATH` that say where its model or data are, and ``lost`` is what was not
+    found of them (`Found.lost`, by key).
+    """
 
     name: str
     settings: Mapping[str, str]
     config: Config
     cell: str = ""
+    moved: tuple[str, ...] = ()
+    lost: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -190,7 +197,7 @@ def _point_config(cell: Cell, setting: Mapping[str, str], base: Config) -> Confi
     if cell.models:
         seed = int(setting.get(SEED_AXIS, base.seed))
         overrides = [*overrides, f"model={cell.models[seed % len(cell.models)]}"]
-    return load_config(cell.source, overrides=[*overrides, *others], method=name or cell.method)
+    return pinned(load_config(cell.source, overrides=[*overrides, *others], method=name or cell.method))
 
 
 def _short_keys(keys: Sequence[str]) -> dict[str, str]:
@@ -222,10 +229,13 @@ def find_begun(source: str | Path) -> Path | None:
     return path if is_sweep(path) else None
 
 
-def read_plan(folder: Path) -> SweepPlan:
+def read_plan(folder: Path, moved: Sequence[str] = ()) -> SweepPlan:
     """Every point of the sweep in ``folder`` with the configuration that it was planned with.
 
+    ``moved`` are options `KEY=PATH` that say where models and data are; each is for the points that had the same there.
+
     Raises:
+        UsageError: one of ``moved`` is for no point.
         DataError: sweep.yaml or the configuration of a point is missing or damaged, or is of another point.
     """
     points = []
@@ -233,7 +243,29 @@ def read_plan(folder: Path) -> SweepPlan:
         file = config_file(folder, name)
         if not file.is_file():
             raise DataError(f"{file} is missing: {folder} cannot go on without it; repeat the command that began it")
-        points.append(Point(name, settings, planned_config(folder, name, settings), cell))
+        points.append(_where_it_is(Point(name, settings, planned_config(folder, name, settings), cell), file, moved))
+    for text in moved:
+        key, _, path = (part.strip() for part in text.partition("="))
+        known = {one.config.paths[key].digest for one in points if key in one.config.paths}
+        if not any(text in point.moved for point in points):
+            why = f"its digest is {digest_of(path)}, and what {folder} has there has {' or '.join(sorted(known))}"
+            planned = (
+                f"{folder} goes on as it was planned, and only its models and data may lie elsewhere; leave it out"
+            )
+            raise UsageError(f"-s {text}: {why if known else planned}")
     data = load_yaml(folder / SWEEP).data
     num_collapsed = data.get("num_collapsed")
     return SweepPlan(str(data.get("name")), tuple(points), num_collapsed if type(num_collapsed) is int else 0)
+
+
+def _where_it_is(point: Point, file: Path, moved: Sequence[str]) -> Point:
+    """``point``, whose configuration is in ``file``, with those of ``moved`` that name what it had there."""
+    keys = point.config.paths
+    own = tuple(
+        text
+        for text in moved
+        if (key := text.partition("=")[0].strip()) in keys
+        and pinned(load_config(file, overrides=[text])).paths.get(key, ("",))[0] == keys[key].digest
+    )
+    found = resolve_config(file, overrides=own)
+    return replace(point, config=pinned(found.config), moved=own, lost=found.lost)

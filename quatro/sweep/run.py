@@ -20,7 +20,8 @@ from pathlib import Path
 
 from evals.errors import DataError, LockedError, QuatroError, UsageError
 from evals.files.whole import write_text
-from quatro.config import config_to_yaml, load_config
+from quatro.config import config_to_yaml, differing_keys, load_config, pinned
+from quatro.config.paths import refuse_lost
 from quatro.processes.stop import StopRequest
 from quatro.runs.identity import read_config
 from quatro.runs.points import SWEEP, config_file, is_sweep, read_points, refuse_other_point
@@ -83,6 +84,8 @@ def run_sweep(
         whole = write_plan(plan, folder, evaluation)
         points = all_points(plan, evaluation)
         waiting = [point for point in points if status_of(point, folder, evaluation).status != "done"]
+        for point in waiting:
+            refuse_lost(point.lost, f"quatro sweep {folder}")
         sweep = _Sweep(folder, train_command, sample_command, evaluation, Children(stop), progress)
         sweep.num_done = len(points) - len(waiting)
         sweep.run(waiting, slots, board)
@@ -135,13 +138,13 @@ def write_plan(plan: SweepPlan, folder: Path, evaluation: SweepEvaluation | None
         (folder / name).mkdir(parents=True, exist_ok=True)
     for point in plan.points:
         path = config_file(folder, point.name)
-        if path.exists() and load_config(path) != point.config:
+        if path.exists() and differing_keys([pinned(load_config(path)), point.config]):
             raise UsageError(
                 f"{path} holds another configuration than the one asked for; name another folder with -o, "
                 f"or compare them with `quatro config diff`"
             )
     for point in plan.points:
-        write_text(config_file(folder, point.name), config_to_yaml(point.config))
+        write_text(config_file(folder, point.name), config_to_yaml(point.config, folder=folder / "configs"))
     points = (*plan.points, *_begun_before(folder, besides={point.name for point in plan.points}))
     lines = [f"name: {json.dumps(plan.name)}", "points:"]
     lines += [f"  {json.dumps(point.name)}: {json.dumps(dict(point.settings))}" for point in points]
@@ -150,7 +153,7 @@ def write_plan(plan: SweepPlan, folder: Path, evaluation: SweepEvaluation | None
     if plan.num_collapsed:
         lines.append(f"num_collapsed: {plan.num_collapsed}")
     if evaluation is not None:
-        lines.append(f"evaluation: {json.dumps(evaluation.recorded())}")
+        lines.append(f"evaluation: {json.dumps(evaluation.recorded(folder))}")
     write_text(folder / SWEEP, "\n".join([*lines, ""]))
     return replace(plan, points=points)
 
@@ -241,7 +244,8 @@ class _Sweep:
                 return
             has_begun = (run / "config.yaml").exists()  # written last: without it nothing has begun
             self._say(point, "resumes" if has_begun else "trains")
-            own = [str(run), "--resume"] if has_begun else [str(config_file(self.folder, point.name)), "-o", str(run)]
+            resumed = [str(run), "--resume", *(word for text in point.moved for word in ("-s", text))]
+            own = resumed if has_begun else [str(config_file(self.folder, point.name)), "-o", str(run)]
             command = launched([*self.train_command, *own], point.config.processes or 1)
             code = self.children.run(command, log_file(self.folder, point), slot, is_first=True)
             # A child of a killed sweep may have been about to take the lock when this one looked.

@@ -101,8 +101,8 @@ def sweep(
     begun = find_begun(config)
     file = begun / SWEEP if begun else find_sweep(config)
     if begun:
-        plan = read_plan(begun)
-        given = {"-g": grid, "--seeds": seeds, "--cell": cells, "-m": method, "-s": settings, "-o": out}
+        plan = read_plan(begun, settings)
+        given = {"-g": grid, "--seeds": seeds, "--cell": cells, "-m": method, "-o": out}
         _refuse_changes(begun, [option for option, value in given.items() if value])
     else:
         plan = _new_plan(config, file, grid, settings=settings, seeds=seeds, cells=cells, method=method)
