@@ -45,11 +45,14 @@ def flips(
       quatro eval flips base.jsonl tuned.jsonl --k 1,16,256 -o flips.json
     """
     from evals.metrics.flips import flips_result
+    from evals.metrics.measuring import Options, several_counted
 
     ks = numbers(k, "--k", int)
     shared.check_out(out, [base, tuned])
     shared.check_per_problem(per_problem, json=json, out=out)
-    (before, _), (after, about) = shared.several_counted([base, tuned], benchmarks, first=first, label=label)
+    asked = Options(["pass@k"], n=first, jobs=None, **shared.options(benchmarks))
+    found = several_counted([[base], [tuned]], asked, label=label, progress=shared.progress)
+    ((before,), _), ((after,), about) = found
     names = (str(base), str(tuned))
     result = flips_result(before, after, names=names, ks=ks, ci=ci, seed=seed, per_problem=per_problem, **about)
     output.warn(*result.warnings)

@@ -14,7 +14,6 @@ from quatro_cli.options import checkpoint_step, names, numbers, refuse_loss, spl
 from quatro_cli.output import Bar, output, visible
 
 if TYPE_CHECKING:
-    from evals.metrics.counting import Clustering, Counted
     from evals.results.document import About, Comparison, Result
     from evals.samples.graded import Asked
     from evals.samples.types import Samples
@@ -57,15 +56,6 @@ Linkage = Annotated[str, Option(metavar="NAME", help="components, complete, aver
 Tokens = Annotated[str | None, Option(metavar="NAME", help="math, sklearn, whitespace; for programs: code.")]
 Jobs = Annotated[int | None, Option(metavar="N", min=1, help="Processes. Default: one per usable core.")]
 Id = Annotated[str, Option(metavar="ID", help="The problem.")]
-
-
-def clustering(similarity: str | None, threshold: str | None, linkage: str, tokens: str | None) -> Clustering:
-    """What the options mean; raises UsageError for an unknown name before any file is read."""
-    from evals.metrics.counting import Clustering
-
-    how = Clustering(names(similarity, "--similarity"), numbers(threshold, "--threshold", float), linkage, tokens)
-    how.settings("")
-    return how
 
 
 def options(
@@ -134,17 +124,6 @@ def graded_samples(
     with progress("grading answers") as tell:
         samples, grader = read_graded(paths_of(files), benchmarks=wanted, id=id, on_progress=tell)
     return samples, {**about_samples(samples.files), "label": label, "grader": grader}
-
-
-def several_counted(
-    paths: Sequence[Path], benchmarks: list[str], *, first: int | None, jobs: int | None = None, **how: Any
-) -> list[tuple[Counted, About]]:
-    """The counts of each path and what is known of its samples; raises DataError if their graders differ."""
-    from evals.metrics.measuring import Options, several_counted
-
-    asked = Options(["pass@k"], benchmarks=split(benchmarks, "-b") or None, n=first, jobs=jobs)
-    found = several_counted([[path] for path in paths], asked, progress=progress, **how)
-    return [(counted, about) for (counted,), about in found]
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from quatro_cli.commands.eval.shared import (
     Linkage,
     Threshold,
     Tokens,
-    clustering,
     graded_samples,
 )
 from quatro_cli.commands.plot.printing import Printing, printed
@@ -196,11 +195,11 @@ def heatmap(
       quatro plot heatmap gspo.jsonl ours.jsonl --id 60 --similarity rouge-l -o heatmap.pdf
     """
     from evals.figures.similarity import heatmap_figure
-    from evals.metrics.measuring import paths_of
+    from evals.metrics.measuring import Options, paths_of
     from evals.results.reading import labels_of
     from evals.studies.similarity import heatmap_of
 
-    clustering(similarity, None if threshold is None else str(threshold), linkage, tokens)
+    Options(["ucc@k"], similarity=similarity, threshold=threshold, linkage=linkage, tokens=tokens)  # or an error
     found = {}
     for path, name in zip(paths_of(files), labels_of(files), strict=True):
         samples, _ = graded_samples([path], benchmarks, id=id)
