@@ -1,36 +1,23 @@
-"""Samples as counts, which are all that Pass@k and UCC@k need: counted now, or kept from an earlier time.
-
-What was counted of large samples files is kept in the user's cache, each entry a JSON file in ``$QUATRO_CACHE/counts``.
-Its name is a hash of all that decides what it holds: the samples files and how they were graded, the code that counts,
-and what was counted. So an entry is only written once, and never changed.
-"""
+"""Samples as counts, which are all that Pass@k and UCC@k need."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import multiprocessing
-import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import ExitStack, suppress
-from dataclasses import asdict
-from functools import cache, cached_property, partial
-from importlib.metadata import PackageNotFoundError, version
-from itertools import chain
+from contextlib import ExitStack
+from functools import partial
 from multiprocessing.pool import Pool
 from multiprocessing.process import BaseProcess
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from evals.benchmarks.catalogue import Kind, kind_of, maker_of, registry
+from evals.benchmarks.catalogue import Kind, kind_of, maker_of
 from evals.clustering import check_linkage, cluster_sizes, partitions, resolve_threshold, solutions_in
 from evals.errors import QuatroError
 from evals.estimators import vendi_score
 from evals.files.own_code import is_own
-from evals.files.whole import file_digest, write_bytes
 from evals.metrics.beside import wrong_votes
 from evals.results.document import GraderInfo
-from evals.samples.graded import Asked, Graded, Reading, grade_planned, plan_reading
 from evals.samples.types import GradedProblem, Samples
 from evals.similarity import DEFAULT, Setting, has_vendi_score
 from evals.similarity.measures import Distinct, check_tokens, similarity_of_distinct
@@ -38,10 +25,6 @@ from evals.worker_pool import usable_cores
 
 # Characters of different correct answers from which processes save more than their start costs.
 LEAST_SHARED = 4_000_000
-# Reading and clustering less than this takes about as long as starting Python.
-LEAST_BYTES = 1 << 20
-# What decides about grades, similarities and clusters besides our own code.
-_PACKAGES = ("numpy", "scipy", "rapidfuzz", "mpmath")
 
 
 class Counts(NamedTuple):
@@ -239,57 +222,28 @@ def _useful_jobs(problems: Sequence[GradedProblem]) -> int:
 
 
 class Counted:
-    """Problems as counts. The samples are read only when something is asked for that is not kept.
+    """Problems as counts, from samples that ``grader`` graded; raises DataError if a sample has no grade.
 
-    ``files`` are those that hold the samples, ``warnings`` are about them, ``grader`` is who graded them, ``kinds`` say
-    of each benchmark how its answers are judged, and ``problems`` hold no clusters yet.
-
-    ``read`` gives the samples, and ``key`` all that decides what is counted; None where nothing is to be kept.
+    ``files`` are those that hold the samples, ``warnings`` are about them, ``kinds`` say of each benchmark how its
+    answers are judged, and ``problems`` hold no clusters yet.
     """
 
-    def __init__(self, read: Callable[[], Graded], key: Callable[[], str | None] = lambda: None) -> None:
-        self._read, self._key_now = read, key
-        self._key = key()
-        known = self._kept(self._count_problems, "problems")
-        self.files = [Path(file) for file in known["files"]]
-        self.warnings: list[str] = known["warnings"]
-        self.grader = GraderInfo(**known["grader"])
-        self.kinds = {name: Kind(*kind) for name, kind in known["kinds"].items()}
-        self.problems = [Counts(*problem) for problem in known["problems"]]
+    def __init__(self, samples: Samples, grader: GraderInfo) -> None:
+        self._samples, self._texts = samples, samples.graded()
+        self.files, self.warnings, self.grader = samples.files, samples.warnings, grader
+        self.kinds = {one.benchmark: one.kind for one in self._texts}
+        self.problems = [
+            Counts(one.benchmark, one.id, one.n, one.correct, reference=hash_of(one.answer), prompt=hash_of(one.prompt))
+            for one in self._texts
+        ]
 
     @classmethod
     def of(cls, samples: Samples | Counted, grader: GraderInfo | None = None) -> Counted:
         """The counts of ``samples``, which ``grader`` graded; raises DataError if one has no grade."""
-        if isinstance(samples, Counted):
-            return samples
-        graded = Graded(samples, grader or GraderInfo())
-        return cls(lambda: graded)
-
-    @cached_property
-    def _graded(self) -> Graded:
-        return self._read()
-
-    @cached_property
-    def _texts(self) -> list[GradedProblem]:
-        return self._graded.samples.graded()
-
-    def _count_problems(self) -> dict[str, Any]:
-        samples, grader, _ = self._graded
-        return {
-            "files": list(map(str, samples.files)),
-            "warnings": list(samples.warnings),
-            "grader": grader.model_dump(),
-            "kinds": {one.benchmark: one.kind for one in self._texts},
-            "problems": [
-                Counts(
-                    one.benchmark, one.id, one.n, one.correct, reference=hash_of(one.answer), prompt=hash_of(one.prompt)
-                )
-                for one in self._texts
-            ],
-        }
+        return samples if isinstance(samples, Counted) else cls(samples, grader or GraderInfo())
 
     def with_texts(self) -> dict[tuple[str, str], GradedProblem]:
-        """By benchmark and id the problems with their texts, for which the samples are read."""
+        """By benchmark and id the problems with their texts."""
         return {(problem.benchmark, problem.id): problem for problem in self._texts}
 
     def with_votes(self) -> list[Counts]:
@@ -298,15 +252,12 @@ class Counted:
         Answers are taken from completions and compared as the samples were graded.
         """
         told = self.grader.model_extra or {}
-        votes = self._kept(
-            lambda: wrong_votes(
-                list(zip(self._graded.samples.problems(), self._texts, strict=True)),
-                policy="simko" if self.grader.policy == "simko" else "strict",
-                extraction=told.get("extraction") or "boxed",
-            ),
-            "votes",
+        votes = wrong_votes(
+            list(zip(self._samples.problems(), self._texts, strict=True)),
+            policy="simko" if self.grader.policy == "simko" else "strict",
+            extraction=told.get("extraction") or "boxed",
         )
-        return [one._replace(wrong=tuple(wrong)) for one, wrong in zip(self.problems, votes, strict=True)]
+        return [one._replace(wrong=wrong) for one, wrong in zip(self.problems, votes, strict=True)]
 
     def with_clusters(
         self,
@@ -317,98 +268,4 @@ class Counted:
         with_vendi: bool = False,
     ) -> dict[Setting, list[Counts]]:
         """The problems with their clusters by setting, as `count_clusters` counts them."""
-
-        def count() -> list[tuple[Setting, list[Counts]]]:
-            found = count_clusters(self._texts, settings_of, jobs=jobs, on_progress=on_progress, with_vendi=with_vendi)
-            return list(found.items())
-
-        # A similarity of the user's own may change with whatever its function reads.
-        has_own = any(is_own(one.similarity) for one in chain(*settings_of.values()))
-        found = count() if has_own else self._kept(count, "clusters", settings_of, with_vendi)
-        return {Setting(*setting): [Counts(*one) for one in group] for setting, group in found}
-
-    def _kept(self, count: Callable[[], Any], *what: object) -> Any:
-        """What ``count`` returns, or returned in an earlier process: as JSON holds it, so that tuples are lists."""
-        if self._key is None:
-            return count()
-        path = _folder() / hashlib.sha256(json.dumps([self._key, what]).encode("ascii")).hexdigest()
-        with suppress(OSError, ValueError):  # absent or damaged
-            digest, text = path.read_bytes().split(b"\n", 1)
-            if digest.decode("ascii") == hashlib.sha256(text).hexdigest():
-                return json.loads(text)
-        value = count()
-        if self._is_lasting:
-            text = json.dumps(value).encode("ascii")
-            with suppress(OSError):  # nothing can be written there
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_bytes(path, [hashlib.sha256(text).hexdigest().encode("ascii"), b"\n", text])
-        return value
-
-    @cached_property
-    def _is_lasting(self) -> bool:
-        """Whether the counts would come out the same again, and are those of the files that the key names."""
-        return self._graded.is_lasting and self._key_now() == self._key
-
-
-def count_samples(
-    paths: Sequence[Path],
-    *,
-    benchmarks: Sequence[str] | None = None,
-    asked: Asked | None = None,
-    jobs: int | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
-) -> Counted:
-    """`read_graded` as counts. Those of large files are kept, and looked up next time.
-
-    Raises:
-        UsageError, DataError: as `read_graded`.
-    """
-    asked = asked or Asked()
-    plan = plan_reading(paths, asked)
-    return Counted(
-        lambda: grade_planned(plan, benchmarks=benchmarks, asked=asked, jobs=jobs, on_progress=on_progress),
-        lambda: _key_of(plan, benchmarks, asked),
-    )
-
-
-def _key_of(plan: Reading, benchmarks: Sequence[str] | None, asked: Asked) -> str | None:
-    """All that decides what is counted of files; None if nothing is kept of them, as they are small.
-
-    The contents decide, not the times of the files: a file may be changed and its time set back, or be copied and get
-    another time. Hashing takes a few hundredths of the time that reading takes.
-    """
-    if sum(file.stat().st_size for file in plan.files) < LEAST_BYTES:
-        return None
-    try:
-        _folder()
-    except RuntimeError:  # this user has no home
-        return None
-    key = {
-        "benchmarks": sorted(benchmarks) if benchmarks is not None else None,
-        "asked": asdict(asked),
-        "graders": [note.grader for note in plan.notes],
-        "warnings": plan.warnings,
-        "code": _code(),
-        "graded as": {name: [entry.grader, entry.has_short_answers] for name, entry in registry().items()},
-        "files": [[str(file), file_digest(file).hexdigest()] for file in plan.files],
-    }
-    return json.dumps(key, sort_keys=True)
-
-
-@cache
-def _code() -> str:
-    """A hash of everything that turns samples into counts: our code, the packages that it uses, Python."""
-    digest = hashlib.sha256(platform.python_version().encode("ascii"))
-    folder = Path(__file__).parents[1]
-    for file in sorted(chain(folder.rglob("*.py"), folder.rglob("*.toml"))):
-        digest.update(f"{file.relative_to(folder)}\n".encode() + file.read_bytes())
-    for name in _PACKAGES:
-        with suppress(PackageNotFoundError):
-            digest.update(f"{name} {version(name)}\n".encode("ascii"))
-    return digest.hexdigest()
-
-
-def _folder() -> Path:
-    from evals.benchmarks.fetching import cache_folder
-
-    return cache_folder().parent / "counts"
+        return count_clusters(self._texts, settings_of, jobs=jobs, on_progress=on_progress, with_vendi=with_vendi)

@@ -18,11 +18,11 @@ import numpy as np
 from evals.benchmarks.catalogue import GRADERS, is_grader
 from evals.errors import UsageError
 from evals.metrics.comparing import compare_passk, compare_ucc
-from evals.metrics.counting import Clustering, Counted, count_samples
+from evals.metrics.counting import Clustering, Counted
 from evals.metrics.passk_ucc import BESIDE, check_beside_pass, check_beside_ucc, passk_result, ucc_result
 from evals.results.document import About, Comparison, Result, results_frame
 from evals.samples.about import about_samples, has_foreign_grades
-from evals.samples.graded import Asked
+from evals.samples.graded import Asked, read_graded
 from evals.samples.graders import agreed_grader
 from evals.text import Grid, Shown
 
@@ -258,11 +258,11 @@ def _name(paths: Sequence[Path]) -> str:
 def counted_samples(
     paths: Sequence[Path], asked: Options, *, label: str | None = None, progress: Progress | None = None
 ) -> tuple[list[Counted], About]:
-    """Samples as counts, together or of each seed, which may be known from an earlier time, and a document's head."""
+    """Samples as counts, together or of each seed, and a document's head."""
     how: dict[str, Any] = {"benchmarks": listed(asked.benchmarks), "asked": asked.grading, "jobs": asked.jobs}
     parts = [[path] for path in paths] if asked.over_seeds else [paths]
     with (progress or progress_line)("grading answers") as tell:
-        counted = [count_samples(part, on_progress=tell, **how) for part in parts]
+        counted = [Counted(*read_graded(part, on_progress=tell, **how)) for part in parts]
     about = about_samples([file for one in counted for file in one.files])
     grader = agreed_grader({_name(part): one.grader for part, one in zip(parts, counted, strict=True)})
     if asked.n is not None and "sampling" in about:

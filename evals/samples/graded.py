@@ -26,9 +26,7 @@ from evals.results.document import GraderInfo
 from evals.samples.about import note_file, stem_of
 from evals.samples.code import BESIDE, looked_up, sandbox_here, tests_digests
 from evals.samples.graders import (
-    GAVE_UP,
     GRADED_HERE,
-    OWN,
     Agreement,
     GradingSettings,
     Majority,
@@ -94,7 +92,7 @@ class Asked:
         return ""
 
 
-class Reading(NamedTuple):
+class _Reading(NamedTuple):
     """What is to be read: the ``files`` of each path, or in their place their graded copies.
 
     ``notes`` are those of all graded files, ``warnings`` are about others.
@@ -109,7 +107,7 @@ class Reading(NamedTuple):
         return [file for files in self.files_of.values() for file in files]
 
 
-def plan_reading(paths: Sequence[Path], asked: Asked) -> Reading:
+def _plan_reading(paths: Sequence[Path], asked: Asked) -> _Reading:
     """Which files to read; raises as `named_files`."""
     sources_of = named_files(paths)
     copies: dict[Path, Path] = {}
@@ -132,19 +130,7 @@ def plan_reading(paths: Sequence[Path], asked: Asked) -> Reading:
             copies[file] = copy.file
             notes.append(copy)
     files_of = {path: [copies.get(file, file) for file in files] for path, files in sources_of.items()}
-    return Reading(files_of, notes, warnings)
-
-
-class Graded(NamedTuple):
-    """Samples with `correct` in every row, and who graded them: unknown (None) if the rows came with it.
-
-    ``is_lasting``: the grades are those of the rows, or would come out the same on any machine and at any time: no
-    program and no grader of the user's own was run, and no grader gave up.
-    """
-
-    samples: Samples
-    grader: GraderInfo
-    is_lasting: bool = True
+    return _Reading(files_of, notes, warnings)
 
 
 def read_graded(
@@ -166,21 +152,7 @@ def read_graded(
         DataError: files were graded by different graders, a sample cannot be graded; or as `read_samples`.
     """
     asked = asked or Asked()
-    plan = plan_reading(paths, asked)
-    found = grade_planned(plan, benchmarks=benchmarks, asked=asked, id=id, jobs=jobs, on_progress=on_progress)
-    return found.samples, found.grader
-
-
-def grade_planned(
-    plan: Reading,
-    *,
-    benchmarks: Sequence[str] | None,
-    asked: Asked,
-    id: str | None = None,
-    jobs: int | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
-) -> Graded:
-    """`read_graded` of files that were looked for already; raises as it does."""
+    plan = _plan_reading(paths, asked)
     samples = read_files(plan.files_of, benchmarks=benchmarks, first=asked.first)
     settings = asked.settings()
     rows = list(settings.without_thoughts(samples.rows))
@@ -194,7 +166,7 @@ def grade_planned(
     if not open_places:
         _refuse_idle(asked, ungraded, notes)
         grader = _grader_of_rows(rows) if ungraded else agreed_grader(said_by)
-        return Graded(replace(samples, rows=rows, warnings=warnings), grader)
+        return replace(samples, rows=rows, warnings=warnings), grader
     open_rows = [rows[place] for place in open_places]
     grades, made_here = grade_whole(
         open_rows, settings=settings, files=samples.files, jobs=jobs, on_progress=on_progress
@@ -204,8 +176,7 @@ def grade_planned(
         rows[place] = replace(rows[place], correct=found.correct)
     here = f"{ungraded[0] if ungraded else samples.files[0]}{GRADED_HERE}"
     grader = agreed_grader({**said_by, here: made_here})
-    is_lasting = all(found.stage not in ("sandbox", OWN) and found.outcome not in GAVE_UP for found in grades)
-    return Graded(replace(samples, rows=rows, warnings=warnings), grader, is_lasting)
+    return replace(samples, rows=rows, warnings=warnings), grader
 
 
 def _grader_of_rows(rows: Sequence[Sample]) -> GraderInfo:

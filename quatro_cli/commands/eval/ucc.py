@@ -1,4 +1,4 @@
-"""`quatro eval ucc`: `count_samples` reads and grades the samples of a file, `ucc_result` clusters and counts them."""
+"""`quatro eval ucc`: `read_graded` reads and grades the samples of a file, `ucc_result` clusters and counts them."""
 
 from __future__ import annotations
 

@@ -37,10 +37,7 @@ def sums(tmp_path, monkeypatch):
     return tmp_path / "sums.jsonl"
 
 
-@pytest.mark.parametrize("least_bytes", [1, 1 << 20])
-def test_the_folder_decides_neither_grades_nor_clusters(sums, monkeypatch, least_bytes):
-    monkeypatch.setattr("evals.metrics.counting.LEAST_BYTES", least_bytes)
-    monkeypatch.setenv("QUATRO_CACHE", str(sums.parent / "cache"))
+def test_the_folder_decides_neither_grades_nor_clusters(sums, monkeypatch):
     at_home = json.loads(run("eval", "ucc", sums, "--json").stdout)
     assert {row["similarity"] for row in at_home["rows"]} == {"exact"}
     assert at_home["rows"][0]["value"] == pytest.approx(2 / 3)

@@ -203,18 +203,6 @@ def test_rounding_of_ones_own_is_rounded_away_and_a_threshold_is_asked_for(own):
     assert (result.exit_code, "positive semi-definite" in result.stderr) == (2, True)
 
 
-def test_kept_counts_never_answer_for_a_similarity_of_ones_own(own, monkeypatch):
-    monkeypatch.setattr("evals.metrics.counting.LEAST_BYTES", 1)
-    monkeypatch.setenv("QUATRO_CACHE", "cache")
-    found = []
-    for same in ("1.0", "0.1"):  # what the function reads has changed, its file has not
-        Path("same").write_text(same, encoding="utf-8")
-        rows = json.loads(invoke("eval", "ucc", own, "--similarity", NAME, "--threshold", "0.5", "--json"))["rows"]
-        found.append(next(row["value"] for row in rows if row["metric"] == "num_clusters"))
-    assert found == [2.0, 4.0]
-    assert len(list(Path("cache", "counts").iterdir())) == 1  # n and c, but no clusters
-
-
 @pytest.mark.slow
 def test_processes_import_it_themselves_and_one_that_dies_is_no_wait_for_ever(own):
     how = ["eval", "ucc", own, "--threshold", "0.5", "--k", "4", "--json"]
