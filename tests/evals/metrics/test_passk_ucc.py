@@ -82,6 +82,8 @@ def test_the_document_has_the_keys_of_the_contract():
         "method",
         "seed",
         "source_digest",
+        "base_digest",
+        "checkpoint",
         "sampling",
         "grader",
         "rows",
