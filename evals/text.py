@@ -97,18 +97,6 @@ class Grid(NamedTuple):
         lines = ["  ".join(cells).rstrip() for cells in zip(*padded, strict=True)]
         return [*filter(None, [visible(self.title, keep="")]), *lines, *(visible(note, keep="") for note in self.notes)]
 
-    def to_html(self) -> str:
-        """The same as an HTML table, in which nothing untrusted is markup; lines of a cell stay lines."""
-
-        def row(cells: Sequence[object], tag: str) -> str:
-            texts = (html.escape(value_cell(cell, keep="\n")) for cell in cells)
-            return f"<tr>{''.join(f'<{tag}>{text}</{tag}>' for text in texts)}</tr>"
-
-        title, *notes = (f"<div>{html.escape(visible(text, keep=''))}</div>" for text in (self.title, *self.notes))
-        body = "".join(row(cells, "td") for cells in self.rows)
-        table = f'<table style="white-space: pre-wrap">{row(self.columns, "th")}{body}</table>'
-        return f"{title}{table}{''.join(notes)}"
-
 
 class Shown:
     """What a session of Python and a notebook show as small tables, and ``warnings`` below them."""
@@ -119,13 +107,11 @@ class Shown:
     def grids(self) -> Iterable[Grid]:
         """The tables."""
 
-    def _all(self) -> list[Grid]:
-        return [*self.grids(), Grid("", (), (), [f"warning: {warning}" for warning in self.warnings])]
-
     def __repr__(self) -> str:
-        return "\n".join(line for grid in self._all() for line in grid.lines())
+        warnings = [f"warning: {visible(warning, keep='')}" for warning in self.warnings]
+        return "\n".join([*(line for grid in self.grids() for line in grid.lines()), *warnings])
 
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
-        return "".join(grid.to_html() for grid in self._all())
+        return f"<pre>{html.escape(repr(self))}</pre>"

@@ -98,22 +98,9 @@ def curve_panels(
             printed = {label: [one for one in points if (one.k or 0) <= most] for label, points in printed.items()}
             held = {label: points for label, points in printed.items() if points}
             over = kinds_text({label: [one.over for one in points] for label, points in curves.items()})
-            parts = [setting, over, _exact_note(curves) if is_share else ""]
-            note = ", ".join(filter(None, parts))
+            note = ", ".join(filter(None, [setting, over]))
             panels.append(CurvePanel(title_of(name), Y_LABELS[metric], curves, is_share, note, held))
     return panels
-
-
-def _exact_note(curves: Curves) -> str:
-    """Why a band of shares is suddenly wide where its curve reaches 0 or 1; empty if none is."""
-    ends = {
-        round(point.value)
-        for points in curves.values()
-        for point in points
-        if point.ci_low is not None and point.ci_low != point.ci_high and min(point.value, 1 - point.value) < 1e-9
-    }
-    where = " and ".join(f"{100 * end} %" for end in sorted(ends))
-    return f"at {where} the band is the wider exact interval" if ends else ""
 
 
 def _points(entry: Entry, metric: str, benchmark: str, setting: str) -> list[Point]:

@@ -36,7 +36,6 @@ logger = logging.getLogger(__name__)
 
 # Options that change nothing where only this metric is measured.
 _IDLE = {"pass@k": ("similarity", "threshold", "linkage", "tokens"), "ucc@k": ("tau",)}
-_BAR_CHARS = 24
 
 
 class Measured(Shown, dict[str, Result]):
@@ -292,22 +291,20 @@ def several_counted(sides: Sequence[Sequence[Path]], asked: Options, **how: Any)
 
 @contextmanager
 def progress_line(description: str) -> Iterator[Callable[[int, int], None]]:
-    """A function of (done, total) that redraws a bar on stderr of a terminal or notebook; elsewhere nothing is said."""
+    """A function of (done, total) that writes a line on stderr of a terminal or notebook; elsewhere nothing is said."""
     stream, said = sys.stderr, ""
     is_seen = stream is not None and (stream.isatty() or "ipykernel" in sys.modules)
 
     def tell(done: int, total: int) -> None:
         nonlocal said
-        bar = "#" * (_BAR_CHARS * done // max(total, 1))
-        text = f"{description} [{bar:{_BAR_CHARS}}] {100 * done // max(total, 1)} %"
+        text = f"\r{description}: {100 * done // max(total, 1)} %"
         if is_seen and text != said:
             said = text
-            stream.write(f"\r{said}")
+            stream.write(text)
             stream.flush()
 
     try:
         yield tell
     finally:
         if said:
-            stream.write(f"\r{' ' * len(said)}\r")
-            stream.flush()
+            stream.write("\n")

@@ -5,7 +5,7 @@ Readers meet benchmarks by their titles, in the paper's order, which is the regi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from evals.benchmarks.catalogue import registry
@@ -86,20 +86,23 @@ def grids_of_rows(rows: Iterable[Row]) -> Iterator[Grid]:
     for title, group in tables_of(rows).items():
         beside = [key for key in _BESIDE if any(key in (row.model_extra or {}) for row in group)]
         names = without_lone_average(row.benchmark for row in group)
-        sizes: dict[tuple[object, ...], tuple[int, int]] = {}
-        cells = []
+        lines: dict[tuple[object, ...], list[Row]] = {}
         for row in group:
-            lead = (title_of(row.benchmark), *((row.model_extra or {}).get(key) for key in beside))
-            sizes.setdefault(lead, (row.num_problems, row.n))
             if row.benchmark in names:
-                cells.append(((*lead, *sizes[lead]), head_of(row), number_cell(row)))
+                lead = (title_of(row.benchmark), *((row.model_extra or {}).get(key) for key in beside))
+                lines.setdefault(lead, []).append(row)
+        heads = list(dict.fromkeys(head_of(row) for found in lines.values() for row in found))
+        body = []
+        for lead, found in lines.items():
+            cells = {head_of(row): number_cell(row) for row in found}
+            body.append([*lead, found[0].num_problems, found[0].n, *map(cells.get, heads)])
         notes = [
             f"{title_of(row.benchmark)}: {100 * row.share_of_all_solutions:.1f} % of a problem's distinct solutions "
             "found, on average"
             for row in group
             if row.metric == "ucr" and row.share_of_all_solutions is not None
         ]
-        yield grid_of(title, ["benchmark", *beside, "problems", "n"], cells, notes)
+        yield Grid(title, ["benchmark", *beside, "problems", "n", *heads], body, notes)
 
 
 def grids_of_comparison(comparison: Comparison) -> Iterator[Grid]:
@@ -144,19 +147,3 @@ def scaled(value: float, metric: str, sign: str = "") -> str:
     """``value`` in the unit and with the digits in which its metric is shown."""
     scale, digits = (100, 1) if metric in PERCENT else (1, 3 if metric == "ucr" else 2)
     return f"{scale * value:{sign}.{digits}f}"
-
-
-def grid_of(
-    title: str,
-    leads: Sequence[str],
-    cells: Iterable[tuple[tuple[object, ...], str, object]],
-    notes: Sequence[str] = (),
-) -> Grid:
-    """A table of ``cells``: each has what its line begins with, under ``leads``, the head of its column and a text."""
-    lines: dict[tuple[object, ...], dict[str, object]] = {}
-    heads: dict[str, None] = {}
-    for lead, head, text in cells:
-        lines.setdefault(lead, {})[head] = text
-        heads[head] = None
-    rows = [[*lead, *(line.get(head) for head in heads)] for lead, line in lines.items()]
-    return Grid(title, [*leads, *heads], rows, notes)

@@ -147,13 +147,13 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_bar_is_drawn_on_a_terminal_and_taken_away(samples, in_python, monkeypatch):
+def test_a_terminal_says_how_far_the_work_is(samples, in_python, monkeypatch):
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
     quatro.measure(samples["a"], metric="ucc@k")
     drawn = screen.getvalue().split("\r")
-    assert "clustering problems [############            ] 50 %" in drawn
-    assert drawn[-2:] == [" " * len(drawn[-3]), ""]
+    assert "clustering problems: 50 %" in drawn
+    assert drawn[-1] == "clustering problems: 100 %\n"
 
 
 def test_elsewhere_only_warnings_are_told(samples, in_python, capsys, caplog):

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Argument, Option
 
 from quatro_cli.commands.eval import shared
 from quatro_cli.options import Benchmarks, Json, numbers
 from quatro_cli.output import output
-
-if TYPE_CHECKING:
-    from evals.results.document import Result
 
 
 def flips(
@@ -58,24 +55,4 @@ def flips(
     output.warn(*result.warnings)
     shared.write(result, json=json, out=out)
     if not json:
-        _show(result)
-
-
-def _show(result: Result) -> None:
-    from evals.metrics.flips import FLIP, bucket_bounds
-    from evals.results.shown import grid_of, number_cell, title_of, without_lone_average
-
-    cells: list[tuple[tuple[object, ...], str, object]] = []
-    for name in without_lone_average(row.benchmark for row in result.rows):
-        rows = [row for row in result.rows if row.benchmark == name]
-        for bucket, bounds in [*bucket_bounds(rows[0].n).items(), ("all", f"0-{rows[0].n}")]:
-            lead = (title_of(name), bucket, bounds)
-            for row in [row for row in rows if (row.model_extra or {})["bucket"] == bucket]:
-                if row.metric == FLIP:
-                    cells += [
-                        (lead, "base solved none", row.num_problems),
-                        (lead, "newly solved", number_cell(row)),
-                    ]
-                else:
-                    cells += [(lead, "problems", row.num_problems), (lead, f"flip@{row.k}", number_cell(row))]
-    shared.show(grid_of("Flips (%)", ["benchmark", "bucket", "base correct"], cells))
+        shared.show(*result.grids())

@@ -114,23 +114,6 @@ def test_a_long_label_is_cut_in_the_middle_to_its_inches():
     assert fitted("short", 2.0, size=8) == "short"
 
 
-@pytest.mark.parametrize(
-    ("low", "value", "high", "note"),
-    [
-        (0.735, 1.0, 1.0, "at 100 % the band is the wider exact interval"),
-        (0.0, 0.0, 0.265, "at 0 % the band is the wider exact interval"),
-        (0.9, 0.999, 1.0, ""),
-        (None, 1.0, None, ""),
-    ],
-)
-def test_a_band_that_is_suddenly_wide_at_the_end_of_the_scale_is_explained(low, value, high, note):
-    numbers = {
-        Key("pass@k", "x", 1): Number(0.5, low=0.4, high=0.6),
-        Key("pass@k", "x", 2): Number(value, low=low, high=high),
-    }
-    assert [panel.note for panel in curve_panels([Entry("m", None, numbers)], "pass@k")] == [note]
-
-
 def test_curves_stand_at_their_k_in_percent_with_their_band():
     entry = Entry(
         "ours",
