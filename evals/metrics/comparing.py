@@ -7,9 +7,7 @@ to both sets (some problems are easy, some are not) and cancels.
 # Axes: P problems, K values of k.
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-
-import numpy as np
+from collections.abc import Callable, Sequence
 
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import shown
@@ -18,13 +16,14 @@ from evals.intervals import average_paired_differences
 from evals.metrics.counting import BY_DEFAULT, Clustering, Counted
 from evals.metrics.passk_ucc import (
     Estimate,
+    blocks_of,
     by_benchmark,
     check_beside_pass,
     each_seed,
     largest_of,
+    means_of,
     passk_estimates,
     resolve_ks,
-    stacked,
     ucc_estimates,
 )
 from evals.results.document import AVERAGE, Comparison, DifferenceRow
@@ -126,32 +125,26 @@ def _comparison(
 def _rows(seeds_a: Sequence[Estimate], seeds_b: Sequence[Estimate], *, seed: int) -> list[DifferenceRow]:
     a, b = seeds_a[0], seeds_b[0]
     assert (a.metric, a.extra) == (b.metric, b.extra)
-    blocks: Mapping[str, list[str]] = {name: [name] for name in a.groups}
-    if a.is_averaged and len(a.groups) > 1:
-        blocks = {**blocks, AVERAGE: list(a.groups)}
     rows = []
-    for name, members in blocks.items():
-        group = [problem for member in members for problem in a.groups[member]]
-        n = min(problem.n for problem in group)
-        values_a, values_b = (stacked(seeds, members) for seeds in (seeds_a, seeds_b))
+    for (name, problems, values_a), (_, _, values_b) in zip(blocks_of(seeds_a), blocks_of(seeds_b), strict=True):
+        if name == AVERAGE and len(a.groups) == 1:
+            continue
+        n = min(problem.n for problem in problems)
         differences = average_paired_differences(values_a, values_b, largest_of(a, n), seed=seed)
-        mean_aK, mean_bK = (
-            np.mean([one.mean(axis=(0, 1)) for one in values], axis=0) for values in (values_a, values_b)
-        )
-        for k, mean_a, mean_b, difference in zip(a.ks, mean_aK, mean_bK, differences, strict=True):
+        for k, mean_a, mean_b, found in zip(a.ks, means_of(values_a), means_of(values_b), differences, strict=True):
             rows.append(
                 DifferenceRow(
                     metric=a.metric,
                     benchmark=name,
                     k=k,
-                    a=float(mean_a),
-                    b=float(mean_b),
-                    difference=difference.mean,
-                    ci_low=difference.low,
-                    ci_high=difference.high,
-                    ci_over=difference.over,
-                    p=difference.p,
-                    num_problems=len(group),
+                    a=mean_a,
+                    b=mean_b,
+                    difference=found.mean,
+                    ci_low=found.low,
+                    ci_high=found.high,
+                    ci_over=found.over,
+                    p=found.p,
+                    num_problems=len(problems),
                     n=n,
                     **a.extra,
                 )
@@ -192,8 +185,8 @@ def check_pairs(a: Counted, b: Counted, *, names: tuple[str, str]) -> list[str]:
             "`quatro eval import` makes ids from the prompts where rows have none, or takes them from any field, such "
             "as that of the prompt (`--column id=FIELD`)"
         )
-    reference_of = {(problem.benchmark, problem.id): problem.reference for problem in a.problems}
-    spelled = [one for one in b.problems if one.reference != reference_of[one.benchmark, one.id]]
+    answer_of = {(one.benchmark, one.id): str(one.answer) for one in a.texts}
+    spelled = [one for one in b.texts if str(one.answer) != answer_of[one.benchmark, one.id]]
     if not spelled:
         return []
     return [
@@ -219,29 +212,21 @@ def namesakes(a: Counted, b: Counted) -> list[tuple[GradedProblem, GradedProblem
     Prompts may differ by their template. So a problem is another one if its prompt is that of another id on the other
     side; else if the prompts differ, or are unknown, and the reference answers are not equal.
     """
-    problems_a = {(one.benchmark, one.id): one for one in a.problems}
-    prompts_a = {(one.benchmark, one.prompt) for one in a.problems if one.prompt}
-    moved, doubtful = [], []
-    for other in b.problems:
-        key = other.benchmark, other.id
-        one = problems_a.get(key)
+    texts_a = {(one.benchmark, one.id): one for one in a.texts}
+    prompts_a = {(one.benchmark, one.prompt) for one in a.texts if one.prompt}
+    found = []
+    for other in b.texts:
+        one = texts_a.get((other.benchmark, other.id))
         if one is None or (one.prompt and one.prompt == other.prompt):
             continue
-        if one.prompt and (other.benchmark, other.prompt) in prompts_a:
-            moved.append(key)
-        elif one.reference != other.reference:
-            doubtful.append(key)
-    if not moved and not doubtful:
-        return []
-    full_a, full_b = a.with_texts(), b.with_texts()
-    found = {*moved, *(key for key in doubtful if _is_unequal(full_a[key], full_b[key]))}
-    return [(full_a[key], full_b[key]) for key in full_b if key in found]
+        if (one.prompt and (other.benchmark, other.prompt) in prompts_a) or _is_unequal(one, other):
+            found.append((one, other))
+    return found
 
 
 def _is_unequal(one: GradedProblem, other: GradedProblem) -> bool:
-    if one.kind.grader != "math":
-        return str(one.answer) != str(other.answer)
-    return not same_answer(str(one.answer), str(other.answer))
+    answers = str(one.answer), str(other.answer)
+    return answers[0] != answers[1] and not (one.kind.grader == "math" and same_answer(*answers))
 
 
 def _told(one: GradedProblem, other: GradedProblem, names: tuple[str, str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
@@ -31,7 +30,6 @@ class Counts(NamedTuple):
     """The counts of one problem.
 
     ``sizes`` are those of its clusters (None before clustering), ``wrong`` the votes of `evals.metrics.beside`.
-    ``reference`` and ``prompt`` are hashes, empty where they are not needed.
     """
 
     benchmark: str
@@ -42,15 +40,6 @@ class Counts(NamedTuple):
     found_share: float | None = None
     wrong: Sequence[int] | None = None
     vendi: float | None = None
-    reference: str = ""
-    prompt: str = ""
-
-
-def hash_of(text: object) -> str:
-    """Equal for reference answers, or prompts, that are the same as text; empty for None."""
-    if text is None:
-        return ""
-    return hashlib.sha256(str(text).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 class Clustering(NamedTuple):
@@ -225,26 +214,19 @@ class Counted:
     """Problems as counts, from samples that ``grader`` graded; raises DataError if a sample has no grade.
 
     ``files`` are those that hold the samples, ``warnings`` are about them, ``kinds`` say of each benchmark how its
-    answers are judged, and ``problems`` hold no clusters yet.
+    answers are judged, and ``problems``, those of ``texts``, hold no clusters yet.
     """
 
     def __init__(self, samples: Samples, grader: GraderInfo) -> None:
-        self._samples, self._texts = samples, samples.graded()
+        self._samples, self.texts = samples, samples.graded()
         self.files, self.warnings, self.grader = samples.files, samples.warnings, grader
-        self.kinds = {one.benchmark: one.kind for one in self._texts}
-        self.problems = [
-            Counts(one.benchmark, one.id, one.n, one.correct, reference=hash_of(one.answer), prompt=hash_of(one.prompt))
-            for one in self._texts
-        ]
+        self.kinds = {one.benchmark: one.kind for one in self.texts}
+        self.problems = [Counts(one.benchmark, one.id, one.n, one.correct) for one in self.texts]
 
     @classmethod
     def of(cls, samples: Samples | Counted, grader: GraderInfo | None = None) -> Counted:
         """The counts of ``samples``, which ``grader`` graded; raises DataError if one has no grade."""
         return samples if isinstance(samples, Counted) else cls(samples, grader or GraderInfo())
-
-    def with_texts(self) -> dict[tuple[str, str], GradedProblem]:
-        """By benchmark and id the problems with their texts."""
-        return {(problem.benchmark, problem.id): problem for problem in self._texts}
 
     def with_votes(self) -> list[Counts]:
         """The problems with the votes for wrong answers; raises as `wrong_votes`.
@@ -253,7 +235,7 @@ class Counted:
         """
         told = self.grader.model_extra or {}
         votes = wrong_votes(
-            list(zip(self._samples.problems(), self._texts, strict=True)),
+            list(zip(self._samples.problems(), self.texts, strict=True)),
             policy="simko" if self.grader.policy == "simko" else "strict",
             extraction=told.get("extraction") or "boxed",
         )
@@ -268,4 +250,4 @@ class Counted:
         with_vendi: bool = False,
     ) -> dict[Setting, list[Counts]]:
         """The problems with their clusters by setting, as `count_clusters` counts them."""
-        return count_clusters(self._texts, settings_of, jobs=jobs, on_progress=on_progress, with_vendi=with_vendi)
+        return count_clusters(self.texts, settings_of, jobs=jobs, on_progress=on_progress, with_vendi=with_vendi)

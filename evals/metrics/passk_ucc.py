@@ -7,7 +7,7 @@ sizes s_j. Means run over all problems of a benchmark; an unsolved one counts 0.
 # Axes: P problems, K values of k.
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import groupby
 from typing import Any, NamedTuple, Unpack
@@ -82,9 +82,7 @@ def passk_result(
     ks = resolve_ks(counted.problems, ks)
     counts, *further = (one.with_votes() if "maj" in also else one.problems for one in (counted, *others))
     estimates = [passk_estimates(one, ks, also=also, taus=taus) for one in (counts, *further)]
-    rows = [
-        row for of_seeds in zip(*estimates, strict=True) for row in rows_of(*of_seeds, ci_seed=seed if ci else None)
-    ]
+    rows = _rows_over_seeds(estimates, ci_seed=seed if ci else None)
     problems = [_entry(problem, {}) for problem in counts] if per_problem else None
     result = _result("pass@k", counted, rows, problems, about)
     if "maj" in also and counted.grader.version is None:  # else the grader has said it
@@ -128,9 +126,7 @@ def ucc_result(
         for one in (counted, *others)
     )
     estimates = [ucc_estimates(one, ks, also=also) for one in (counts, *further)]
-    rows = [
-        row for of_seeds in zip(*estimates, strict=True) for row in rows_of(*of_seeds, ci_seed=seed if ci else None)
-    ]
+    rows = _rows_over_seeds(estimates, ci_seed=seed if ci else None)
     problems = [_entry(problem, setting._asdict()) for setting, group in counts.items() for problem in group]
     result = _result("ucc@k", counted, rows, problems if per_problem else None, about)
     if "distinct" in also:
@@ -222,18 +218,15 @@ def ucc_estimates(
         extra = setting._asdict()
         ucc = {name: _checked_ucc(group, ks) for name, group in groups.items()}
         estimates.append(Estimate("ucc@k", ks, groups, ucc, extra, is_averaged))
-        for metric, value in _WITHOUT_K.items():
-            values = {
-                name: np.array([[value(problem.n, problem.sizes or ())] for problem in group], float)
-                for name, group in groups.items()
-            }
+        for metric in ("ucr", "num_clusters", "effective_number"):
+            values = _of_counts(metric, groups)
             estimates.append(Estimate(metric, [None], groups, values, extra, is_averaged))
         if "distinct" in also:
             estimates += _distinct_estimates(found, ks, extra, num_benchmarks=num_benchmarks)
         measure = (setting.similarity, setting.tokens)
         if "vendi" in also and has_vendi_score(setting.similarity) and measure not in with_vendi:
             with_vendi.add(measure)  # no threshold changes it
-            vendi = {name: np.array([[problem.vendi or 0.0] for problem in group]) for name, group in groups.items()}
+            vendi = _of_each(groups, [1], lambda problem, _: problem.vendi or 0.0)
             of_measure = {"similarity": setting.similarity, "tokens": setting.tokens}
             estimates.append(Estimate("vendi", [None], groups, vendi, of_measure, is_averaged))
     return estimates
@@ -247,13 +240,6 @@ def by_benchmark(counts: Sequence[Counts]) -> dict[str, list[Counts]]:
     return groups
 
 
-_WITHOUT_K: Mapping[str, Callable[[int, Sequence[int]], float]] = {
-    "ucr": estimators.ucr,
-    "num_clusters": lambda n, sizes: len(sizes),
-    "effective_number": lambda n, sizes: estimators.effective_number(sizes),
-}
-
-
 def _g_pass_estimate(groups: Mapping[str, Sequence[Counts]], ks: Sequence[int], tau: float) -> Estimate:
     g_pass = cache(estimators.g_pass_at_k)
     values = _of_each(groups, ks, lambda problem, k: g_pass(problem.n, problem.correct, k, tau))
@@ -261,9 +247,7 @@ def _g_pass_estimate(groups: Mapping[str, Sequence[Counts]], ks: Sequence[int], 
 
 
 def _cover_estimate(groups: Mapping[str, Sequence[Counts]], tau: float) -> Estimate:
-    values = {
-        name: np.array([[estimators.cover(p.n, p.correct, tau)] for p in group]) for name, group in groups.items()
-    }
+    values = _of_each(groups, [1], lambda problem, _: estimators.cover(problem.n, problem.correct, tau))
     return Estimate("cover", [None], groups, values, {"tau": tau})
 
 
@@ -297,6 +281,12 @@ def _of_each(
     groups: Mapping[str, Sequence[Counts]], ks: Sequence[int], value: Callable[[Counts, int], float]
 ) -> dict[str, Floats]:
     return {name: np.array([[value(problem, k) for k in ks] for problem in group]) for name, group in groups.items()}
+
+
+def _of_counts(metric: str, groups: Mapping[str, Sequence[Counts]]) -> dict[str, Floats]:
+    """A metric of clusters that has no k."""
+    value = estimators.OF_COUNTS[metric]
+    return _of_each(groups, [1], lambda problem, k: value(problem.n, problem.correct, problem.sizes or (), k))
 
 
 def _without_votes(counts: Sequence[Counts]) -> list[str]:
@@ -340,9 +330,21 @@ def _checked_ucc(group: Sequence[Counts], ks: Sequence[int]) -> Floats:
     return ucc_PK
 
 
-def stacked(seeds: Sequence[Estimate], members: Sequence[str]) -> list[Floats]:
-    """The values of every seed, an (S, P, K) array for each benchmark of ``members``."""
-    return [np.stack([one.values[member] for one in seeds]) for member in members]
+def blocks_of(seeds: Sequence[Estimate]) -> Iterator[tuple[str, list[Counts], list[Floats]]]:
+    """Name and problems of each benchmark, then of their average, and for each member an (S, P, K) array of values."""
+    first = seeds[0]
+    blocks = [(name, [name]) for name in first.groups]
+    if first.is_averaged:
+        blocks.append((AVERAGE, list(first.groups)))
+    for name, members in blocks:
+        problems = [problem for member in members for problem in first.groups[member]]
+        yield name, problems, [np.stack([one.values[member] for one in seeds]) for member in members]
+
+
+def means_of(values: Sequence[Floats]) -> list[float]:
+    """The mean of each column over seeds and problems; over several benchmarks the unweighted mean of theirs."""
+    means: list[float] = np.mean([value_SPK.mean(axis=(0, 1)) for value_SPK in values], axis=0).tolist()
+    return means
 
 
 def largest_of(estimate: Estimate, n: int) -> list[float]:
@@ -350,38 +352,28 @@ def largest_of(estimate: Estimate, n: int) -> list[float]:
     return [float(largest_value(estimate.metric, k, n) or 1) for k in estimate.ks]
 
 
-def rows_of(estimate: Estimate, *further: Estimate, ci_seed: int | None) -> list[Row]:
-    """A row for each benchmark and k, and the unweighted mean over benchmarks; over ``further`` seeds, if any."""
-    blocks = [(name, [name]) for name in estimate.groups]
-    if estimate.is_averaged:
-        blocks.append((AVERAGE, list(estimate.groups)))
+def _rows_over_seeds(estimates: Sequence[Sequence[Estimate]], *, ci_seed: int | None) -> list[Row]:
+    """The rows of all metrics; ``estimates`` are those of each seed."""
+    return [row for seeds in zip(*estimates, strict=True) for row in rows_of(*seeds, ci_seed=ci_seed)]
+
+
+def rows_of(*seeds: Estimate, ci_seed: int | None) -> list[Row]:
+    """A row for each benchmark and k, and the unweighted mean over benchmarks; of several seeds means over these."""
+    estimate = seeds[0]
     rows = []
-    for name, members in blocks:
-        group = [problem for member in members for problem in estimate.groups[member]]
-        n = min(problem.n for problem in group)
-        values = stacked((estimate, *further), members)
-        mean_K = np.mean([one.mean(axis=(0, 1)) for one in values], axis=0)
+    for name, problems, values in blocks_of(seeds):
+        n = min(problem.n for problem in problems)
+        extra: dict[str, Any] = {**estimate.extra, **({"num_seeds": len(seeds)} if len(seeds) > 1 else {})}
+        shares = [problem.found_share for problem in problems if problem.found_share is not None]
+        if len(shares) == len(problems) and name != AVERAGE:
+            extra["share_of_all_solutions"] = float(np.mean(shares))
         found = mean_intervals(values, largest_of(estimate, n), seed=ci_seed) if ci_seed is not None else None
-        for position, k in enumerate(estimate.ks):
-            extra = dict(estimate.extra)
+        for position, (k, mean) in enumerate(zip(estimate.ks, means_of(values), strict=True)):
             if found is not None:
                 own = found[position]
                 extra |= {"ci_low": own.low, "ci_high": own.high, "ci_over": own.over}
-            extra |= {"num_seeds": 1 + len(further)} if further else {}
-            shares = [problem.found_share for problem in group if problem.found_share is not None]
-            if len(shares) == len(group) and name != AVERAGE:
-                extra["share_of_all_solutions"] = float(np.mean(shares))
-            rows.append(
-                Row(
-                    metric=estimate.metric,
-                    benchmark=name,
-                    k=k,
-                    value=float(mean_K[position]),
-                    num_problems=len(group),
-                    n=n,
-                    **extra,
-                )
-            )
+            head: dict[str, Any] = {"metric": estimate.metric, "benchmark": name, "k": k, "value": mean}
+            rows.append(Row(**head, num_problems=len(problems), n=n, **extra))
     return rows
 
 

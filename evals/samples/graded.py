@@ -92,23 +92,11 @@ class Asked:
         return ""
 
 
-class _Reading(NamedTuple):
-    """What is to be read: the ``files`` of each path, or in their place their graded copies.
+def _files_to_read(paths: Sequence[Path], asked: Asked) -> tuple[dict[Path, list[Path]], list[Note], list[str]]:
+    """The files of each path, or in their place their graded copies; the notes of graded files, and warnings.
 
-    ``notes`` are those of all graded files, ``warnings`` are about others.
+    Raises: as `named_files`.
     """
-
-    files_of: Mapping[Path, Sequence[Path]]
-    notes: Sequence[Note]
-    warnings: Sequence[str]
-
-    @property
-    def files(self) -> list[Path]:
-        return [file for files in self.files_of.values() for file in files]
-
-
-def _plan_reading(paths: Sequence[Path], asked: Asked) -> _Reading:
-    """Which files to read; raises as `named_files`."""
     sources_of = named_files(paths)
     copies: dict[Path, Path] = {}
     notes: list[Note] = []
@@ -130,7 +118,7 @@ def _plan_reading(paths: Sequence[Path], asked: Asked) -> _Reading:
             copies[file] = copy.file
             notes.append(copy)
     files_of = {path: [copies.get(file, file) for file in files] for path, files in sources_of.items()}
-    return _Reading(files_of, notes, warnings)
+    return files_of, notes, warnings
 
 
 def read_graded(
@@ -152,16 +140,16 @@ def read_graded(
         DataError: files were graded by different graders, a sample cannot be graded; or as `read_samples`.
     """
     asked = asked or Asked()
-    plan = _plan_reading(paths, asked)
-    samples = read_files(plan.files_of, benchmarks=benchmarks, first=asked.first)
+    files_of, notes, warnings = _files_to_read(paths, asked)
+    samples = read_files(files_of, benchmarks=benchmarks, first=asked.first)
     settings = asked.settings()
     rows = list(settings.without_thoughts(samples.rows))
-    notes = [note for note in plan.notes if note.file in samples.files]
+    notes = [note for note in notes if note.file in samples.files]
     said_by = {str(note.file): grader_info(note.grader) for note in notes}
     ungraded = [file for file in samples.files if str(file) not in said_by]
     chosen = [place for place, row in enumerate(rows) if id is None or row.id == id]
     open_places = [place for place in chosen if rows[place].correct is None]
-    warnings = [*samples.warnings, *plan.warnings]
+    warnings = [*samples.warnings, *warnings]
     refuse_infra_errors((rows[place], str(rows[place].extra.get("outcome"))) for place in chosen)
     if not open_places:
         _refuse_idle(asked, ungraded, notes)
@@ -171,7 +159,7 @@ def read_graded(
     grades, made_here = grade_whole(
         open_rows, settings=settings, files=samples.files, jobs=jobs, on_progress=on_progress
     )
-    warnings += box_hints([*plan.files_of], open_rows, grades, settings)
+    warnings += box_hints([*files_of], open_rows, grades, settings)
     for place, found in zip(open_places, grades, strict=True):
         rows[place] = replace(rows[place], correct=found.correct)
     here = f"{ungraded[0] if ungraded else samples.files[0]}{GRADED_HERE}"
