@@ -51,6 +51,7 @@ EXTRAS = {
     "datasets": "hub",
     "huggingface_hub": "hub",
     "matplotlib": "plot",
+    "math_verify": "math-verify",
     "reasoning_gym": "gym",
 }
 OURS = ("evals", "quatro", "quatro_cli")

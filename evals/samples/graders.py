@@ -16,10 +16,10 @@ import numpy as np
 
 from evals.benchmarks.catalogue import GRADERS, JUDGED_AS, Kind, is_grader, kind_of, maker_of
 from evals.benchmarks.prompts import THOUGHT, split_thought
-from evals.errors import DataError, UsageError
+from evals.errors import DataError, MissingError, UsageError, how_to_install
 from evals.files.own_code import file_of, is_own, own_function, source_digest
 from evals.files.strict_json import shown
-from evals.grading import GRADER_VERSION, ExtractionPolicy, Grade, Outcome, grade_many, same_answer
+from evals.grading import GRADER_VERSION, ExtractionPolicy, Grade, Outcome, extract, grade_many, same_answer
 from evals.grading.decide import Policy
 from evals.results.document import GraderInfo
 from evals.samples.code import grade_code, sandbox_here
@@ -30,6 +30,10 @@ _log = logging.getLogger(__name__)
 Verdict = Callable[[str, str | float | None, str], bool]
 
 _SHOWN_CHARS = 200  # of an answer in a list
+# Another grader of maths, with which ours is compared: `quatro eval grade --grader math-verify`.
+MATH_VERIFY = "math-verify"
+# It has limits of time, of 5 s each; longer answers would often meet them.
+_MOST_CHARS = 1000
 OWN = "own"  # the stage of a grade by a function of the user's own
 # Outcomes of samples that count as wrong because the grader gave up on them.
 GAVE_UP: tuple[Outcome, ...] = ("timeout", "error", "infra_error")
@@ -80,12 +84,13 @@ def grade_rows(
 
     Raises:
         UsageError: there is no such grader, or it is math and a row has no answer.
-        MissingError: a row is code, and programs cannot be isolated on this machine; or reasoning-gym is missing.
+        MissingError: a row is code, and programs cannot be isolated on this machine; or reasoning-gym or math-verify is
+            missing.
         DataError: a row is not the countdown problem that its benchmark says, or is code and its tests are not there,
             or does not say which item of reasoning-gym it answers.
     """
     settings = settings or GradingSettings()
-    if settings.grader is not None and not is_grader(settings.grader):
+    if settings.grader is not None and not (is_grader(settings.grader) or settings.grader == MATH_VERIFY):
         raise UsageError(
             f"unknown grader {settings.grader!r}; choose {', '.join(GRADERS)}, or your own as module:function"
         )
@@ -118,7 +123,7 @@ def grade_rows(
 
 
 # What takes long is graded last.
-_ORDER = {"reasoning-gym": 1, "code": 2, "math": 3}
+_ORDER = {"reasoning-gym": 1, "code": 2, "math": 3, MATH_VERIFY: 3}
 
 
 def _grade_maths(
@@ -136,7 +141,42 @@ def _grade_maths(
                 "add the answer, or leave the problem out"
             )
     pairs = ((row.completion, row.answer) for row in rows)
+    if settings.grader == MATH_VERIFY:
+        return _math_verify_grades(pairs, settings.extraction)
     return grade_many(pairs, policy=settings.policy, extraction=settings.extraction, on_progress=on_progress)
+
+
+def _math_verify_grades(
+    pairs: Iterable[tuple[str, str | float | None]], extraction: ExtractionPolicy = "boxed"
+) -> list[Grade]:
+    """Its grades of (completion, reference), with the answer where our grader finds it.
+
+    Raises:
+        MissingError: math-verify is not installed.
+    """
+    try:
+        from math_verify import parse, verify
+    except ModuleNotFoundError as error:
+        raise MissingError(f"--grader math-verify: it is not installed; run {how_to_install(MATH_VERIFY)}") from error
+    logging.getLogger("math_verify").setLevel(logging.CRITICAL)  # it reports each answer that takes too long
+    known: dict[tuple[str, str], Grade] = {}
+
+    def judged(answer: str, reference: str) -> Grade:
+        if len(answer) > _MOST_CHARS:
+            return Grade(False, "incorrect", answer, MATH_VERIFY, f"longer than {_MOST_CHARS:,} characters")
+        is_right = bool(verify(parse(f"${reference}$"), parse(f"\\boxed{{{answer}}}")))
+        return Grade(is_right, "correct" if is_right else "incorrect", answer, MATH_VERIFY)
+
+    grades = []
+    for completion, reference in pairs:
+        if not (answer := extract(completion, extraction).text):
+            grades.append(Grade(False, "no_answer", answer, "extraction"))
+            continue
+        pair = (answer, str(reference))
+        if pair not in known:
+            known[pair] = judged(*pair)
+        grades.append(known[pair])
+    return grades
 
 
 def _grade_own(row: Sample, judge: Verdict) -> Grade:

@@ -123,7 +123,7 @@ def test_what_is_needed_is_read_from_the_metadata(monkeypatch, alone):
     ]
     assert doctor.required(lines) == [("", "pydantic"), ("vllm", "vllm")]
     known = {package for _, package in doctor.required(metadata.requires("quatro"))}
-    assert {"numpy", "torch", "reasoning-gym"} <= known
+    assert {"numpy", "torch", "math-verify", "reasoning-gym"} <= known
     assert not {"pytest", "ruff"} & known
 
     def copied(name):

@@ -21,6 +21,7 @@ STAGES = {
     "sandbox": "run with its tests",
     "reasoning-gym": "judged by the task's own checker",
     "own": "decided by a function of your own",
+    "math-verify": "judged by math-verify",
 }
 USUAL = ("correct", "incorrect", "no_answer")  # outcomes that the table always has
 
@@ -45,7 +46,13 @@ def grade(
     extraction: Annotated[
         str | None, Option(metavar="NAME", help="boxed (default); answer-is or last-number, if there is no box.")
     ] = None,
-    grader: shared.Grader = None,
+    grader: Annotated[
+        str | None,
+        Option(
+            metavar="NAME",
+            help="math, countdown, code, reasoning-gym or your own; math-verify, to see where it differs.",
+        ),
+    ] = None,
     thinking: Annotated[str | None, Option(metavar="MARKERS", help="Judge what follows </think>.")] = None,
     jobs: shared.Jobs = None,
     allow_unsafe_code: AllowUnsafe = False,
@@ -71,9 +78,11 @@ def grade(
     """
     from evals.benchmarks.prompts import check_markers
     from evals.grading import EXTRACTION_POLICIES, POLICIES
+    from evals.samples.graders import MATH_VERIFY
 
     asked = shared.asked_for(
         grader,
+        others=(MATH_VERIFY,),
         policy=shared.one_of("--policy", policy, POLICIES),
         extraction=shared.one_of("--extraction", extraction, EXTRACTION_POLICIES),
         thinking=None if thinking is None else check_markers(thinking),

@@ -92,13 +92,13 @@ def one_of(option: str, value: str | None, known: Sequence[str]) -> Any:
     return value
 
 
-def asked_for(grader: str | None, **named: str | None) -> Asked:
-    """How to grade, as the options say; raises UsageError for an unknown grader."""
+def asked_for(grader: str | None, *, others: Sequence[str] = (), **named: str | None) -> Asked:
+    """How to grade, as the options say; raises UsageError for an unknown grader. ``others`` are known here, too."""
     from evals.benchmarks.catalogue import GRADERS, is_grader
     from evals.samples.graded import Asked
 
-    if not is_grader(grader):
-        one_of("--grader", grader, (*GRADERS, "a function of your own as module:function"))
+    if not is_grader(grader) and grader not in others:
+        one_of("--grader", grader, (*GRADERS, *others, "a function of your own as module:function"))
     given = {"grader": grader, **named}
     return Asked({name: value for name, value in given.items() if value is not None})
 
