@@ -38,9 +38,8 @@ from evals.results.document import Result as Result
 from evals.results.document import read_result as read_result
 from evals.studies.clusters import clusters as clusters
 from quatro.config import Config as Config
-from quatro.config import pinned, resolve_config
-from quatro.config.load import may_change, path_texts
-from quatro.config.paths import refuse_lost
+from quatro.config import load_config, pinned
+from quatro.config.load import may_change, path_texts, refuse_lost
 from quatro.registry import METHODS as METHODS
 from quatro.runs.metrics import metrics_frame
 from quatro.runs.views.live import Show
@@ -133,9 +132,9 @@ def fine_tune(
 
 def _config(config: Config | PathLike, overrides: Mapping[str, Any]) -> Config:
     if not isinstance(config, Config):
-        resolved = resolve_config(os.fspath(config), overrides=_texts(overrides))
-        refuse_lost(resolved.lost, f"quatro train {config}")
-        return resolved.config
+        found = load_config(os.fspath(config), overrides=_texts(overrides))
+        refuse_lost(found, f"quatro train {config}")
+        return found
     if overrides:
         raise UsageError("overrides change a configuration that is read; give its name or file, not a Config")
     return config

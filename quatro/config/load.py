@@ -11,20 +11,20 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
-from evals.errors import UsageError
+from evals.errors import DataError, MissingError, UsageError
 from evals.files.own_code import is_own
 from evals.text import unescaped
+from quatro.config import paths
 from quatro.config.blocks import OWN, SIZE_KEYS
 from quatro.config.errors import EXTENDS, Places, Problem, problem_lines, problems_of
 from quatro.config.model import Config, method_class
-from quatro.config.paths import PATHS, TEMPLATE, Recorded, by_digest, digest_of, may_be_path, places_in, relative
 from quatro.config.sources import Settings, find_config, read_settings
 from quatro.config.yaml_text import KeyPath, parse_value, scalar_text, to_yaml
 from quatro.methods.base import AbsentMethod, Method
@@ -39,14 +39,13 @@ class ResolvedConfig:
 
     An origin is `file:line`, an option as typed, `preset NAME`, `derived` (from another key) or `default`. A comma and
     whose the value is may follow (`basis`); a default of the paper or of verl is named by that alone. ``notes`` say
-    what somebody may not expect. ``lost`` says, by key, why something of a run or a sweep was not found again.
+    what somebody may not expect.
     """
 
     config: Config
     path: Path
     origins: Mapping[str, str]
     notes: Sequence[str] = ()
-    lost: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def stem(self) -> str:
@@ -97,12 +96,13 @@ def resolve_config(source: str | Path, *, overrides: Sequence[str] = (), method:
     config = config.with_paths({}, {key: one.record for key, one in kept.items() if one.record is not None})
     origins = _origins(config, found.places)
     origins |= {key: f"{origins[key]}, {one.note}" for key, one in kept.items() if one.note and key in origins}
-    return ResolvedConfig(config, path, origins, notes, {key: one.lost for key, one in kept.items() if one.lost})
+    return ResolvedConfig(config, path, origins, notes)
 
 
 def path_texts(config: Config) -> dict[str, str]:
     """The values of a configuration that may be paths, by dotted key."""
-    return {key: holder[at] for key, holder, at in places_in(config.model_dump(mode="python")) if key != TEMPLATE}
+    places = paths.places_in(config.model_dump(mode="python"))
+    return {key: holder[at] for key, holder, at in places if key != paths.TEMPLATE}
 
 
 def pinned(config: Config, *, only: Collection[str] | None = None) -> Config:
@@ -111,33 +111,38 @@ def pinned(config: Config, *, only: Collection[str] | None = None) -> Config:
     ``only`` these keys, where given. A run or a checkpoint that is named as a model keeps its name, and what is known
     of a path already is kept.
     """
-    texts, paths = dict[str, str](), dict(config.paths)
+    texts, records = dict[str, str](), dict(config.paths)
     for key, text in path_texts(config).items():
+        if key in records or (only is not None and key not in only) or not paths.may_be_path(key, text):
+            continue
         place = os.path.realpath(os.path.expanduser(text))
         is_run = any(os.path.isfile(os.path.join(place, name)) for name in ("config.yaml", "manifest.json"))
-        if is_run or key in paths or not may_be_path(key, text) or key not in (only if only is not None else [key]):
-            continue
-        if (digest := digest_of(place)) is not None:
+        if not is_run and (digest := paths.digest_of(place)) is not None:
             texts[key] = place
-            paths[key] = Recorded(digest, text)
-    return config.with_paths(texts, paths)
+            records[key] = paths.Recorded(digest, text)
+    return config.with_paths(texts, records)
+
+
+def refuse_lost(config: Config, command: str) -> None:
+    """Raises an error with what to type, ``command`` and options, if a path does not name what it named.
+
+    Raises:
+        DataError: something else lies there.
+        MissingError: nothing is there.
+    """
+    texts = path_texts(config)
+    lost = {key: why for key, one in config.paths.items() if (why := paths.why_lost(texts[key], one))}
+    if lost:
+        said = "; ".join(f"{key}: {why}" for key, why in lost.items())
+        options = " ".join(f"-s {key}=PATH" for key in lost)
+        kind = DataError if "has the digest" in said else MissingError
+        raise kind(f"{said}. Put it back, or say where it is: `{command} {options}`")
 
 
 def seen_from(folder: Path, config: Config) -> Config:
     """The same configuration as a file in ``folder`` has it: with paths as seen from there."""
     texts = path_texts(config)
-    return config.with_paths({key: relative(texts[key], folder) for key in config.paths}, config.paths)
-
-
-def _comparable(
-    configs: Sequence[Config], *, mode: Literal["json", "python"] = "python", **options: Any
-) -> list[dict[str, Any]]:
-    """The dumped ``configs``, with digests in place of the paths of which all of them have one."""
-    keys = set.intersection(*(set(config.paths) for config in configs))
-    return [
-        by_digest(config.model_dump(mode=mode, **options), {key: config.paths[key].digest for key in keys})
-        for config in configs
-    ]
+    return config.with_paths({key: paths.relative(texts[key], folder) for key in config.paths}, config.paths)
 
 
 def config_to_yaml(config: Config, *, comments: Mapping[str, str] | None = None, folder: Path | None = None) -> str:
@@ -155,7 +160,7 @@ def config_to_yaml(config: Config, *, comments: Mapping[str, str] | None = None,
     else:
         tree["reward"] = {key: value for key, value in tree["reward"].items() if key not in config.reward.unheeded}
     if folder is not None and config.paths:
-        tree[PATHS] = {key: " ".join(record) for key, record in config.paths.items()}
+        tree[paths.PATHS] = {key: " ".join(record) for key, record in config.paths.items()}
     return to_yaml(tree, comments=comments)
 
 
@@ -175,8 +180,9 @@ def differing_keys(configs: Sequence[Config]) -> dict[str, list[str | None]]:
         unheeded = {f"reward.{key}" for key in config.reward.unheeded}
         return {key: scalar_text(value) for key, value in leaves(tree) if key not in unheeded}
 
-    compared = list(map(texts, configs, _comparable(configs)))
-    sides = [texts(config, config.model_dump(mode="python")) for config in configs]
+    trees, digests = [config.model_dump(mode="python") for config in configs], [config.digests for config in configs]
+    sides = list(map(texts, configs, trees))
+    compared = list(map(texts, configs, (paths.by_digest(*one, *digests) for one in zip(trees, digests, strict=True))))
     found = {}
     for key in dict.fromkeys(key for side in sides for key in side):
         if len(set(values := [side.get(key) for side in compared])) > 1:
@@ -317,7 +323,7 @@ def may_change(key: str) -> bool:
 
 def lasting_digest(config: Config) -> str:
     """A digest of what lasts. Defaults do not count, so that a key which a later version adds changes nothing."""
-    (chosen,) = _comparable([config], mode="json", exclude_defaults=True)
+    chosen = paths.by_digest(config.model_dump(mode="json", exclude_defaults=True), config.digests)
     kept = {key: value for key, value in leaves(chosen) if not may_change(key)} | {"method.name": config.method.name}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode("utf-8")).hexdigest()[:16]
 
@@ -327,9 +333,7 @@ def lasting_differences(then: Mapping[str, Any], digests: Mapping[str, str], con
 
     ``digests`` are those of its paths; of a path that has one on both sides it is compared.
     """
-    own = {key: one.digest for key, one in config.paths.items() if key in digests}
-    before = by_digest(_with_defaults(then), {key: digests[key] for key in own})
-    return _differences(before, by_digest(config.model_dump(mode="json"), own), lambda key, was, now: bool(was == now))
+    return _differences(_with_defaults(then), digests, config, lambda key, before, now: bool(before == now))
 
 
 def planned_differences(planned: Config, config: Config) -> list[str]:
@@ -341,14 +345,14 @@ def planned_differences(planned: Config, config: Config) -> list[str]:
     def is_same(key: str, before: Any, now: Any) -> bool:
         return (key in SIZE_KEYS and before == "auto") or _is_same(before, now)
 
-    before, now = _comparable([planned, config], mode="json")
-    return _differences(before, now, is_same)
+    return _differences(planned.model_dump(mode="json"), planned.digests, config, is_same)
 
 
 def _differences(
-    then: Mapping[str, Any], tree: Mapping[str, Any], is_same: Callable[[str, Any, Any], bool]
+    then: Mapping[str, Any], digests: Mapping[str, str], config: Config, is_same: Callable[[str, Any, Any], bool]
 ) -> list[str]:
-    before, now = dict(leaves(then)), dict(leaves(tree))
+    before = dict(leaves(paths.by_digest(then, digests, config.digests)))
+    now = dict(leaves(paths.by_digest(config.model_dump(mode="json"), config.digests, digests)))
     return [
         f"{key} was {before.get(key)!r}, is {now.get(key)!r}"
         for key in sorted(before.keys() | now.keys())

@@ -196,6 +196,11 @@ class Config(Block):
         """What the paths of a run or of a sweep's point named, by key. It is no key: it makes no two unequal."""
         return self._paths
 
+    @property
+    def digests(self) -> dict[str, str]:
+        """The digests of ``paths``, by key."""
+        return {key: one.digest for key, one in self._paths.items()}
+
     def with_paths(self, texts: Mapping[str, str], paths: Mapping[str, Recorded]) -> Config:
         """The same configuration with other ``texts`` in place of its paths, by key, and with what ``paths`` named."""
         tree = self.model_dump(mode="python")

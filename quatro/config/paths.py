@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 
 from evals.benchmarks.problems import FILE_ENDINGS
 from evals.benchmarks.prompts import TEMPLATES
-from evals.errors import DataError, MissingError
 from evals.files.belonging import file_sha256
 
 PATHS = "paths"  # a block of files alone, as `extends` is a key of files alone
@@ -42,12 +41,11 @@ class Recorded(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The path of a key: where its file or folder was found (``note``), or why it was not found again (``lost``)."""
+    """The path of a key, and a ``note`` on where its file or folder was found."""
 
     text: str
     record: Recorded | None = None
     note: str = ""
-    lost: str = ""
 
 
 def places_in(tree: Mapping[Any, Any]) -> Iterator[Place]:
@@ -83,20 +81,20 @@ def locate(places: Iterable[Place], records: Mapping[str, Recorded], folder: Pat
     found = {}
     for key, holder, at in places:
         text, record = holder[at], records.get(key)
-        one = _own(key, text, folder) if record is None else _again(key, text, folder, record)
+        one = _own(key, text, folder) if record is None else Found(_again(folder / text, record), record)
         if one is not None:
             found[key], holder[at] = one, one.text
     return found
 
 
-def _again(key: str, text: str, folder: Path, record: Recorded) -> Found:
-    tried = []
-    for place in dict.fromkeys(os.path.realpath(one) for one in (folder / text, os.path.expanduser(record.typed))):
-        if (digest := digest_of(place)) == record.digest:
-            return Found(place, record)
-        tried.append(f"{place} {'is not there' if digest is None else f'has the digest {digest}'}")
-    lost = f"{key}: {' and '.join(tried)}; expected the digest {record.digest}"
-    return Found(os.path.realpath(folder / text), record, lost=lost)
+def _again(path: Path, record: Recorded) -> str:
+    places = _places(path, record)
+    return next((place for place in places if digest_of(place) == record.digest), places[0])
+
+
+def _places(path: str | Path, record: Recorded) -> list[str]:
+    """Where something may be: at ``path``, and where it was typed."""
+    return list(dict.fromkeys(os.path.realpath(one) for one in (path, os.path.expanduser(record.typed))))
 
 
 def _own(key: str, text: str, folder: Path) -> Found | None:
@@ -116,25 +114,25 @@ def may_be_path(key: str, text: str) -> bool:
     return text.endswith(FILE_ENDINGS) if is_problems else not text.startswith("embedded:")
 
 
-def by_digest(tree: Mapping[str, Any], digests: Mapping[str, str]) -> dict[str, Any]:
-    """``tree`` with ``digests``, by key, in place of paths: two spellings of one thing are equal there."""
+def by_digest(tree: Mapping[str, Any], digests: Mapping[str, str], *others: Mapping[str, str]) -> dict[str, Any]:
+    """``tree`` with ``digests``, by key, in place of paths of which all ``others`` have one, too.
+
+    Two spellings of one thing are equal there.
+    """
     changed = copy.deepcopy(dict(tree))
     for key, holder, at in places_in(changed):
-        holder[at] = digests.get(key, holder[at])
+        if key in digests and all(key in other for other in others):
+            holder[at] = digests[key]
     return changed
 
 
-def refuse_lost(lost: Mapping[str, str], command: str) -> None:
-    """Raises an error with what to type, ``command`` and options, if something was ``lost`` (`Found.lost`, by key).
-
-    Raises:
-        DataError: something else lies there.
-        MissingError: nothing is there.
-    """
-    if lost:
-        options = " ".join(f"-s {key}=PATH" for key in lost)
-        kind = DataError if any("has the digest" in said for said in lost.values()) else MissingError
-        raise kind(f"{'; '.join(lost.values())}. Put it back, or say where it is: `{command} {options}`")
+def why_lost(path: str, record: Recorded) -> str:
+    """What lies at ``path`` and where it was typed, if that is not what was recorded; else empty."""
+    found = {place: digest_of(place) for place in _places(path, record)}
+    if record.digest in found.values():
+        return ""
+    said = [f"{place} {f'has the digest {digest}' if digest else 'is not there'}" for place, digest in found.items()]
+    return f"{' and '.join(said)}; expected the digest {record.digest}"
 
 
 def relative(path: str, folder: Path) -> str:

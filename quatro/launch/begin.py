@@ -19,10 +19,9 @@ from evals.benchmarks.problems import Problem
 from evals.errors import UsageError
 from evals.files.own_code import also_from
 from evals.training_metrics import EVALUATED
-from quatro.config import Config, differing_keys, pinned, resolve_config
-from quatro.config.load import MAY_CHANGE, may_change, path_texts
+from quatro.config import Config, differing_keys, load_config, pinned
+from quatro.config.load import MAY_CHANGE, may_change, path_texts, refuse_lost
 from quatro.config.packages import require
-from quatro.config.paths import refuse_lost
 from quatro.launch.health import prompt_warnings
 from quatro.methods.base import AbsentMethod
 from quatro.policy import embedded
@@ -226,17 +225,17 @@ def config_to_resume(run: Path, overrides: Sequence[str] = ()) -> Config:
         MissingError, DataError: what the run began with is not there any more, or is something else.
     """
     also_from(read_environment(run).get("folder"))
-    own, resolved = resolve_config(run).config, resolve_config(run, overrides=overrides)
-    changed = pinned(resolved.config, only=own.paths)
+    own = load_config(run)
+    changed = pinned(load_config(run, overrides=overrides), only=own.paths)
     refused = [key for key in differing_keys([own, changed]) if not may_change(key)]
     for key in (key for key in refused if key in own.paths):
-        found = changed.paths[key].digest if key in changed.paths else "none: nothing is there"
+        found = changed.digests.get(key, "none: nothing is there")
         raise UsageError(
             f"-s {key}={path_texts(changed).get(key)} has the digest {found}, and what {run} began with has "
-            f"{own.paths[key].digest}; name that, or begin a new run from {run}/config.yaml"
+            f"{own.digests[key]}; name that, or begin a new run from {run}/config.yaml"
         )
-    if resolved.lost and not why_finished(run, changed):
-        refuse_lost(resolved.lost, f"quatro train {run} --resume")
+    if not why_finished(run, changed):
+        refuse_lost(changed, f"quatro train {run} --resume")
     if refused:
         raise UsageError(
             f"--resume goes on with the run's own configuration, and {', '.join(refused)} would be another; what may "

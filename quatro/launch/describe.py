@@ -28,9 +28,8 @@ from quatro.policy.device import (
     total_bytes,
     with_checkpointing,
 )
-from quatro.policy.embedded import resolve_model
 from quatro.policy.kinds import ModelSize
-from quatro.policy.model_files import base_of, model_digest
+from quatro.policy.model_files import base_of
 from quatro.processes.world import World
 from quatro.registry import ENGINES, POLICIES
 from quatro.rewards import Grade
@@ -136,8 +135,7 @@ def describe(prepared: Prepared, run: Path | None = None, *, resume: bool = Fals
     memory = estimate.memory(total_bytes(device), prepared.reward.device_bytes(device.type))
     free = free_bytes(device)
     fit = None if free is None else estimate.fit(memory, free)
-    digest = model_digest(resolve_model(config.model)) if prepared.is_there else None
-    pace = None if run is None or digest is None else pace_beside(run, config, digest)
+    pace = None if run is None else pace_beside(run, config)
     steps_left = config.steps - (int(read_status(run).get("step") or 0) if run is not None and resume else 0)
     said = [*startup_warnings(config), *prepared.warnings, *notes(prepared), *_try_reward(prepared)]
     return DryRun(prepared, memory, fit, said, steps_left, pace)

@@ -125,7 +125,7 @@ def save(run: RunDir, parts: Parts, position: Position) -> Path:
         "carried": dict(position.carried),
         "base": dict(position.base),
         "config": seen_from(run.path, run.config).model_dump(mode="json"),
-        PATHS: {key: one.digest for key, one in run.config.paths.items()},
+        PATHS: run.config.digests,
         "inputs": parts.fingerprints,
         "ranks": world.size,
         "parts": plain,

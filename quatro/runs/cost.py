@@ -7,14 +7,14 @@ from pathlib import Path
 
 from evals.errors import QuatroError
 from evals.training_metrics import last_mean
-from quatro.config import Config, load_config
+from quatro.config import Config, differing_keys, load_config
 from quatro.runs.metrics import read_metrics
-from quatro.runs.status import read_environment
 
 # Of a response in a file: its text for each token, and whatever else its row says.
 _TOKEN_BYTES, _ROW_BYTES = 4, 250
-# An iteration takes the same time in runs that agree on these and on the model.
-_ALIKE = ("prompts_per_step", "rollouts_per_prompt", "inner_updates", "policy", "dtype", "audit", "eval")
+# An iteration takes the same time in runs that agree on these keys and blocks.
+_BATCH = ("prompts_per_step", "rollouts_per_prompt", "rollout.max_new_tokens", "inner_updates")
+_ALIKE = ("model", *_BATCH, "policy", "dtype", "audit", "eval")
 
 
 def rows_bytes(number: int, config: Config) -> int:
@@ -36,17 +36,13 @@ def pace(run: Path) -> float | None:
     return last_mean(list(read_metrics(run)), "perf/step_s")
 
 
-def pace_beside(run: Path, config: Config, digest: str) -> tuple[float, Path] | None:
-    """The pace of ``run``, or of the newest run beside it that trains the model of this ``digest`` in such a batch."""
-
-    def kind(one: Config) -> list[object]:
-        return [one.rollout.max_new_tokens, *(getattr(one, key) for key in _ALIKE)]
-
+def pace_beside(run: Path, config: Config) -> tuple[float, Path] | None:
+    """The pace of ``run``, or of the newest run beside it that trains the same model on such batches."""
     others = sorted(run.parent.glob("*/metrics.jsonl"), key=lambda file: -file.stat().st_mtime)
     for path in (run, *(file.parent for file in others)):
         # Another run that cannot be read is none of this one's business.
         with contextlib.suppress(QuatroError, OSError):
-            is_same = read_environment(path).get("model_digest") == digest and kind(load_config(path)) == kind(config)
-            if is_same and (found := pace(path)) is not None:
+            differing = differing_keys([load_config(path), config])
+            if not any(key.startswith(_ALIKE) for key in differing) and (found := pace(path)) is not None:
                 return found, path
     return None

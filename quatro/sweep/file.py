@@ -28,7 +28,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from evals.errors import MissingError, UsageError
 from quatro.config import find_config, shipped_configs
 from quatro.config.errors import problem_lines, problems_of
-from quatro.config.paths import KEYS, locate, take_records
+from quatro.config.paths import KEYS, locate, take_records, why_lost
 from quatro.config.yaml_text import Document, load_yaml, scalar_text
 from quatro.runs.points import SWEEP, is_sweep
 from quatro.sweep.measure import BASE_CELL
@@ -137,8 +137,9 @@ def read_evaluation(path: Path) -> dict[str, Any]:
     found = _checked(_Evaluation, document, raw, "evaluation").model_dump(exclude_unset=True)
     names = found.get("benchmarks", [])
     places = ((f"benchmarks.{number}", names, number) for number in range(len(names)))
-    if lost := [one.lost for one in locate(places, records, path.parent).values() if one.lost]:
-        raise MissingError(f"{path}: {'; '.join(lost)}; put it back")
+    for key, one in locate(places, records, path.parent).items():
+        if one.record is not None and (why := why_lost(one.text, one.record)):
+            raise MissingError(f"{path}: {key}: {why}; put it back")
     return found
 
 

@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,8 +37,7 @@ class Axis:
 class Point:
     """One run. ``settings`` are the axes that apply to it, key -> value as text; ``cell`` is its part of the sweep.
 
-    After a move, ``moved`` are options `KEY=PATH` that say where its model or data are, and ``lost`` is what was not
-    found of them (`Found.lost`, by key).
+    After a move, ``moved`` are options `KEY=PATH` that say where its model or data are.
     """
 
     name: str
@@ -46,7 +45,6 @@ class Point:
     config: Config
     cell: str = ""
     moved: tuple[str, ...] = ()
-    lost: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -246,7 +244,7 @@ def read_plan(folder: Path, moved: Sequence[str] = ()) -> SweepPlan:
         points.append(_where_it_is(Point(name, settings, planned_config(folder, name, settings), cell), file, moved))
     for text in moved:
         key, _, path = (part.strip() for part in text.partition("="))
-        known = {one.config.paths[key].digest for one in points if key in one.config.paths}
+        known = {one.config.digests[key] for one in points if key in one.config.paths}
         if not any(text in point.moved for point in points):
             why = f"its digest is {digest_of(path)}, and what {folder} has there has {' or '.join(sorted(known))}"
             planned = (
@@ -267,5 +265,4 @@ def _where_it_is(point: Point, file: Path, moved: Sequence[str]) -> Point:
         if (key := text.partition("=")[0].strip()) in keys
         and pinned(load_config(file, overrides=[text])).paths.get(key, ("",))[0] == keys[key].digest
     )
-    found = resolve_config(file, overrides=own)
-    return replace(point, config=pinned(found.config), moved=own, lost=found.lost)
+    return replace(point, config=pinned(load_config(file, overrides=own)), moved=own)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,9 +31,6 @@ from quatro.runs.status import read_environment, read_status
 from quatro.sample.folder import PASSK, UCC, Tag
 from quatro.sweep.measure import BASE_CELL
 from quatro.sweep.plan import METHOD_AXIS, SEED_AXIS
-
-if TYPE_CHECKING:
-    pass
 
 logger = logging.getLogger(__name__)
 
@@ -229,8 +226,8 @@ def base_folder(folder: Path, config: Config, digest: str | None) -> Path | None
         refuse_other_base(path)
         for file in sorted(path.glob(f"samples/*/{PASSK}"))[:1]:
             head = read_result(file)
-            is_base = head.method is None and (head.model == config.model or digest in {head.source_digest} - {None})
-            if is_base and head.sampling.max_tokens == config.rollout.max_new_tokens:
+            is_model = head.model == config.model or (digest is not None and digest == head.source_digest)
+            if is_model and head.method is None and head.sampling.max_tokens == config.rollout.max_new_tokens:
                 return path
     return None
 

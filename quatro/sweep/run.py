@@ -21,7 +21,7 @@ from pathlib import Path
 from evals.errors import DataError, LockedError, QuatroError, UsageError
 from evals.files.whole import write_text
 from quatro.config import config_to_yaml, differing_keys, load_config, pinned
-from quatro.config.paths import refuse_lost
+from quatro.config.load import refuse_lost
 from quatro.processes.stop import StopRequest
 from quatro.runs.identity import read_config
 from quatro.runs.points import SWEEP, config_file, is_sweep, read_points, refuse_other_point
@@ -85,7 +85,7 @@ def run_sweep(
         points = all_points(plan, evaluation)
         waiting = [point for point in points if status_of(point, folder, evaluation).status != "done"]
         for point in waiting:
-            refuse_lost(point.lost, f"quatro sweep {folder}")
+            refuse_lost(point.config, f"quatro sweep {folder}")
         sweep = _Sweep(folder, train_command, sample_command, evaluation, Children(stop), progress)
         sweep.num_done = len(points) - len(waiting)
         sweep.run(waiting, slots, board)

@@ -112,7 +112,7 @@ def train(
 
 def _to_begin(source: str, *, settings: list[str], method: str | None, out: Path | None) -> tuple[Config, Path]:
     from quatro.config import resolve_config
-    from quatro.config.paths import refuse_lost
+    from quatro.config.load import refuse_lost
     from quatro.launch.begin import HOW, begin_with_weights, command_for
     from quatro.runs.directory import default_run_path
 
@@ -122,7 +122,7 @@ def _to_begin(source: str, *, settings: list[str], method: str | None, out: Path
             f"configuration by `quatro train {source}/config.yaml`; {HOW}: `{command_for(source)}`"
         )
     resolved = resolve_config(source, overrides=settings, method=method)
-    refuse_lost(resolved.lost, f"quatro train {source}")
+    refuse_lost(resolved.config, f"quatro train {source}")
     config, notes = begin_with_weights(resolved.config)
     output.info(*resolved.notes, *notes)
     return config, out or default_run_path(resolved.stem, config)
