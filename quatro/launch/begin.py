@@ -234,14 +234,14 @@ def config_to_resume(run: Path, overrides: Sequence[str] = ()) -> Config:
             f"-s {key}={path_texts(changed).get(key)} has the digest {found}, and what {run} began with has "
             f"{own.digests[key]}; name that, or begin a new run from {run}/config.yaml"
         )
-    if not why_finished(run, changed):
-        refuse_lost(changed, f"quatro train {run} --resume")
     if refused:
         raise UsageError(
             f"--resume goes on with the run's own configuration, and {', '.join(refused)} would be another; what may "
             f"change is {', '.join(MAY_CHANGE)}. For anything else begin a new run from {run}/config.yaml; {HOW}: "
             f"`{command_for(run)}`"
         )
+    if not why_finished(run, changed):
+        refuse_lost(changed, f"quatro train {run} --resume")
     return changed
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import read_document
 from evals.results.entries import model_labels
-from quatro.config import Config, differing_keys, load_config, pinned
+from quatro.config import Config, differing_keys, load_config
 from quatro.config.load import planned_differences
 from quatro.config.yaml_text import load_yaml, scalar_text
 from quatro.runs.identity import read_config
@@ -74,11 +74,9 @@ def planned_config(sweep: Path, point: str, settings: Mapping[str, str]) -> Conf
     """
     file = config_file(sweep, point)
     config = load_config(file)
-    typed = {
-        key: one.typed for key, one in config.paths.items() if settings.get(key) in (one.typed, scalar_text(one.typed))
-    }
+    typed = {key for key, one in config.paths.items() if settings.get(key) in (one.typed, scalar_text(one.typed))}
     overrides = [f"{key}={value}" for key, value in settings.items() if key not in typed]
-    pairs = differing_keys([config, pinned(load_config(file, overrides=overrides), only=config.paths)]).items()
+    pairs = differing_keys([config, load_config(file, overrides=overrides)]).items()
     differing = [f"{key} is {found}, and {named} there" for key, (found, named) in pairs]
     if differing:
         raise DataError(

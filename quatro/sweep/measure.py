@@ -13,7 +13,6 @@ from evals.benchmarks.problems import benchmark_name
 from evals.errors import UsageError
 from evals.files.whole import file_stem
 from evals.results.entries import model_labels
-from quatro.config import pinned
 from quatro.config.paths import PATHS, digest_of, relative
 from quatro.registry import ENGINES
 from quatro.runs.points import base_name
@@ -65,7 +64,7 @@ class SweepEvaluation:
 def base_points(plan: SweepPlan) -> list[Point]:
     """One stand-in point for each model that the sweep's runs begin from, asked as they ask and to their length."""
     found: dict[tuple[object, ...], Point] = {}
-    configs = [pinned(point.config) for point in plan.points]
+    configs = [point.config for point in plan.points]
     # As typed, so that they have the same names after a move.
     typed = {config.model: config.paths["model"].typed for config in configs if "model" in config.paths}
     labels = model_labels(dict.fromkeys(typed.values(), ""))

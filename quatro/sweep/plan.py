@@ -258,11 +258,11 @@ def read_plan(folder: Path, moved: Sequence[str] = ()) -> SweepPlan:
 
 def _where_it_is(point: Point, file: Path, moved: Sequence[str]) -> Point:
     """``point``, whose configuration is in ``file``, with those of ``moved`` that name what it had there."""
-    keys = point.config.paths
-    own = tuple(
-        text
-        for text in moved
-        if (key := text.partition("=")[0].strip()) in keys
-        and pinned(load_config(file, overrides=[text])).paths.get(key, ("",))[0] == keys[key].digest
-    )
-    return replace(point, config=pinned(load_config(file, overrides=own)), moved=own)
+    records, own = point.config.paths, []
+    for text in moved:
+        key = text.partition("=")[0].strip()
+        if key in records and pinned(load_config(file, overrides=[text])).digests.get(key) == records[key].digest:
+            own.append(text)
+    config = pinned(load_config(file, overrides=own))
+    # The path as it was typed stays: it is among the settings of the point, and its base model is called by it.
+    return replace(point, config=config.with_paths({}, {**config.paths, **records}), moved=tuple(own))

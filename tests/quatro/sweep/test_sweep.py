@@ -1,14 +1,17 @@
 """Grids: which points there are, which run again, and a table that no spreadsheet executes."""
 
 import csv
+import json
 import sys
 import textwrap
 
 import pytest
 
-from evals.errors import UsageError
+from evals.errors import DataError, UsageError
 from evals.files.frames import csv_cell
 from quatro.processes.stop import StopRequest
+from quatro.runs.points import config_file
+from quatro.sweep.measure import base_points
 from quatro.sweep.plan import Axis, parse_axis, plan_sweep, read_plan
 from quatro.sweep.run import run_sweep, status_of, write_plan, write_summary
 from tests.kit import read_rows, says, write_rows
@@ -277,3 +280,28 @@ def test_the_status_of_a_point_is_never_inferred(base, tmp_path, caplog):
     (run / "status.json").write_text("{", encoding="utf-8")
     assert status_of(plan.points[0], tmp_path).status == "missing"
     assert f"{run / 'status.json'}:1: not JSON" in caplog.text
+
+
+def test_a_sweep_over_models_goes_on_after_each_was_named_elsewhere(tmp_path, monkeypatch):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps({"name": name}), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    plan = plan_sweep("quickstart", [Axis("model", ("one", "two"))])
+    names = [point.name for point in base_points(plan)]
+    write_plan(plan, tmp_path / "sweep", None)
+    for name in ("one", "two"):
+        (tmp_path / name).rename(tmp_path / f"other-{name}")
+    moved = read_plan(tmp_path / "sweep", ["model=other-one", "model=other-two"])
+    assert [point.moved for point in moved.points] == [("model=other-one",), ("model=other-two",)]
+    write_plan(moved, tmp_path / "sweep", None)
+    again = read_plan(tmp_path / "sweep")
+    assert [point.config.model for point in again.points] == [
+        str(tmp_path / f"other-{name}") for name in ("one", "two")
+    ]
+    assert [point.name for point in base_points(again)] == names
+    one, two = (config_file(tmp_path / "sweep", point.name) for point in again.points)
+    one.write_bytes(two.read_bytes())
+    with pytest.raises(DataError) as error:
+        read_plan(tmp_path / "sweep")
+    says(error.value, str(one), key="model")
