@@ -128,9 +128,9 @@ def by_digest(tree: Mapping[str, Any], digests: Mapping[str, str], *others: Mapp
 
 def why_lost(path: str, record: Recorded) -> str:
     """What lies at ``path`` and where it was typed, if that is not what was recorded; else empty."""
-    found = {place: digest_of(place) for place in _places(path, record)}
-    if record.digest in found.values():
+    if digest_of(path) == record.digest:
         return ""
+    found = {place: digest_of(place) for place in _places(path, record)}
     said = [f"{place} {f'has the digest {digest}' if digest else 'is not there'}" for place, digest in found.items()]
     return f"{' and '.join(said)}; expected the digest {record.digest}"
 

@@ -120,7 +120,7 @@ GUARDS = [
     Guard(52, "rollouts are not hashed", IDENTITY, "if expected not in (None, found):", "if False:"),
     Guard(53, "nobody asks verl", "quatro/integrations/verl/command.py", "lines = [check, ", "lines = ["),
     Guard(54, "another configuration will do", IDENTITY, 'lasting_differences(state["config"], state.get(PATHS, {}), config) if "config" in state else []', "[]"),
-    Guard(54, "whatever lies there will do", "quatro/config/paths.py", "(digest := digest_of(place)) == record.digest:", "(digest := digest_of(place)) is not None:"),
+    Guard(54, "whatever lies there will do", "quatro/config/paths.py", "if digest_of(path) == record.digest:", "if digest_of(path) is not None:"),
     Guard(54, "another status will do", IDENTITY, 'if status.get("run_digest", digest) != digest and', "if False and"),
     Guard(54, "a run of another point will do", "quatro/runs/points.py", "planned_differences(planned, load_config(run))", "[]"),
     Guard(54, "a plan of another point will do", "quatro/runs/points.py", "    if differing:\n", "    if False:\n"),
