@@ -22,7 +22,7 @@ GRADED_BY = ("entry_point", "tests", "reasoning_gym")
 # What a copy of the problems names itself.
 _OURS = ("id", "problem", "answer")
 # Of references: a number, a sign and a number; a stroke or point twice, since 3/4 and 0.5 are nothing special.
-_ODD = re.compile(r"\d\W*[:–—-]\W*\d|\d([/.])\d+\1\d")
+_ODD = re.compile(r"\d[^\w:–—-]*[:–—-]\W*\d|\d([/.])\d+\1\d")
 _READ_AS = {
     "date": "year {}, month {}, day {}",
     "ratio": "a ratio (equal to its quotient)",

@@ -263,7 +263,8 @@ def counted_samples(
     with (progress or progress_line)("grading answers") as tell:
         counted = [Counted(*read_graded(part, on_progress=tell, **how)) for part in parts]
     about = about_samples([file for one in counted for file in one.files])
-    grader = agreed_grader({_name(part): one.grader for part, one in zip(parts, counted, strict=True)})
+    graders = {_name(part): one.grader for part, one in zip(parts, counted, strict=True)}
+    grader = agreed_grader(graders) if len(counted) > 1 else counted[0].grader
     if asked.n is not None and "sampling" in about:
         about["sampling"] = about["sampling"].model_copy(update={"n": asked.n})
     return counted, {**about, "label": label, "grader": grader}
