@@ -225,11 +225,13 @@ def folder_here(name: str) -> Path | None:
         from quatro.policy.embedded import is_cached, resolve_model
 
         return Path(resolve_model(name)) if is_cached(name) else None
-    if os.path.isdir(name) or not may_be_hub_id(name) or find_spec("huggingface_hub") is None:
+    if os.path.isdir(name):
         return Path(name)
+    if not may_be_hub_id(name) or find_spec("huggingface_hub") is None:
+        return None
     from huggingface_hub import try_to_load_from_cache
 
-    file = try_to_load_from_cache(name, "config.json")
+    file = try_to_load_from_cache(name, "config.json")  # .../snapshots/COMMIT/config.json
     return Path(file).parent if isinstance(file, str) else None
 
 
@@ -246,10 +248,8 @@ def model_digest(name: str) -> str:
 
 def _hub_digest(name: str) -> str:
     """``NAME@COMMIT``; NAME alone while nothing of it is in the cache."""
-    from huggingface_hub import try_to_load_from_cache
-
-    file = try_to_load_from_cache(name, "config.json")  # .../snapshots/COMMIT/config.json
-    return f"{name}@{Path(file).parent.name}" if isinstance(file, str) else name
+    folder = folder_here(name)
+    return name if folder is None else f"{name}@{folder.name}"
 
 
 def refuse_strange(folder: Path) -> None:

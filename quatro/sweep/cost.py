@@ -80,8 +80,8 @@ def sweep_cost(points: Sequence[Point], folder: Path, evaluation: SweepEvaluatio
             paces[model].append(found)
         if point not in left and point not in unmeasured:
             sizes[model].append(folder_bytes(run))
-    seconds = sum(steps[one.name] * _mean(paces[one.config.model], math.nan) for one in left)
-    disk = sum(_mean(sizes[one.config.model], _run_bytes(one.config, samples_each)) for one in left)
+    seconds = sum(steps[one.name] * fmean(paces[one.config.model] or [math.nan]) for one in left)
+    disk = sum(fmean(sizes[one.config.model] or [_run_bytes(one.config, samples_each)]) for one in left)
     disk += sum(rows_bytes(samples_each, one.config) for one in unmeasured if one not in left)
     return SweepCost(
         num_runs=len(left),
@@ -91,10 +91,6 @@ def sweep_cost(points: Sequence[Point], folder: Path, evaluation: SweepEvaluatio
         seconds=None if math.isnan(seconds) else seconds,
         disk_bytes=None if math.isnan(disk) else disk,
     )
-
-
-def _mean(values: Sequence[float], otherwise: float) -> float:
-    return fmean(values) if values else otherwise
 
 
 def _run_bytes(config: Config, num_samples: int) -> float:

@@ -47,12 +47,12 @@ class SweepEvaluation:
 
     def recorded(self, folder: Path) -> dict[str, Any]:
         """As the block `evaluation` of a sweep file in ``folder``; a file of problems is found after a move, too."""
-        files = {number: name for number, name in enumerate(self.benchmarks) if os.path.isfile(name)}
-        names = [
-            relative(os.path.realpath(name), folder) if name in files.values() else name for name in self.benchmarks
-        ]
+        names, paths = list(self.benchmarks), {}
+        for number, name in enumerate(self.benchmarks):
+            if os.path.isfile(name):
+                names[number] = relative(os.path.realpath(name), folder)
+                paths[f"benchmarks.{number}"] = f"{digest_of(name)} {name}"
         found = {"benchmarks": names, "n": self.n, "temperature": self.temperatures, "top_p": self.top_ps}
-        paths = {f"benchmarks.{number}": f"{digest_of(name)} {name}" for number, name in files.items()}
         return {**found, PATHS: paths} if paths else found
 
     @property
