@@ -13,7 +13,7 @@ from evals.errors import DataError, UsageError
 from evals.files.strict_json import shown
 from evals.grading import same_answer
 from evals.intervals import average_paired_differences
-from evals.metrics.counting import BY_DEFAULT, Clustering, Counted
+from evals.metrics.counting import BY_DEFAULT, Clustering, Counted, count_clusters
 from evals.metrics.passk_ucc import (
     Estimate,
     blocks_of,
@@ -86,7 +86,7 @@ def compare_ucc(
     settings_of = {name: clustering.settings(name, kind) for name, kind in {**other.kinds, **first.kinds}.items()}
     ks = resolve_ks(first.problems, ks)
     estimates = [
-        [ucc_estimates(one.with_clusters(settings_of, jobs=jobs, on_progress=on_progress), ks) for one in side]
+        [ucc_estimates(count_clusters(one.texts, settings_of, jobs=jobs, on_progress=on_progress), ks) for one in side]
         for side in sides
     ]
     return _comparison("ucc@k", names, estimates, seed, warnings)

@@ -240,14 +240,3 @@ class Counted:
             extraction=told.get("extraction") or "boxed",
         )
         return [one._replace(wrong=wrong) for one, wrong in zip(self.problems, votes, strict=True)]
-
-    def with_clusters(
-        self,
-        settings_of: Mapping[str, Sequence[Setting]],
-        *,
-        jobs: int | None = 1,
-        on_progress: Callable[[int, int], None] | None = None,
-        with_vendi: bool = False,
-    ) -> dict[Setting, list[Counts]]:
-        """The problems with their clusters by setting, as `count_clusters` counts them."""
-        return count_clusters(self.texts, settings_of, jobs=jobs, on_progress=on_progress, with_vendi=with_vendi)

@@ -19,7 +19,7 @@ from evals.errors import DataError, UsageError
 from evals.estimators import Floats
 from evals.files.strict_json import shown
 from evals.intervals import mean_intervals
-from evals.metrics.counting import BY_DEFAULT, Clustering, Counted, Counts
+from evals.metrics.counting import BY_DEFAULT, Clustering, Counted, Counts, count_clusters
 from evals.results.document import AVERAGE, About, GraderInfo, ProblemEntry, Result, Row, largest_value
 from evals.samples.about import head_of, warnings_of
 from evals.samples.types import Sampled, Samples
@@ -122,7 +122,7 @@ def ucc_result(
     settings_of = {name: clustering.settings(name, kind) for name, kind in counted.kinds.items()}
     ks = resolve_ks(counted.problems, ks)
     counts, *further = (
-        one.with_clusters(settings_of, jobs=jobs, on_progress=on_progress, with_vendi="vendi" in also)
+        count_clusters(one.texts, settings_of, jobs=jobs, on_progress=on_progress, with_vendi="vendi" in also)
         for one in (counted, *others)
     )
     estimates = [ucc_estimates(one, ks, also=also) for one in (counts, *further)]

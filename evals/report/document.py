@@ -190,16 +190,14 @@ def _results(runs: Sequence[ReportRun], groups: Sequence[str]) -> list[Json]:
 
 def _result_curve(run: int, rows: Sequence[Row]) -> Json:
     rows = sorted(rows, key=lambda row: row.k or 0)
-    return {
-        "run": run,
-        "k": [row.k for row in rows],
-        "v": [rounded(row.value) for row in rows],
-        "low": [rounded(row.ci_low) for row in rows],
-        "high": [rounded(row.ci_high) for row in rows],
-        "n": rows[0].n,
-        "problems": rows[0].num_problems,
-        "over": kinds_text({"": [rows[0].ci_over]}),
-    }
+    return {"run": run, **_points(rows, [(row.value, row.ci_low, row.ci_high) for row in rows], [rows[0].ci_over])}
+
+
+def _points(rows: Sequence[Row], values: Sequence[tuple[float | None, ...]], over: Sequence[str | None]) -> Json:
+    """A curve: at the k of each of ``rows`` the value and the ends of its interval, and what this is over."""
+    value, low, high = (list(map(rounded, column)) for column in zip(*values, strict=True))
+    head = {"k": [row.k for row in rows], "v": value, "low": low, "high": high}
+    return {**head, "n": rows[0].n, "problems": rows[0].num_problems, "over": kinds_text({"": over})}
 
 
 def _seed_curve(
@@ -220,17 +218,12 @@ def _seed_curve(
         by_problem = [[_by_problem(own[name], head["metric"], k) for own in views] for name in views[0] if is_same]
         largest = largest_value(head["metric"], k, None)
         means.append(mean_of_seeds([rows[k].value for rows in rows_of], by_problem, largest))
-    return {
-        "group": group,
-        "k": ks,
-        "v": [rounded(mean.mean) for mean in means],
-        "low": [rounded(mean.low) for mean in means],
-        "high": [rounded(mean.high) for mean in means],
-        "n": rows_of[0][ks[0]].n,
-        "problems": rows_of[0][ks[0]].num_problems,
-        "num_seeds": len(members),
-        "over": kinds_text({"": [mean.over for mean in means if mean.low is not None]}),
-    }
+    points = _points(
+        [rows_of[0][k] for k in ks],
+        [mean[:3] for mean in means],
+        [mean.over for mean in means if mean.low is not None],
+    )
+    return {"group": group, **points, "num_seeds": len(members)}
 
 
 def _views(run: ReportRun, head: Json) -> dict[str, BenchmarkView]:

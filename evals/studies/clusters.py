@@ -5,10 +5,9 @@ from __future__ import annotations
 import html
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from evals.estimators import ucc_at_k
-from evals.files.frames import TEXT, frame_of
 from evals.metrics.counting import BY_DEFAULT, Clustering, labels_by_setting, solutions
 from evals.metrics.measuring import Options, Progress, Source, listed, paths_of, progress_line
 from evals.metrics.passk_ucc import resolve_ks
@@ -16,9 +15,6 @@ from evals.samples.graded import read_graded
 from evals.samples.types import GradedProblem, Samples
 from evals.similarity import Setting
 from evals.text import visible
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 LARGEST = 5  # clusters of which a text is shown
 LONGEST_SHOWN_LINES = 12
@@ -73,15 +69,6 @@ class ProblemClusters(list[Clusters]):
         """What `quatro eval clusters --json` prints."""
         return {"schema": 1, "problems": [one.document() for one in self]}
 
-    def frame(self) -> DataFrame:
-        """A row for each cluster: how many samples and different texts it has, and its commonest text."""
-        dtypes = dict.fromkeys(("benchmark", "id", "similarity", "linkage", "tokens", "text"), TEXT)
-        dtypes |= dict.fromkeys(("n", "correct", "size", "num_distinct", "times"), "int64") | {"threshold": "float64"}
-        rows = [
-            {**one._asdict(), **one.setting._asdict(), **cluster._asdict()} for one in self for cluster in one.clusters
-        ]
-        return frame_of(rows, dtypes)
-
     def __repr__(self) -> str:
         lines = []
         for one in self:
@@ -122,11 +109,11 @@ def clusters(
 ) -> ProblemClusters:
     """The clusters of one problem's correct samples, largest first, as `quatro eval clusters` shows them.
 
-    `frame()` has a row for each cluster, with its size and commonest text; `document()` is what --json prints. The
-    options are those of `measure`. Only the samples of this problem are graded.
+    Each entry has its `clusters` with their size and commonest `text`; `document()` is what --json prints. The options
+    are those of `measure`. Only the samples of this problem are graded.
 
         >>> found = quatro.clusters("runs/first", id="countdown/test/0000")
-        >>> [one.n for one in found], int(found.frame()["size"].sum()) == found[0].correct
+        >>> [one.n for one in found], sum(one.size for one in found[0].clusters) == found[0].correct
         ([2], True)
 
     Raises:

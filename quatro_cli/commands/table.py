@@ -108,17 +108,15 @@ def table(
     refuse_loss(out, paths)
     if layout is Layout.tidy:
         refuse_idle({**chosen_by, "--labels": labels, "--ci": ci, "--format": format}, "--layout tidy")
-        comparison = _comparison(paths)
-        _write_tidy(
-            comparison or read_sources(paths, describe=_describe, expand=expander(paths, top_p, temperature, cell)), out
-        )
+    comparison, expand = _comparison(paths), expander(paths, top_p, temperature, cell)
+    if layout is Layout.tidy:
+        _write_tidy(comparison or read_sources(paths, describe=_describe, expand=expand), out)
         return
-    comparison = _comparison(paths)
     if comparison is not None:
         refuse_idle({"--layout": layout, "--labels": labels, **chosen_by}, "what `quatro eval compare` wrote")
         _finish(format, "comparison", comparison_table(comparison), ci=ci, out=out)
         return
-    sources = read_sources(paths, describe=_describe, expand=expander(paths, top_p, temperature, cell))
+    sources = read_sources(paths, describe=_describe, expand=expand)
     chosen, shown = _layout(sources, layout, metric, average=average)
     if with_paper and not PAPER_TABLES[chosen]:
         raise usage_error(f"--with-paper: the paper has no table of {shown}; leave it out")

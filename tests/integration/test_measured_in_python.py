@@ -103,7 +103,7 @@ def test_clusters_are_those_of_the_command_and_escaped(samples):
     words = ["clusters", samples["a"], "--id", "04", "--similarity", "exact,jaccard"]
     assert found.document() == printed(*words)
     assert f"{found}\n" == typed("eval", *words).stdout
-    assert found.frame()["size"].tolist() == [cluster.size for one in found for cluster in one.clusters]
+    assert [cluster.size for cluster in found[0].clusters] == found.document()["problems"][0]["sizes"]
     assert "&lt;b&gt;bold&lt;/b&gt;\\x1b[2J" in found._repr_html_()
     assert not {"<b>", "\x1b"} & {found._repr_html_()[i : i + n] for n in (1, 3) for i in range(10_000)}
 
