@@ -48,10 +48,10 @@ def has_splits(source: str) -> bool:
     return source.startswith(PREFIX) or (entry is not None and bool(entry.reasoning_gym or entry.made_by))
 
 
-def load_problems(source: str, *, split: Split | None = None) -> list[Problem]:
+def load_problems(source: str, *, split: Split | None = None, name: str | None = None) -> list[Problem]:
     """Problems of a registered benchmark, of a data set of the Hub (`find_benchmark`), or of a file.
 
-    The name of a file ends in one of `FILE_ENDINGS`, and its stem is then the benchmark's name. ``split`` is for those
+    The name of a file ends in one of `FILE_ENDINGS`, and its stem, or ``name``, is then the benchmark's name. ``split`` is for those
     of which `has_splits` is true: `test` (the default) or `train`. A benchmark of the Hub is read from the cache
     and fetched if it is not there. A row of a file needs `problem`, `question` or `prompt`,
     and `answer` or a `solution` whose last box is the answer. It may have an `id`; the default is its line number. If
@@ -71,7 +71,7 @@ def load_problems(source: str, *, split: Split | None = None) -> list[Problem]:
             f"only {made} and the tasks of reasoning-gym have splits; leave split={split!r} out for {source!r}"
         )
     if source.endswith(FILE_ENDINGS):
-        name = benchmark_name(source)
+        name = name or benchmark_name(source)
         entry = registry().get(name)
         columns = entry.columns(of_a_copy=True) if entry is not None else Columns()
         return read_problem_file(Path(source), name, columns).problems

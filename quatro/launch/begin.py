@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from evals.benchmarks.catalogue import grader_of
 from evals.benchmarks.loading import load_problems
-from evals.benchmarks.problems import Problem
+from evals.benchmarks.problems import Problem, benchmark_name
 from evals.errors import UsageError
 from evals.files.own_code import also_from
 from evals.training_metrics import EVALUATED
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+PROMPTS, BENCHMARK = "data.prompts", "eval.benchmark"  # what they name may be a file of problems
 HOW = "to train on from its weights with other settings, name it (or RUN@best, RUN@STEP) as the model of a new run"
 
 
@@ -98,8 +99,11 @@ def prepare(config: Config, launch: Launch | None = None) -> Prepared:
         require("peft", "policy.lora")
     temperatures = {"rollout.temperature": config.rollout.temperature, "eval.temperature": config.eval.temperature}
     ENGINES[config.rollout.engine].check(temperatures=temperatures, replay_file=config.rollout.replay_file)
-    problems = training_problems(config.data)
-    evaluated = load_problems(str(config.eval.benchmark)) if config.eval.every else []
+    # A file that was renamed keeps its first name, which seeds the responses to its problems.
+    names = {key: benchmark_name(one.typed) for key, one in config.paths.items() if key in (PROMPTS, BENCHMARK)}
+    problems = training_problems(config.data, names.get(PROMPTS))
+    benchmark = str(config.eval.benchmark)
+    evaluated = load_problems(benchmark, name=names.get(BENCHMARK)) if config.eval.every else []
     require_trackers(config.tracking)
     reward = make_reward(config.reward)
     try:
@@ -242,7 +246,7 @@ def config_to_resume(run: Path, overrides: Sequence[str] = ()) -> Config:
         )
     if not why_finished(run, changed):
         refuse_lost(changed, f"quatro train {run} --resume")
-    return changed
+    return changed.with_paths({}, {**changed.paths, **own.paths})
 
 
 def refuse_other_run(run: Path, own: Config, wanted: Config) -> None:

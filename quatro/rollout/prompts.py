@@ -41,13 +41,13 @@ class PromptSet:
         return [text] if self.num_skipped else []
 
 
-def training_problems(config: DataConfig) -> list[Problem]:
-    """The problems of `data.prompts`.
+def training_problems(config: DataConfig, name: str | None = None) -> list[Problem]:
+    """The problems of `data.prompts`; of a file, ``name`` is what they are called, in place of its stem.
 
     Raises:
         As `evals.benchmarks.loading.load_problems`.
     """
-    return load_problems(config.prompts, split="train" if has_splits(config.prompts) else None)
+    return load_problems(config.prompts, split="train" if has_splits(config.prompts) else None, name=name)
 
 
 def tokenize_problems(

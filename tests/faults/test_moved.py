@@ -76,9 +76,11 @@ def test_fault_54_a_run_that_was_moved_goes_on_bit_by_bit(work, move):
     there = move(work)
     says(quatro("doctor", run).stdout, "1 iterations left", advice="--resume")
     quatro("sample", run, "-b", "data/p.jsonl", "-n", "2", "--step", "1")
-    quatro("train", run, "--resume")
+    renamed = (there / "data/p.jsonl").rename(there / "data/q.jsonl")
+    quatro("train", run, "--resume", *settings("data.prompts=data/q.jsonl", "eval.benchmark=data/q.jsonl"))
     assert outcome(run) == whole
     assert load_config(run).model == str(there / "model")
+    renamed.rename(there / "data/p.jsonl")
     assert api.fine_tune("quickstart", run, resume=True, overrides=overrides()).status == "done"
 
 
