@@ -51,11 +51,11 @@ def has_splits(source: str) -> bool:
 def load_problems(source: str, *, split: Split | None = None, name: str | None = None) -> list[Problem]:
     """Problems of a registered benchmark, of a data set of the Hub (`find_benchmark`), or of a file.
 
-    The name of a file ends in one of `FILE_ENDINGS`, and its stem, or ``name``, is then the benchmark's name. ``split`` is for those
-    of which `has_splits` is true: `test` (the default) or `train`. A benchmark of the Hub is read from the cache
-    and fetched if it is not there. A row of a file needs `problem`, `question` or `prompt`,
-    and `answer` or a `solution` whose last box is the answer. It may have an `id`; the default is its line number. If
-    the file is named like a benchmark, that benchmark's fixes of rows apply.
+    The name of a file ends in one of `FILE_ENDINGS`, and its stem, or ``name``, is then the benchmark's name.
+    ``split`` is for those of which `has_splits` is true: `test` (the default) or `train`. A benchmark of the Hub is
+    read from the cache and fetched if it is not there. A row of a file needs `problem`, `question` or `prompt`, and
+    `answer` or a `solution` whose last box is the answer. It may have an `id`; the default is its line number. If the
+    file is named like a benchmark, that benchmark's fixes of rows apply.
 
     Raises:
         UsageError: ``source`` is no benchmark, file or data set, or has no such ``split``.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -17,7 +17,6 @@ from evals.benchmarks.loading import load_problems
 from evals.files.strict_json import read_document
 from evals.text import clock_text, size_text
 from quatro.config import Config
-from quatro.policy.model_files import folder_here
 from quatro.runs.cost import pace, rows_bytes, run_bytes
 from quatro.runs.directory import folder_bytes
 from quatro.runs.status import read_status
@@ -61,8 +60,15 @@ class SweepCost:
         return [*lines, f"about {size_text(self.disk_bytes)} on disk: checkpoints, rollouts and samples"]
 
 
-def sweep_cost(points: Sequence[Point], folder: Path, evaluation: SweepEvaluation | None) -> SweepCost:
+def sweep_cost(
+    points: Sequence[Point],
+    folder: Path,
+    evaluation: SweepEvaluation | None,
+    model_folder: Callable[[str], Path | None],
+) -> SweepCost:
     """The cost of what is left to do of ``points``, bases among them; a run that has begun counts by its last steps.
+
+    ``model_folder`` says where the files of a model lie (`quatro.policy.model_files.folder_here`).
 
     Raises:
         MissingError, DataError: a benchmark is not here, or a result cannot be read.
@@ -81,7 +87,7 @@ def sweep_cost(points: Sequence[Point], folder: Path, evaluation: SweepEvaluatio
         if point not in left and point not in unmeasured:
             sizes[model].append(folder_bytes(run))
     seconds = sum(steps[one.name] * fmean(paces[one.config.model] or [math.nan]) for one in left)
-    disk = sum(fmean(sizes[one.config.model] or [_run_bytes(one.config, samples_each)]) for one in left)
+    disk = sum(fmean(sizes[one.config.model] or [_run_bytes(one.config, samples_each, model_folder)]) for one in left)
     disk += sum(rows_bytes(samples_each, one.config) for one in unmeasured if one not in left)
     return SweepCost(
         num_runs=len(left),
@@ -93,9 +99,9 @@ def sweep_cost(points: Sequence[Point], folder: Path, evaluation: SweepEvaluatio
     )
 
 
-def _run_bytes(config: Config, num_samples: int) -> float:
+def _run_bytes(config: Config, num_samples: int, model_folder: Callable[[str], Path | None]) -> float:
     """Of a run whose responses have the full length; NaN with an adapter, or if the model's weights are not here."""
-    place = None if config.policy.lora is not None else folder_here(config.model)
+    place = None if config.policy.lora is not None else model_folder(config.model)
     weights = 0 if place is None else sum(file.stat().st_size for file in place.glob("*.safetensors"))
     if place is None or not weights:
         return math.nan

@@ -85,6 +85,7 @@ def sweep(
       quatro sweep paper-small --cell S1,S5 --seeds 0,1,2 --jobs 2 --dry-run
     """
     from evals.benchmarks.loading import load_problems
+    from quatro.policy.model_files import folder_here
     from quatro.runs.points import SWEEP
     from quatro.sweep.cost import sweep_cost
     from quatro.sweep.file import find_sweep, read_evaluation, recorded_evaluation
@@ -110,7 +111,7 @@ def sweep(
     evaluation = _evaluation(recorded, plan, evaluate, eval_n, eval_temperature, eval_top_p)
     if dry_run:
         points = all_points(plan, evaluation)
-        cost = sweep_cost(points, folder, evaluation)
+        cost = sweep_cost(points, folder, evaluation, folder_here)
         _show(plan, folder, [status_of(point, folder, evaluation) for point in points], json=json, cost=cost)
         return
     for benchmark in evaluation.benchmarks if evaluation is not None else ():
@@ -166,13 +167,14 @@ def _run(
     plan: SweepPlan, folder: Path, evaluation: SweepEvaluation | None, *, jobs: int, gpus: Sequence[str], json: bool
 ) -> None:
     from evals.errors import PartialFailureError
+    from quatro.policy.model_files import folder_here
     from quatro.processes.stop import StopRequest
     from quatro.sweep.cost import sweep_cost
     from quatro.sweep.run import all_points, run_sweep, status_of
     from quatro_cli.warm_start import ensure_model
 
     points = all_points(plan, evaluation)
-    output.info(*sweep_cost(points, folder, evaluation).lines)
+    output.info(*sweep_cost(points, folder, evaluation, folder_here).lines)
     unfinished = [point for point in points if status_of(point, folder, evaluation).status != "done"]
     for model in dict.fromkeys(point.config.model for point in unfinished):
         if model.startswith("embedded:"):
