@@ -301,6 +301,6 @@ def test_the_example_trains_samples_measures_and_plots(here):
     done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert [line for line in done.stdout.splitlines() if line in ("base", "QUATRO")] == ["base", "QUATRO"]
-    assert sum(line.startswith("Digit countdown") for line in done.stdout.splitlines()) == 6
+    assert sum(line.startswith("Digit countdown") for line in done.stdout.splitlines()) == 8
     assert (here / "five-minutes.png").stat().st_size > 10_000
     assert quatro.load_run("runs/five-minutes").status == "done"
