@@ -21,7 +21,7 @@ from ambiguity import repeated
 from collecting import ROOT, patterns
 
 sys.path.insert(0, str(ROOT))
-CPU_LIMIT_S = 60
+CPU_LIMIT_S = 150
 SIZES = (1000, 4000, 20_000)
 # The longest text that the patterns of a file meet.
 LONGEST = {
