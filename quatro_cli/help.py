@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import UserDict
 from collections.abc import Callable
-from importlib import import_module, metadata
+from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
@@ -113,6 +113,8 @@ class _Table(UserDict[str, Any]):
 
 def linked(text: str) -> str:
     """``text`` with links to pages of docs/ below PROJECT_URL of pyproject.toml; as it is where that is not set."""
+    from importlib import metadata  # 40 ms, which a command without help need not pay
+
     try:
         entries = metadata.metadata("quatro").get_all("Project-URL") or []
     except metadata.PackageNotFoundError:

@@ -31,15 +31,18 @@ class SweepView:
         self.panel = sweep_panel(folder, points, dict.fromkeys((one.name for one in points), "waits"), evaluation)
 
     def __call__(self, states: Mapping[str, str]) -> None:
+        from evals.errors import DataError
         from evals.text import clock_text
-        from quatro.policy.model_files import folder_here
-        from quatro.sweep.cost import sweep_cost
+        from quatro.sweep.cost import seconds_left
 
         now = time.monotonic()
         if now - self._asked_at >= LEFT_INTERVAL_S:  # all metrics are read for it
             running = [state for state in states.values() if _is_running(state)]
             going = [one for one in self._points if states.get(one.name, "done") in ("done", "waits", *running)]
-            seconds = sweep_cost(going, self._folder, None, folder_here).seconds
+            try:
+                seconds = seconds_left(going, self._folder)
+            except DataError:  # the summary names the file
+                seconds = None
             self._asked_at = now
             self._end = math.inf if seconds is None else now + seconds / max(1, len(running))
         left = f", about {clock_text(self._end - now)} of training left" if math.isfinite(self._end) else ""

@@ -36,7 +36,6 @@ def commands_of(page: Path) -> Iterator[list[str]]:
         yield words[1:end]
 
 
-@pytest.mark.slow
 def test_links_of_the_readme_begin_with_the_project_url_once_that_is_set(monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     readme = runpy.run_path(str(ROOT / "docs" / "generate.py"))["readme"]
@@ -51,6 +50,7 @@ def test_links_of_the_readme_begin_with_the_project_url_once_that_is_set(monkeyp
     assert readme("[a](https://a.example/b) [c](#d)", url) == "[a](https://a.example/b) [c](#d)"
 
 
+@pytest.mark.slow
 def test_generated_pages_are_up_to_date(monkeypatch, capsys):
     for name in ("COLUMNS", "NO_COLOR", "TERM"):  # which the program sets
         monkeypatch.setenv(name, "")

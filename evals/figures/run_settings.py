@@ -195,12 +195,13 @@ def _draw_line(
             axis.plot(one.steps, one.mean, color=color, linewidth=0.5, alpha=0.5, zorder=1.9)
     elif len(line.runs) > 1:
         axis.fill_between(mean.steps, mean.low, mean.high, color=color, alpha=0.15, linewidth=0)
-    # Of several seeds the mean of their errors: they answer the same problems, so that these do not cancel.
-    error_at = mean_curve(line.runs, replace(metric, name=f"{metric.name}_se", is_log=False))
-    errors = dict(zip(error_at.steps, error_at.mean, strict=True))
-    if metric.name.startswith(EVALUATED) and errors.keys() >= set(mean.steps):
-        bars = [errors[step] for step in mean.steps]
-        axis.errorbar(mean.steps, mean.mean, yerr=bars, fmt="none", ecolor=color, elinewidth=0.7, capsize=1.5)
+    if metric.name.startswith(EVALUATED):
+        # Of several seeds the mean of their errors: they answer the same problems, so that these do not cancel.
+        error_at = mean_curve(line.runs, replace(metric, name=f"{metric.name}_se", is_log=False))
+        errors = dict(zip(error_at.steps, error_at.mean, strict=True))
+        if errors.keys() >= set(mean.steps):
+            bars = [errors[step] for step in mean.steps]
+            axis.errorbar(mean.steps, mean.mean, yerr=bars, fmt="none", ecolor=color, elinewidth=0.7, capsize=1.5)
     every = max(1, len(mean.steps) // 5)
     axis.plot(mean.steps, mean.mean, markevery=(place[0] * every // place[1], every), **line.look)
 

@@ -174,9 +174,9 @@ def measure(
         DataError: a file is missing or damaged, or files were graded by different graders.
     """
     asked = Options(list(BESIDE) if metric is None else [metric], **options)
-    counted, about = counted_samples(paths_of(samples), asked, label=label, progress=progress)
     if per_problem and asked.over_seeds:
         raise UsageError("--per-problem has no effect beside --over-seeds; leave one of them out")
+    counted, about = counted_samples(paths_of(samples), asked, label=label, progress=progress)
     kept = per_problem or (ci and not asked.over_seeds)  # tables make intervals over seeds and problems from these
     how: dict[str, Any] = {"ks": listed(k), "ci": ci, "seed": asked.seed, "per_problem": kept, **about}
     results = []

@@ -127,8 +127,8 @@ def ucc_result(
     )
     estimates = [ucc_estimates(one, ks, also=also) for one in (counts, *further)]
     rows = _rows_over_seeds(estimates, ci_seed=seed if ci else None)
-    problems = [_entry(problem, setting._asdict()) for setting, group in counts.items() for problem in group]
-    result = _result("ucc@k", counted, rows, problems if per_problem else None, about)
+    entries = (_entry(problem, setting._asdict()) for setting, group in counts.items() for problem in group)
+    result = _result("ucc@k", counted, rows, list(entries) if per_problem else None, about)
     if "distinct" in also:
         result.warnings.extend(_left_out(counted.problems, ks))
     return result

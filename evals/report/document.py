@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
-from evals.estimators import OF_COUNTS
+from evals.estimators import pass_at_ks, ucc_at_ks
 from evals.figures.method_looks import PALETTE
 from evals.intervals import kinds_text, mean_of_seeds
 from evals.report import LONGEST_NAME, BenchmarkView, Report, ReportRun, capped, setting_text
@@ -213,9 +213,10 @@ def _seed_curve(
         return None
     views = [_views(runs[index], head) for index in members]
     is_same = all(own.keys() == views[0].keys() for own in views)
+    tables = [[_by_problem(own[name], head["metric"], ks) for own in views] for name in views[0] if is_same]
     means = []
     for k in ks:
-        by_problem = [[_by_problem(own[name], head["metric"], k) for own in views] for name in views[0] if is_same]
+        by_problem = [[seed[k] for seed in seeds] for seeds in tables]
         largest = largest_value(head["metric"], k, None)
         means.append(mean_of_seeds([rows[k].value for rows in rows_of], by_problem, largest))
     points = _points(
@@ -234,9 +235,15 @@ def _views(run: ReportRun, head: Json) -> dict[str, BenchmarkView]:
     }
 
 
-def _by_problem(view: BenchmarkView, metric: str, k: int) -> dict[str, float]:
-    counts = (problem.counts for problem in view.problems)
-    return {one.id: OF_COUNTS[metric](one.n, one.correct, one.sizes or (), k) for one in counts}
+def _by_problem(view: BenchmarkView, metric: str, ks: Sequence[int]) -> dict[int, dict[str, float]]:
+    """Pass@k or UCC@k of each problem by its id, at each k."""
+    counts = [problem.counts for problem in view.problems]
+    n, ids = [one.n for one in counts], [one.id for one in counts]
+    if metric == "pass@k":
+        value_PK = pass_at_ks(n, [one.correct for one in counts], ks)
+    else:
+        value_PK = ucc_at_ks(n, [one.sizes or () for one in counts], ks)
+    return {k: dict(zip(ids, column.tolist(), strict=True)) for k, column in zip(ks, value_PK.T, strict=True)}
 
 
 # ---- the page

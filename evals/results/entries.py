@@ -18,7 +18,7 @@ from evals.errors import DataError, UsageError
 from evals.estimators import OF_COUNTS
 from evals.files.strict_json import shown
 from evals.intervals import PROBLEMS, mean_of_seeds
-from evals.results.document import AVERAGE, Result, largest_value
+from evals.results.document import AVERAGE, ProblemEntry, Result, largest_value
 from evals.results.paper import paper
 from evals.results.reading import Labelled, RunHead, Sources, told_apart
 from evals.similarity import setting_of
@@ -195,14 +195,20 @@ def _merged(label: str, model_name: str | None, group: Sequence[Labelled], metri
     if not holders:  # averages only
         holders = {key: [i for i, numbers in enumerate(parts) if key in numbers] for part in parts for key in part}
     num_results = _num_results(label, group, holders)
-    merged = {key: _mean(key, [(group[i], parts[i]) for i in where], [key]) for key, where in holders.items()}
+    problems = [_problems_of(one, metric) if len(group) > 1 else {} for one in group]
+    seeds = {
+        key: [_by_problem(group[i].path, problems[i], key, parts[i][key].value) for i in where]
+        for key, where in holders.items()
+        if len(where) > 1
+    }
+    merged = {key: _mean(key, [parts[i][key] for i in where], [seeds.get(key, [{}])]) for key, where in holders.items()}
     # A file's own average, which has an interval, is the entry's only if the file holds all of its benchmarks.
     names = {key.benchmark for key in holders}
     if all(names <= {key.benchmark for key in numbers} for numbers in parts):
         for key in parts[0]:
             if key.benchmark == AVERAGE and all(key in numbers for numbers in parts):
                 members = [one for one in holders if (one.metric, *one[2:]) == (key.metric, *key[2:])]
-                merged[key] = _mean(key, list(zip(group, parts, strict=True)), members)
+                merged[key] = _mean(key, [numbers[key] for numbers in parts], [seeds.get(one, [{}]) for one in members])
     is_ours = _is_ours(label, group[0].result.method)
     return Entry(visible(label), model_name, merged, is_ours=is_ours, num_results=num_results)
 
@@ -251,34 +257,43 @@ def _limit(metric: str, k: int | None, n: int | None) -> int | None:
     return MOST_ENTROPY if metric == ENTROPY else largest_value(metric, k, n)
 
 
-def _mean(key: Key, files: Sequence[tuple[Labelled, Mapping[Key, Number]]], members: Sequence[Key]) -> Number:
-    """The mean over the seeds in ``files`` and its interval; ``members`` are the benchmarks that ``key`` is over."""
-    numbers = [held[key] for _, held in files]
+def _mean(key: Key, numbers: Sequence[Number], by_problem: Sequence[Sequence[Mapping[str, float]]]) -> Number:
+    """The mean over seeds, of which ``numbers`` are, and its interval; ``by_problem`` is that of `mean_of_seeds`."""
     if len(numbers) == 1:
         return numbers[0]
     n = min(number.n or 0 for number in numbers) or None
-    by_problem = [[_by_problem(one, member, held[member].value) for one, held in files] for member in members]
     found = mean_of_seeds([number.value for number in numbers], by_problem, _limit(key.metric, key.k, n))
     return Number(found.mean, found.low, found.high, n, over=None if found.low is None else found.over)
 
 
-def _by_problem(one: Labelled, key: Key, value: float) -> dict[str, float]:
+_Problems = Mapping[tuple[str | None, str], Sequence[ProblemEntry]]  # by benchmark and setting
+
+
+def _problems_of(one: Labelled, metric: str) -> _Problems:
+    """What the file knows of each problem, where ``metric`` follows from it."""
+    found: dict[tuple[str | None, str], list[ProblemEntry]] = {}
+    for problem in (one.result.problems or ()) if metric in OF_COUNTS else ():
+        setting = "" if metric == "pass@k" else setting_of(problem)
+        found.setdefault((problem.benchmark, setting), []).append(problem)
+    return found
+
+
+def _by_problem(path: Path, problems: _Problems, key: Key, value: float) -> dict[str, float]:
     """The number of each problem by its id, of which ``value`` is the mean; empty where the file does not say.
 
     Raises:
         DataError: it is the mean of other numbers, or counts of a problem cannot be.
     """
     found = {}
-    for problem in (one.result.problems or ()) if key.metric in OF_COUNTS else ():
-        if problem.benchmark == key.benchmark and (key.metric == "pass@k" or setting_of(problem) == key.setting):
-            try:
-                counts = problem.n, problem.correct, problem.clusters or (), key.k or 1
-                found[problem.id] = OF_COUNTS[key.metric](*counts)
-            except ValueError as error:
-                raise DataError(f"{one.path}: problem {shown(problem.id)}: {error}") from None
+    for problem in problems.get((key.benchmark, key.setting), ()):
+        try:
+            counts = problem.n, problem.correct, problem.clusters or (), key.k or 1
+            found[problem.id] = OF_COUNTS[key.metric](*counts)
+        except ValueError as error:
+            raise DataError(f"{path}: problem {shown(problem.id)}: {error}") from None
     mean = math.fsum(found.values()) / len(found) if found else value
     if abs(mean - value) > 1e-6:
-        raise DataError(f"{one.path}: {_named(key)} is {value}, but the mean of its problems is {mean}; measure again")
+        raise DataError(f"{path}: {_named(key)} is {value}, but the mean of its problems is {mean}; measure again")
     return found
 
 

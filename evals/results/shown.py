@@ -145,5 +145,6 @@ def number_cell(row: Row) -> str:
 
 def scaled(value: float, metric: str, sign: str = "") -> str:
     """``value`` in the unit and with the digits in which its metric is shown."""
-    scale, digits = (100, 1) if metric in PERCENT else (1, 3 if metric == "ucr" else 2)
+    scale, unit = unit_of(metric)
+    digits = 1 if unit == "percent" else 3 if metric == "ucr" else 2
     return f"{scale * value:{sign}.{digits}f}"

@@ -203,11 +203,11 @@ class Config(Block):
 
     def with_paths(self, texts: Mapping[str, str], paths: Mapping[str, Recorded]) -> Config:
         """The same configuration with other ``texts`` in place of its paths, by key, and with what ``paths`` named."""
-        tree = self.model_dump(mode="python")
-        for key, holder, at in places_in(tree):
-            holder[at] = texts.get(key, holder[at])
         values: dict[str, Any] = {key: text for key, text in texts.items() if not key.startswith("reward.")}
         if values.keys() != texts.keys():
+            tree = self.model_dump(mode="python")
+            for key, holder, at in places_in(tree):
+                holder[at] = texts.get(key, holder[at])
             values["reward"] = RewardConfig.model_validate(tree["reward"])
         changed = self.with_values(values).model_copy()
         changed._paths = dict(paths)

@@ -88,8 +88,11 @@ def locate(places: Iterable[Place], records: Mapping[str, Recorded], folder: Pat
 
 
 def _again(path: Path, record: Recorded) -> str:
-    places = _places(path, record)
-    return next((place for place in places if digest_of(place) == record.digest), places[0])
+    first, *others = _places(path, record)
+    there = [first, *filter(os.path.exists, others)]
+    if len(there) == 1:  # without a choice nothing is read; `why_lost` compares for those who use what is there
+        return first
+    return next((place for place in there if digest_of(place) == record.digest), first)
 
 
 def _places(path: str | Path, record: Recorded) -> list[str]:

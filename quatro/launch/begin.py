@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PROMPTS, BENCHMARK = "data.prompts", "eval.benchmark"  # what they name may be a file of problems
 HOW = "to train on from its weights with other settings, name it (or RUN@best, RUN@STEP) as the model of a new run"
 
 
@@ -100,10 +99,10 @@ def prepare(config: Config, launch: Launch | None = None) -> Prepared:
     temperatures = {"rollout.temperature": config.rollout.temperature, "eval.temperature": config.eval.temperature}
     ENGINES[config.rollout.engine].check(temperatures=temperatures, replay_file=config.rollout.replay_file)
     # A file that was renamed keeps its first name, which seeds the responses to its problems.
-    names = {key: benchmark_name(one.typed) for key, one in config.paths.items() if key in (PROMPTS, BENCHMARK)}
-    problems = training_problems(config.data, names.get(PROMPTS))
+    names = {key: benchmark_name(one.typed) for key, one in config.paths.items()}
+    problems = training_problems(config.data, names.get("data.prompts"))
     benchmark = str(config.eval.benchmark)
-    evaluated = load_problems(benchmark, name=names.get(BENCHMARK)) if config.eval.every else []
+    evaluated = load_problems(benchmark, name=names.get("eval.benchmark")) if config.eval.every else []
     require_trackers(config.tracking)
     reward = make_reward(config.reward)
     try:
@@ -230,7 +229,7 @@ def config_to_resume(run: Path, overrides: Sequence[str] = ()) -> Config:
     """
     also_from(read_environment(run).get("folder"))
     own = load_config(run)
-    changed = pinned(load_config(run, overrides=overrides), only=own.paths)
+    changed = pinned(load_config(run, overrides=overrides), only=own.paths) if overrides else own
     refused = [key for key in differing_keys([own, changed]) if not may_change(key)]
     for key in (key for key in refused if key in own.paths):
         found = changed.digests.get(key, "none: nothing is there")
@@ -250,11 +249,11 @@ def config_to_resume(run: Path, overrides: Sequence[str] = ()) -> Config:
 
 
 def refuse_other_run(run: Path, own: Config, wanted: Config) -> None:
-    """Raises UsageError if ``own``, the configuration of ``run``, is not ``wanted``.
+    """Raises UsageError if ``own``, the configuration of ``run``, is not ``wanted``, which is as `pinned`.
 
     Up to sizes of `auto`, and to which checkpoint of a run that is named as a model was the newest or best.
     """
-    wanted = pinned(wanted).with_sizes(own.sizes)
+    wanted = wanted.with_sizes(own.sizes)
     if _is_checkpoint_of(wanted.model, own.model):
         wanted = wanted.with_values({"model": own.model})
     if _is_checkpoint_of(wanted.kl.reference, own.kl.reference):
@@ -294,11 +293,11 @@ def begin_with_weights(config: Config) -> tuple[Config, list[str]]:
         notes.append(f"kl.reference: the KL penalty is towards {config.kl.reference}")
         config = config.with_values({"kl.reference": reference})
     name, folder = _weights_of(config.model)
-    if folder is None:
-        return pinned(config), notes
-    same = ", and the reference of the KL penalty is that model (kl.reference names another)"
-    towards = same if config.kl.reference is None and config.kl.beta else ""
-    notes.insert(0, f"model: begins with the weights of {folder}; the optimiser and the warm-up begin anew{towards}")
+    if folder is not None:
+        same = ", and the reference of the KL penalty is that model (kl.reference names another)"
+        towards = same if config.kl.reference is None and config.kl.beta else ""
+        begins = f"model: begins with the weights of {folder}; the optimiser and the warm-up begin anew{towards}"
+        notes.insert(0, begins)
     return pinned(config.with_values({"model": name})), notes
 
 

@@ -76,7 +76,7 @@ def prompt_warnings(
     found = odd_references(problems, config.reward.names)
     if evaluated:
         found += odd_references(evaluated, [grader_of(evaluated[0].benchmark)])
-    shared = shared_problems(evaluated, problems)
+    shared = shared_problems(evaluated, problems) if evaluated else []
     for one, trained in shared[:1]:
         found.append(
             f"{len(shared)} of the {len(evaluated)} problems of {one.benchmark} are trained on too, such as {one.id!a} "

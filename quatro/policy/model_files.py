@@ -203,9 +203,10 @@ def changed_by(name: str) -> str | None:
     base = resolve_model(changed)
     own = Path(name).resolve()
     # A run's adapter names its model as seen from itself, and so does one that was copied together with its model.
-    for place in (own, own.parent, Path()) if base.startswith("..") else (Path(), own, own.parent):
+    is_from_itself = base.startswith("..")
+    for place in (own, own.parent, Path()) if is_from_itself else (Path(), own, own.parent):
         if os.path.exists(place / base):
-            return os.path.realpath(place / base) if base.startswith("..") else str(place / base)
+            return os.path.realpath(place / base) if is_from_itself else str(place / base)
     if not may_be_hub_id(base):
         raise MissingError(
             f"{name} is an adapter of the model {changed}, which is neither here nor beside the adapter; put that "

@@ -116,6 +116,19 @@ def base_name(model: str, label: str | None = None) -> str:
     return f"base-{slug}"
 
 
+def escaped(text: str) -> str:
+    """``text`` as an option, in which a backslash begins `\\n` and the like."""
+    return text.replace("\\", "\\\\")
+
+
+def asked_as(config: Config) -> list[str]:
+    """Options with which `quatro sample` asks an untrained model as a run of ``config`` asks its own."""
+    thinking, system = config.rollout.thinking, config.data.system
+    found = ["--template", escaped(config.data.template)]
+    found += [] if thinking is None else ["--thinking", thinking]
+    return found + ([] if system is None else ["--system=" + escaped(system)])
+
+
 def refuse_other_base(folder: Path) -> None:
     """Raises DataError if ``folder``, where a sweep has samples of an untrained model, holds those of another one."""
     for file in sorted(folder.glob("samples/*/sampling.json")):

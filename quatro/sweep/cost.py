@@ -79,14 +79,10 @@ def sweep_cost(
     unmeasured = [point for point in points if all_measured(evaluation, run_folder(folder, point)) is None]
     steps = {point.name: _steps_left(point, folder) for point in runs}
     left = [point for point in runs if steps[point.name]]
-    paces, sizes = defaultdict[str, list[float]](list), defaultdict[str, list[float]](list)
+    sizes = defaultdict[str, list[float]](list)
     for point in runs:
-        run, model = run_folder(folder, point), point.config.model
-        if (found := pace(run)) is not None:
-            paces[model].append(found)
         if point not in left and point not in unmeasured:
-            sizes[model].append(folder_bytes(run))
-    seconds = sum(steps[one.name] * fmean(paces[one.config.model] or [math.nan]) for one in left)
+            sizes[point.config.model].append(folder_bytes(run_folder(folder, point)))
     disk = sum(fmean(sizes[one.config.model] or [_run_bytes(one.config, samples_each, model_folder)]) for one in left)
     disk += sum(rows_bytes(samples_each, one.config) for one in unmeasured if one not in left)
     return SweepCost(
@@ -94,9 +90,21 @@ def sweep_cost(
         num_done=len(runs) - len(left),
         rollouts=sum(steps[one.name] * one.config.prompts_per_step * one.config.rollouts_per_prompt for one in left),
         samples=samples_each * len(unmeasured),
-        seconds=None if math.isnan(seconds) else seconds,
+        seconds=seconds_left(runs, folder),
         disk_bytes=None if math.isnan(disk) else disk,
     )
+
+
+def seconds_left(points: Sequence[Point], folder: Path) -> float | None:
+    """Of training what is left of ``points``, one after another; None while a model that is needed has no iteration."""
+    runs = [point for point in points if point.cell != BASE_CELL]
+    paces = defaultdict[str, list[float]](list)
+    for point in runs:
+        if (found := pace(run_folder(folder, point))) is not None:
+            paces[point.config.model].append(found)
+    left = ((point, _steps_left(point, folder)) for point in runs)
+    total = sum(steps * fmean(paces[point.config.model] or [math.nan]) for point, steps in left if steps)
+    return None if math.isnan(total) else total
 
 
 def _run_bytes(config: Config, num_samples: int, model_folder: Callable[[str], Path | None]) -> float:

@@ -15,7 +15,7 @@ from evals.files.whole import file_stem
 from evals.results.entries import model_labels
 from quatro.config.paths import PATHS, digest_of, relative
 from quatro.registry import ENGINES
-from quatro.runs.points import base_name
+from quatro.runs.points import asked_as, base_name, escaped
 from quatro.runs.status import read_environment
 from quatro.sample.folder import PASSK, UCC, Tag
 from quatro.sweep.plan import Point, SweepPlan
@@ -117,11 +117,8 @@ def sample_arguments(evaluation: SweepEvaluation, point: Point, run: Path, tag: 
     what = [config.model if is_base else str(run), "-b", ",".join(evaluation.benchmarks), "-n", str(evaluation.n)]
     what += ["--temperature", f"{tag.temperature:g}", "--top-p", f"{tag.top_p:g}"]
     what += ["--max-tokens", str(config.rollout.max_new_tokens)]
-    what += ["--stop=" + text.replace("\\", "\\\\") for text in config.stop]
-    if is_base:
-        what += ["--template", config.data.template.replace("\\", "\\\\")]
-        what += [] if config.rollout.thinking is None else ["--thinking", config.rollout.thinking]
-        what += [] if config.data.system is None else ["--system=" + config.data.system.replace("\\", "\\\\")]
+    what += ["--stop=" + escaped(text) for text in config.stop]
+    what += asked_as(config) if is_base else []
     what += [] if ENGINES[config.rollout.engine].is_recorded else ["--engine", config.rollout.engine]
     what += ["--gpus", ",".join(map(str, range(num_gpus)))] if num_gpus > 1 else []
     return [*what, "--grade", "-o", str(tag.folder(run))]
@@ -139,7 +136,7 @@ def measured(evaluation: SweepEvaluation, run: Path, tag: Tag) -> dict[str, floa
     if not all(path.exists() for path in paths):
         return None
     passk, ucc = map(read_result, paths)
-    how = f"p{tag.top_p:g}" if tag.temperature == 1 else f"T{tag.temperature:g}-p{tag.top_p:g}"
+    how = str(tag).removeprefix("T1-")
     found = {}
     for benchmark in evaluation.benchmarks:
         name = Path(benchmark).stem

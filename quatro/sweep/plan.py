@@ -263,6 +263,6 @@ def _where_it_is(point: Point, file: Path, moved: Sequence[str]) -> Point:
         key = text.partition("=")[0].strip()
         if key in records and pinned(load_config(file, overrides=[text])).digests.get(key) == records[key].digest:
             own.append(text)
-    config = pinned(load_config(file, overrides=own))
+    config = pinned(load_config(file, overrides=own)) if own else pinned(point.config)
     # The path as it was typed stays: it is among the settings of the point, and its base model is called by it.
     return replace(point, config=config.with_paths({}, {**config.paths, **records}), moved=tuple(own))

@@ -54,9 +54,11 @@ def doctor(
       quatro doctor sweeps/quickstart
       quatro doctor --json
     """
+    from quatro.runs.points import is_sweep
+
     if run is None:
         _look_at_machine(json=json)
-    elif (run / "sweep.yaml").is_file():
+    elif is_sweep(run):
         _look_at_sweep(run, json=json)
     else:
         _look_at_run(run, json=json)

@@ -141,7 +141,7 @@ def test_fault_54_another_mount_point_and_what_stayed_behind(work, tmp_path, mon
     assert load_config(run).model == str(work / "model")
 
 
-def test_fault_54_what_was_edited_or_is_gone_is_refused_with_both_digests(work, move):
+def test_fault_54_what_was_edited_or_is_gone_is_refused_with_both_digests(work):
     run = train("runs/t1")
     killed(run)
     then = load_config(run).paths

@@ -104,8 +104,10 @@ def test_clusters_are_those_of_the_command_and_escaped(samples):
     assert found.document() == printed(*words)
     assert f"{found}\n" == typed("eval", *words).stdout
     assert [cluster.size for cluster in found[0].clusters] == found.document()["problems"][0]["sizes"]
-    assert "&lt;b&gt;bold&lt;/b&gt;\\x1b[2J" in found._repr_html_()
-    assert not {"<b>", "\x1b"} & {found._repr_html_()[i : i + n] for n in (1, 3) for i in range(10_000)}
+    page = found._repr_html_()
+    assert "&lt;b&gt;bold&lt;/b&gt;\\x1b[2J" in page
+    assert "<b>" not in page
+    assert "\x1b" not in page
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,7 @@ def test_cells_of_a_notebook_can_be_run_again(here, contents):
     assert [contents(run.path) for run in begun] == before
 
 
-def test_a_signal_saves_and_ends_the_program(here, caplog):
+def test_a_signal_saves_and_ends_the_program(here):
     def interrupt(metrics):
         os.kill(os.getpid(), signal.SIGINT)
 

@@ -227,7 +227,7 @@ def test_links_of_help_begin_with_the_project_url_of_the_installed_package(monke
         known = Message()
         for entry in entries:
             known["Project-URL"] = entry
-        monkeypatch.setattr("quatro_cli.help.metadata.metadata", lambda name, known=known: known)
+        monkeypatch.setattr("importlib.metadata.metadata", lambda name, known=known: known)
         assert link in quatro("sample", "--help").stdout
 
 

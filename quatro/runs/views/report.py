@@ -32,6 +32,8 @@ from quatro.runs.directory import INSIDE, step_number
 from quatro.runs.identity import read_config
 from quatro.runs.metrics import is_imported, radius_of, read_metrics, read_source
 from quatro.runs.points import (
+    asked_as,
+    escaped,
     group_by_seed,
     is_sweep,
     point_config,
@@ -163,7 +165,7 @@ def _base_of(run: Path, config: Config, notes: list[str]) -> list[_Place]:
     for place, pattern in ((beside, "base/*/samples/*"), (beside, "samples/*/*"), (Path(), "samples/*/*")):
         for folder in sorted(file.parent for file in place.glob(f"{pattern}/{SAMPLING}")):
             about = _about(folder)
-            is_same = about.get("model") == config.model or digest in {about.get("base_digest")} - {None}
+            is_same = about.get("model") == config.model or (digest is not None and about.get("base_digest") == digest)
             if is_same and about["method"] is None and about["sampling"].max_tokens in (None, longest):
                 found.setdefault(folder.name, folder)
     if found:
@@ -171,8 +173,9 @@ def _base_of(run: Path, config: Config, notes: list[str]) -> list[_Place]:
     sampled = next((file.parent for file in sorted(run.glob(f"samples/*/{SAMPLING}"))), run)
     how = _about(sampled).get("sampling", SamplingInfo())
     options = {"-b": ",".join(sampled_benchmarks(sampled)) or "NAME", "-n": how.n, "--temperature": how.temperature}
-    options |= {"--top-p": how.top_p, "--max-tokens": longest, "--template": config.data.template}
+    options |= {"--top-p": how.top_p, "--max-tokens": longest}
     words = [str(word) for option, value in options.items() if value is not None for word in (option, value)]
+    words += [*("--stop=" + escaped(text) for text in config.stop), *asked_as(config)]
     command = shlex.join(["quatro", "sample", config.model, *words])
     notes.append(f"no samples of the base {label}: `{command}` draws them")
     return []
@@ -266,7 +269,7 @@ def _run(
 def _tags(place: _Place) -> dict[str, list[Path]]:
     """The samples files of each tag, which is the folder below ``samples`` that they are in."""
     if place.samples:
-        return {tag: [*folder.glob("*.jsonl*")] for tag, folder in place.samples.items()}
+        return {tag: sorted(folder.glob("*.jsonl*")) for tag, folder in place.samples.items()}
     folder = place.path / "samples"
     tags = defaultdict[str, list[Path]](list)
     for file in sample_files(folder) if any(folder.rglob("*.jsonl*")) else ():

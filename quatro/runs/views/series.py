@@ -232,8 +232,7 @@ def _differences(runs: Sequence[_Run]) -> list[tuple[str, str]]:
     # Of a path its last part: a legend is no place for folders.
     names = model_labels({text: "" for one in different for text in one.values() if text.startswith(("/", "."))})
     for run, differing in zip(runs, different, strict=True):
-        outside = {key: value for key, value in differing.items() if not key.startswith("method.")}
-        shared = [f"{key} {names.get(text, text)}" for key, text in outside.items()]
+        shared = [f"{key} {names.get(text, text)}" for key, text in differing.items() if not key.startswith("method.")]
         own = {key: value for key, value in differing.items() if key.startswith("method.")}
         peers = [other.leaves for other in runs if other.config.method.name == run.config.method.name]
         presets = {tuple(leaves.get(key) for key in own): leaves.get("method.preset") for leaves in peers}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -76,17 +77,21 @@ def grade(
       quatro eval grade samples/math500.jsonl -o graded
       quatro eval grade runs/math --explain --id 17
     """
+    from evals.benchmarks.catalogue import GRADERS, is_grader
     from evals.benchmarks.prompts import check_markers
     from evals.grading import EXTRACTION_POLICIES, POLICIES
+    from evals.samples.graded import Asked
     from evals.samples.graders import MATH_VERIFY
 
-    asked = shared.asked_for(
-        grader,
-        others=(MATH_VERIFY,),
-        policy=shared.one_of("--policy", policy, POLICIES),
-        extraction=shared.one_of("--extraction", extraction, EXTRACTION_POLICIES),
-        thinking=None if thinking is None else check_markers(thinking),
-    )
+    if not is_grader(grader):
+        _one_of("--grader", grader, (*GRADERS, MATH_VERIFY, "a function of your own as module:function"))
+    given = {
+        "grader": grader,
+        "policy": _one_of("--policy", policy, POLICIES),
+        "extraction": _one_of("--extraction", extraction, EXTRACTION_POLICIES),
+        "thinking": None if thinking is None else check_markers(thinking),
+    }
+    asked = Asked({name: value for name, value in given.items() if value is not None})
     if id is not None and not (explain or disagree):
         raise usage_error("--id goes with --explain: grading writes whole files")
     if explain or disagree:
@@ -170,6 +175,13 @@ def _show_files(done: list[GradedFile], settings: GradingSettings, *, json: bool
             output.table(title, ["benchmark", "id", "reference", "most say", "share"], lines)
     if any(file.outcomes.get("infra_error") for file in done):
         output.warn("some samples have outcome infra_error: their graders were killed twice (memory?); grade again")
+
+
+def _one_of(option: str, value: str | None, known: Sequence[str]) -> Any:
+    """``value``, which is None where the option was not given; raises UsageError unless it is one of ``known``."""
+    if value is not None and value not in known:
+        raise usage_error(f"{option} {value!r}: expected {', '.join(known[:-1])} or {known[-1]}")
+    return value
 
 
 def _explain(

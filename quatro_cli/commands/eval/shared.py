@@ -15,7 +15,6 @@ from quatro_cli.output import Bar, output, visible
 
 if TYPE_CHECKING:
     from evals.results.document import About, Comparison, Result
-    from evals.samples.graded import Asked
     from evals.samples.types import Samples
     from evals.text import Grid
 
@@ -28,8 +27,6 @@ Files = Annotated[
         show_default=False,
     ),
 ]
-A = Annotated[Path, Argument(metavar="A", help="Samples to compare with: a file, a folder or a run directory.")]
-B = Annotated[Path, Argument(metavar="B", help="Samples of the same problems, with the same n.")]
 Ks = Annotated[str | None, Option(metavar="K[,K]", help="Values of k. Default: 1,2,4,...,256, up to n.")]
 Also = Annotated[str | None, Option(metavar="NAME[,NAME]", help="maj, g-pass (G-Pass@k) or cover (Cover@tau).")]
 Taus = Annotated[
@@ -83,24 +80,6 @@ def measured(files: list[Path], k: str | None, metric: str, **asked: Any) -> Res
     from evals.metrics.measuring import measure
 
     return measure(files, numbers(k, "--k", int), metric=metric, progress=progress, **asked)[metric]
-
-
-def one_of(option: str, value: str | None, known: Sequence[str]) -> Any:
-    """``value``, which is None where the option was not given; raises UsageError unless it is one of ``known``."""
-    if value is not None and value not in known:
-        raise usage_error(f"{option} {value!r}: expected {', '.join(known[:-1])} or {known[-1]}")
-    return value
-
-
-def asked_for(grader: str | None, *, others: Sequence[str] = (), **named: str | None) -> Asked:
-    """How to grade, as the options say; raises UsageError for an unknown grader. ``others`` are known here, too."""
-    from evals.benchmarks.catalogue import GRADERS, is_grader
-    from evals.samples.graded import Asked
-
-    if not is_grader(grader) and grader not in others:
-        one_of("--grader", grader, (*GRADERS, *others, "a function of your own as module:function"))
-    given = {"grader": grader, **named}
-    return Asked({name: value for name, value in given.items() if value is not None})
 
 
 def of_step(files: list[Path], step: str | None, benchmarks: list[str]) -> list[Path]:

@@ -122,13 +122,13 @@ EXPLAINED = {
     *((model, id) for model in ("1.5b", "7b") for id in ("Mbpp/2", "Mbpp/232")),
     ("1.5b", "Mbpp/249"),
     ("7b", "Mbpp/111"),
-    # Right and slow: some seconds, where the stored run allowed about one.
-    ("1.5b", "Mbpp/123"),
     # The canonical solution contradicts the asserts of its own problem, so evalplus accepts any answer.
     ("1.5b", "Mbpp/164"),
     # A test function of the model's own breaks off behind a right function; the stored run took the text as it was.
     ("7b", "Mbpp/803"),
 }
+# Right and slow: some seconds, where the stored run allowed about one. A busy machine may stop it too.
+SLOW = {("1.5b", "Mbpp/123")}
 
 # Twelve problems of mbppplus take five sixths of the time of all.
 LONG_SUMS = {f"Mbpp/{n}" for n in (84, 123, 271, 300, 389, 392, 583, 589, 592, 599, 603, 630)}
@@ -160,7 +160,7 @@ def differing(rows: list[dict], name: str) -> set[tuple[str, str]]:
 def test_base_verdicts_agree_with_the_stored_ones_but_for_what_is_explained(benchmark, name):
     rows = stored(benchmark)
     assert len(rows) == {"humaneval": 328, "mbpp": 798}[benchmark]
-    assert differing(rows, name) == (EXPLAINED if benchmark == "mbpp" else set())
+    assert differing(rows, name) - SLOW == (EXPLAINED if benchmark == "mbpp" else set())
 
 
 def with_few_calls(problem: Problem) -> Problem:

@@ -193,7 +193,7 @@ def test_countdown_says_which_share_of_all_solutions_was_found():
 
 
 def test_unknown_options_are_refused_before_anything_is_clustered(monkeypatch):
-    monkeypatch.setattr("evals.metrics.counting.count_clusters", lambda *_, **__: pytest.fail("clustered"))
+    monkeypatch.setattr("evals.metrics.passk_ucc.count_clusters", lambda *_, **__: pytest.fail("clustered"))
     for wrong in ({"similarities": ["bleu"]}, {"linkage": "single"}, {"tokens": "nltk"}, {"thresholds": [1.5]}):
         with pytest.raises(UsageError):
             ucc_result(SMALL, Clustering(**wrong))

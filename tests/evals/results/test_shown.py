@@ -7,32 +7,25 @@ import json
 import pytest
 
 from evals.results.document import Comparison, Result, read_result
-from tests.kit import quatro
+from tests.kit import quatro, write_rows
 
 NASTY = "<img src=x onerror=alert(1)>\x1b[2J\u202e"
 
 
-def write_rows(path, benchmark, correct):
-    rows = [
-        {
-            "benchmark": benchmark,
-            "id": str(id),
-            "sample_index": i,
-            "completion": str(i),
-            "answer": "1",
-            "correct": i < num,
-        }
+def samples_of(path, benchmark, correct):
+    row = {"benchmark": benchmark, "answer": "1"}
+    rows = (
+        {**row, "id": str(id), "sample_index": i, "completion": str(i), "correct": i < num}
         for id, num in enumerate(correct)
         for i in range(4)
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+    )
+    return write_rows(path, rows)
 
 
 @pytest.mark.parametrize("command", ["passk", "ucc", "compare", "flips"])
 def test_a_result_reads_as_the_command_prints_it(tmp_path, command):
-    a = write_rows(tmp_path / "a.jsonl", "toy", [0, 1, 2] * 4)
-    b = write_rows(tmp_path / "b.jsonl", "toy", [1, 2, 2] * 4)
+    a = samples_of(tmp_path / "a.jsonl", "toy", [0, 1, 2] * 4)
+    b = samples_of(tmp_path / "b.jsonl", "toy", [1, 2, 2] * 4)
     files = [a, b] if command in ("compare", "flips") else [a]
     told = quatro("eval", command, *files, "--k", "1,4", "-o", tmp_path / "out.json").stdout
     found = Comparison if command == "compare" else Result
@@ -43,7 +36,7 @@ def test_a_result_reads_as_the_command_prints_it(tmp_path, command):
 
 
 def test_a_notebook_gets_no_markup_from_a_name(tmp_path):
-    samples = write_rows(tmp_path / "a.jsonl", NASTY, [1, 2])
+    samples = samples_of(tmp_path / "a.jsonl", NASTY, [1, 2])
     quatro("eval", "passk", samples, "-o", tmp_path / "out.json", "--ci")
     found = read_result(tmp_path / "out.json")
     found.warnings.append(NASTY)

@@ -100,8 +100,6 @@ _VALUE_OF: dict[str, Callable[[Sequence[str], str], Callable[[int, int], float]]
     "jaccard": _jaccard,
     "edit": _edit,
 }
-# The similarities with a threshold that this module knows.
-CHECKED = ("tfidf", *(name for name in _VALUE_OF if name != "exact"))
 
 
 def _greedy(is_near_UU: np.ndarray, order: Sequence[int]) -> np.ndarray:

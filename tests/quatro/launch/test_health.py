@@ -202,7 +202,10 @@ def test_a_reward_far_below_its_own_best_is_told_with_learning_rate_and_kl(caplo
 
 def test_a_fall_counts_beyond_four_standard_errors(caplog):
     """With half of the variance between prompts the mean of an iteration has that of p (1 - p) 9 / 16 / 32."""
-    variance = lambda p: p * (1 - p) * 9 / 16 / 32 / 5  # noqa: E731
+
+    def variance(p: float) -> float:
+        return p * (1 - p) * 9 / 16 / 32 / 5
+
     low = next(
         p / 1000 for p in range(500, 0, -1) if 0.5 - p / 1000 > 4 * math.sqrt(variance(0.5) + variance(p / 1000))
     )
