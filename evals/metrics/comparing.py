@@ -97,16 +97,16 @@ def _paired(a: Side, b: Side, names: tuple[str, str]) -> tuple[list[list[Counted
     sides = [each_seed(a), each_seed(b)]
     if len(sides[0]) != len(sides[1]):
         raise UsageError(f"A has {len(sides[0])} seeds and B has {len(sides[1])}; compare as many of each")
-    a, b = sides[0][0], sides[1][0]
-    found = check_pairs(a, b, names=names)
-    sizes = {name: len(group) for name, group in by_benchmark(a.problems).items()}
+    found = dict.fromkeys(told for pair in zip(*sides, strict=True) for told in check_pairs(*pair, names=names))
+    sizes = {name: len(group) for name, group in by_benchmark(sides[0][0].problems).items()}
     few = [
         f"{name} has only {num} problem(s) here: with fewer than {LEAST_PROBLEMS} the intervals are too narrow and "
         f"p is too small; a test that swaps the sides of problems in all ways has no p below {min(1, 2 / 2**num):.2g}"
         for name, num in sizes.items()
         if num < LEAST_PROBLEMS
     ]
-    return sides, [*found, *told_of_sides(a.warnings, b.warnings, names=names), *few]
+    own = [[told for one in side for told in one.warnings] for side in sides]
+    return sides, [*found, *told_of_sides(*own, names=names), *few]
 
 
 def _comparison(

@@ -84,7 +84,7 @@ def passk_result(
     estimates = [passk_estimates(one, ks, also=also, taus=taus) for one in (counts, *further)]
     rows = _rows_over_seeds(estimates, ci_seed=seed if ci else None)
     problems = [_entry(problem, {}) for problem in counts] if per_problem else None
-    result = _result("pass@k", counted, rows, problems, about)
+    result = _result("pass@k", (counted, *others), rows, problems, about)
     if "maj" in also and counted.grader.version is None:  # else the grader has said it
         result.warnings.extend(_without_votes(counts))
     return result
@@ -128,7 +128,7 @@ def ucc_result(
     estimates = [ucc_estimates(one, ks, also=also) for one in (counts, *further)]
     rows = _rows_over_seeds(estimates, ci_seed=seed if ci else None)
     entries = (_entry(problem, setting._asdict()) for setting, group in counts.items() for problem in group)
-    result = _result("ucc@k", counted, rows, list(entries) if per_problem else None, about)
+    result = _result("ucc@k", (counted, *others), rows, list(entries) if per_problem else None, about)
     if "distinct" in also:
         result.warnings.extend(_left_out(counted.problems, ks))
     return result
@@ -385,7 +385,8 @@ def _entry(problem: Counts, setting: Mapping[str, Any]) -> ProblemEntry:
 
 
 def _result(
-    metric: str, counted: Counted, rows: list[Row], problems: list[ProblemEntry] | None, about: About
+    metric: str, seeds: Sequence[Counted], rows: list[Row], problems: list[ProblemEntry] | None, about: About
 ) -> Result:
-    head, warnings = head_of(about, counted.problems), warnings_of(counted.warnings, counted.problems)
+    own = dict.fromkeys(told for one in seeds for told in one.warnings)
+    head, warnings = head_of(about, seeds[0].problems), warnings_of(list(own), seeds[0].problems)
     return Result(metric=metric, **head, rows=rows, problems=problems, warnings=warnings)

@@ -12,7 +12,7 @@ from evals.errors import DataError, UsageError
 from evals.files.belonging import run_of
 from evals.files.frames import TEXT, frame_of
 from evals.files.strict_json import shown
-from evals.results.document import AVERAGE, Result, Row, read_result, results_frame
+from evals.results.document import AVERAGE, Comparison, Result, Row, read_result, results_frame
 from evals.text import visible
 from evals.training_metrics import metric_dtypes, metric_rows
 
@@ -230,6 +230,12 @@ def labels_of(paths: Sequence[Path]) -> list[str]:
     if len({one[-1] for one in parts}) == len(parts):
         return [one[-1] for one in parts]
     return told_apart(parts)
+
+
+def sides_of(comparison: Comparison) -> list[str]:
+    """The names of A and B; those of their files if both are the same one."""
+    sides = [Path(comparison.a), Path(comparison.b)]
+    return labels_of(sides) if sides[0].resolve() != sides[1].resolve() else [one.name for one in sides]
 
 
 def told_apart(paths: Sequence[Sequence[str]]) -> list[str]:

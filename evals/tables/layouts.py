@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 
 from evals.benchmarks.catalogue import grader_of
@@ -21,7 +20,7 @@ from evals.intervals import FEWEST_SEEDS, kinds_text
 from evals.results.document import AVERAGE, Comparison, DifferenceRow
 from evals.results.entries import ENTROPY, Entry, Number
 from evals.results.paper import BENCHMARKS, paper
-from evals.results.reading import labels_of
+from evals.results.reading import sides_of
 from evals.results.shown import (
     in_order,
     metric_title,
@@ -309,10 +308,7 @@ def _without_k(entries: Sequence[Entry], metric: str, names: Sequence[str], sett
 
 def comparison_table(comparison: Comparison) -> list[Table]:
     """A table for each metric and setting: benchmarks and ks down; A, B, difference and p across."""
-    sides = [comparison.a, comparison.b]
-    if len(set(sides)) == 2:
-        sides = labels_of([Path(side) for side in sides])
-    columns = tuple(Column(visible(name)) for name in (*sides, "difference", "p"))
+    columns = tuple(Column(visible(name)) for name in (*sides_of(comparison), "difference", "p"))
     groups: dict[tuple[str, str], list[DifferenceRow]] = {}
     for row in rows_in_order(comparison.rows):
         groups.setdefault((row.metric, setting_of(row)), []).append(row)

@@ -19,6 +19,7 @@ from torch import Tensor
 from evals.benchmarks.catalogue import grader_of
 from evals.errors import UsageError
 from evals.estimators import pass_at_k, ucc_at_k
+from evals.files.strict_json import shown
 from evals.training_metrics import BASE, EVALUATED
 from quatro.loop.position import Drawn, Group, Parts, Position
 from quatro.policy.rows import Rows, collate
@@ -177,6 +178,7 @@ class Evaluation:
         )
         self.prompts: list[Prompt] = []
         self.grader: Reward | None = None
+        self._has_said_zero = False
         if (found := parts.evaluation_prompts) is not None:
             for warning in found.warnings:
                 logger.warning("%s: %s", config.eval.benchmark, warning)
@@ -225,6 +227,14 @@ class Evaluation:
             passed_1.append(pass_at_k(n, num_correct, 1))
             passed_n.append(pass_at_k(n, num_correct, n))
             distinct.append(ucc_at_k(n, list(texts.values()), n))
+        if not any(distinct) and not self._has_said_zero:
+            self._has_said_zero = True
+            prompt, name = self.prompts[0], grader_of(self.prompts[0].benchmark)
+            judge = f"`{name}` (the last \\boxed{{...}} counts)" if name == "math" else f"`{name}`"
+            logger.warning(
+                f"evaluation: none of {n * len(self.prompts)} responses is correct. {prompt.benchmark} is graded by "
+                f"{judge}, whatever `reward` is. The first, to {shown(prompt.id)}: {shown(drawn.rollouts[0].text)}"
+            )
         return {
             **_with_error("pass@1", passed_1),
             **_with_error(f"pass@{n}", passed_n),

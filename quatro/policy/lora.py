@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from evals.errors import DataError, UsageError
-from quatro.config.paths import relative
 from quatro.policy.facts import cast_weights, first_difference
 from quatro.policy.model_files import ADAPTER_CONFIG
 
@@ -162,7 +161,6 @@ def save(model: Any, folder: Path, *, base_model: str) -> None:
     from safetensors.torch import save_file
 
     tensors = {name: value.detach().cpu().contiguous() for name, value in _adapter(model)}
-    base_model = relative(base_model, folder)  # so that a run can be moved together with its model
     document = model.peft_config[NAME].to_dict() | {"base_model_name_or_path": base_model, "inference_mode": True}
     document["target_modules"] = sorted(document["target_modules"])
     text = json.dumps(document, indent=2, sort_keys=True, default=str) + "\n"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from evals.errors import DataError, MissingError, UsageError
 from evals.files.strict_json import read_document, shown
-from quatro.config import packages
+from quatro.config import load_config, packages
 from quatro.config.paths import folder_digest
 
 ADAPTER_CONFIG = "adapter_config.json"  # a folder with this file is an adapter of the model that the file names
@@ -200,13 +200,15 @@ def changed_by(name: str) -> str | None:
         raise DataError(f'{file} does not say which model it changes; name it as "base_model_name_or_path"')
     from quatro.policy.embedded import resolve_model
 
-    base = resolve_model(changed)
     own = Path(name).resolve()
-    # A run's adapter names its model as seen from itself, and so does one that was copied together with its model.
-    is_from_itself = base.startswith("..")
-    for place in (own, own.parent, Path()) if is_from_itself else (Path(), own, own.parent):
+    run = own.parents[min(2, len(own.parents) - 1)]
+    if own.parent.parent == run / "checkpoints" and (run / "config.yaml").is_file():
+        changed = load_config(run).model  # which finds a model that was moved together with the run
+    base = resolve_model(changed)
+    # An adapter that was copied together with its model names it from where both lie.
+    for place in (Path(), own, own.parent):
         if os.path.exists(place / base):
-            return os.path.realpath(place / base) if is_from_itself else str(place / base)
+            return str(place / base)
     if not may_be_hub_id(base):
         raise MissingError(
             f"{name} is an adapter of the model {changed}, which is neither here nor beside the adapter; put that "

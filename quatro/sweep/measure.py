@@ -139,7 +139,7 @@ def measured(evaluation: SweepEvaluation, run: Path, tag: Tag) -> dict[str, floa
     how = str(tag).removeprefix("T1-")
     found = {}
     for benchmark in evaluation.benchmarks:
-        name = Path(benchmark).stem
+        name = benchmark_name(benchmark)
         for result, metric, k in ((passk, "pass@k", 1), (passk, "pass@k", evaluation.n), (ucc, "ucc@k", evaluation.n)):
             values = [row.value for row in result.rows if (row.metric, row.benchmark, row.k) == (metric, name, k)]
             if not values or values[0] is None:

@@ -58,8 +58,8 @@ def killed(run: Path) -> Path:
 
 def outcome(run: Path) -> tuple[object, ...]:
     rows = [{k: v for k, v in row.items() if not k.startswith("perf/")} for row in read_rows(run / "metrics.jsonl")]
-    model = {path.name: path.read_bytes() for path in (run / "checkpoints/step-000002/model").iterdir()}
-    return rows, model, read_json(run / "status.json")["run_digest"]
+    weights = {path.name: path.read_bytes() for path in (run / "checkpoints/step-000002/model").glob("*.safetensors")}
+    return rows, weights, read_json(run / "status.json")["run_digest"]
 
 
 def absolute_paths(run: Path) -> list[str]:
@@ -96,9 +96,11 @@ def test_fault_54_an_adapter_that_was_moved_with_its_model_goes_on_bit_by_bit(wo
     run = train("runs/t1", *settings("policy.lora.rank=2"))
     whole = outcome(run)
     killed(run)
-    move(work)
+    there = move(work)
     quatro("train", run, "--resume")
     assert outcome(run) == whole
+    adapter = run / "checkpoints/step-000002/model/adapter_config.json"
+    assert read_json(adapter)["base_model_name_or_path"] == str(there / "model")  # where peft looks for it
     quatro("sample", run, "-b", "data/p.jsonl", "-n", "1")
     quatro("export", run, "-o", "merged")
 

@@ -29,7 +29,7 @@ from quatro.runs import checkpoint
 from quatro.runs.directory import RunDir
 from quatro.train import train
 from quatro.types import Sampling
-from tests.kit import write_rows
+from tests.kit import says, write_rows
 
 FLAT = "reward={name: length, options: {short: 98, long: 99}}"  # 1 for every response
 
@@ -315,7 +315,7 @@ def test_fault_11_skipping_ends_at_the_tenth_step_in_a_row(
     assert all(value.isfinite().all() for value in weights_of(tmp_path / "run", 3).values())
 
 
-def test_the_engine_is_asked_for_what_the_configuration_says(tmp_path, settings, monkeypatch, run_training):
+def test_the_engine_is_asked_for_what_the_configuration_says(tmp_path, settings, monkeypatch, run_training, caplog):
     """Every field is away from its default, and those of the evaluation from those of the rollouts."""
     asked = []
     generate = TransformersEngine.generate
@@ -330,6 +330,8 @@ def test_the_engine_is_asked_for_what_the_configuration_says(tmp_path, settings,
     evaluation = ("every=1", "benchmark=toy.jsonl", "temperature=0.7", "top_p=0.6", "n=3", "at_start=false")
     own = [*(f"rollout.{one}" for one in rollout), *(f"eval.{one}" for one in evaluation), "steps=1"]
     run_training(tmp_path / "run", [*settings, *own])
+    (told,) = [one for one in caplog.messages if one.startswith("evaluation: none of 6 responses is correct")]
+    says(told, "toy", "math", "boxed", "'1'")
     assert asked == [(4, 4, Sampling(0.9, 0.8, 40, 7, ("5",))), (2, 3, Sampling(0.7, 0.6, 0, 7, ("5",)))]
 
 

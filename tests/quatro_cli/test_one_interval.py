@@ -18,7 +18,7 @@ from quatro.sweep.plan import Axis, plan_sweep
 from quatro.sweep.results import labelled_results
 from quatro.sweep.run import all_points, status_of, write_plan
 from quatro.sweep.summary import write_summary
-from tests.kit import quatro, read_json, says, write_rows
+from tests.kit import quatro, read_json, read_rows, says, write_rows
 
 BOTH, N = "seeds and problems", 4
 
@@ -162,6 +162,22 @@ def test_seeds_with_other_problems_are_refused_or_their_interval_is_over_seeds_o
     files = [tmp_path / f"{seed}.json" for seed in range(3)]
     assert "95 %, over seeds only" in quatro("table", *files, "--ci").stdout
     assert "95 %, over seeds and problems" in quatro("table", *files[:2], "--ci").stdout
+
+
+def test_every_seed_is_checked_and_its_warnings_are_told(tmp_path):
+    for seed in range(3):
+        draw(tmp_path / f"{seed}", seed, names=["toy"])
+    file = tmp_path / "2/toy.jsonl"
+    rows = read_rows(file)
+    with file.open("a", encoding="utf-8") as end:
+        end.write('{"benchmark": "toy", "id"')  # cut off
+    for command in ("passk", "ucc"):
+        shown = quatro("eval", command, *(tmp_path / f"{seed}" for seed in range(3)), "--over-seeds", "--k", 1)
+        says(shown.stderr, file)
+    sides = [tmp_path / f"{seed}" for seed in (0, 1, 0, 2)]
+    says(quatro("eval", "compare", *sides, "--over-seeds", "--k", 1).stderr, file)
+    write_rows(file, [row | {"answer": "2"} for row in rows])
+    says(quatro("eval", "compare", *sides, "--over-seeds", "--k", 1, code=4), "'0' of toy")
 
 
 def test_a_file_whose_problems_contradict_its_rows_is_named(tmp_path):

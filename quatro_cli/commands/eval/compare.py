@@ -47,7 +47,7 @@ def compare(
       quatro eval compare base.jsonl tuned.jsonl --metric ucc@k --k 256 -o difference.json
     """
     from evals.metrics.measuring import compare
-    from evals.results.reading import labels_of
+    from evals.results.reading import sides_of
 
     how = {"similarity": similarity, "threshold": threshold, "linkage": linkage, "tokens": tokens}
     asked = shared.options(benchmarks, n=first, grader=grader, also=also, tau=tau, seed=seed, jobs=jobs, **how)
@@ -59,9 +59,8 @@ def compare(
     a, b = files[:half], files[half:]
     found = compare(a, b, ks, metric=metric, progress=shared.progress, over_seeds=over_seeds, **asked)
     if not json:
-        one, other = map(Path, (found.a, found.b))
-        labels = labels_of([one, other]) if one.resolve() != other.resolve() else [one.name, other.name]
-        output.info(f"A: {labels[0]} ({one})\nB: {labels[1]} ({other})\nchange: B minus A")
+        labels = sides_of(found)
+        output.info(f"A: {labels[0]} ({found.a})\nB: {labels[1]} ({found.b})\nchange: B minus A")
         shared.show(*found.grids())
     output.warn(*found.warnings)  # below the table, where a warning is not passed over
     shared.write(found, json=json, out=out)

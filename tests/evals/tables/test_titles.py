@@ -84,3 +84,5 @@ def test_a_comparison_names_its_sides_by_what_tells_them_apart():
     (table,) = comparison_table(made)
     assert [column.name for column in table.sections[0].columns] == ["base", "tuned", "difference", "p"]
     assert [line.label.partition(",")[0] for line in table.sections[0].lines] == list(map(title_of, BENCHMARKS))
+    (table,) = comparison_table(made.model_copy(update={"a": "a.jsonl", "b": "./a.jsonl"}))
+    assert [column.name for column in table.sections[0].columns][:2] == ["a.jsonl", "a.jsonl"]

@@ -14,14 +14,14 @@ import pytest
 from evals.errors import DataError, LockedError, UsageError
 from quatro.runs.points import refuse_other_base
 from quatro.runs.status import RunLock
-from quatro.sample.folder import Tag
+from quatro.sample.folder import Tag, measure_samples
 from quatro.sweep.children import make_slots
-from quatro.sweep.measure import SweepEvaluation, base_points, sample_arguments
+from quatro.sweep.measure import SweepEvaluation, base_points, measured, sample_arguments
 from quatro.sweep.plan import Axis, plan_sweep
 from quatro.sweep.run import run_sweep, status_of
 from quatro.sweep.submit import SlurmOptions, write_submission
 from quatro.sweep.summary import write_summary
-from tests.kit import read_rows
+from tests.kit import read_rows, write_rows
 
 # `quatro train` and `quatro sample` in one: records what it was called with and finds in its environment.
 QUATRO = textwrap.dedent(
@@ -98,6 +98,16 @@ def test_points_and_the_base_are_sampled_and_measured(base, tmp_path, quatro):
     assert len(calls()) == 2 + 3 * 2
     run_sweep(plan, tmp_path / "s", evaluation=SweepEvaluation(("toy",), n=8), **commands)
     assert len(calls()) == 2 + 3 * 2 + 3  # more samples: drawn and measured again
+
+
+def test_a_file_of_problems_is_measured_under_the_name_that_its_samples_have(tmp_path):
+    tag = Tag()
+    row = {"benchmark": "toy", "id": "0", "answer": "1", "correct": True}
+    rows = [{**row, "sample_index": index, "completion": f"way {index}"} for index in range(2)]
+    write_rows(tag.folder(tmp_path) / "toy.jsonl", rows)
+    measure_samples(tag.folder(tmp_path), n=2, label="toy")
+    found = measured(SweepEvaluation(("data/toy.jsonl.gz",), n=2), tmp_path, tag)
+    assert found == {"toy/p1/pass@1": 1.0, "toy/p1/pass@2": 1.0, "toy/p1/ucc@2": 2.0}
 
 
 def test_the_base_is_sampled_with_the_stop_strings_of_the_runs(base, tmp_path):
