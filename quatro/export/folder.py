@@ -16,12 +16,11 @@ from evals.benchmarks.catalogue import find_benchmark
 from evals.errors import DataError, QuatroError, UsageError
 from evals.files.strict_json import read_document
 from evals.files.whole import fsync_directory, naming, open_like_folder, write_text
-from evals.results.document import Result, read_result
 from quatro.config import Config
 from quatro.export.model_card import Facts, model_card
 from quatro.policy.model_files import ADAPTER_CONFIG, base_of, check_model
 from quatro.runs import checkpoint
-from quatro.runs.directory import INSIDE, require_run
+from quatro.runs.directory import require_run
 from quatro.runs.identity import load_from, read_config
 from quatro.runs.status import read_environment
 
@@ -73,7 +72,7 @@ def export_model(
         raise UsageError(f"--dtype {dtype}: expected one of {', '.join(DTYPES)}")
     require_run(run)
     final = Path(os.path.realpath(folder))
-    refuse_present(folder)
+    _refuse_present(folder)
     config, found = read_config(run), load_from(run, step)
     is_adapter = (found.model / ADAPTER_CONFIG).is_file()
     if not is_adapter and not (found.model / "config.json").is_file():
@@ -98,7 +97,7 @@ def export_model(
     return Exported(folder, found.step, stored)
 
 
-def refuse_present(folder: Path) -> None:
+def _refuse_present(folder: Path) -> None:
     """Raises UsageError unless ``folder`` is empty or not there."""
     if folder.is_dir() and not any(folder.iterdir()):
         return
@@ -189,7 +188,6 @@ def gather_facts(run: Path, config: Config, step: int, *, name: str, dtype: str,
         is_inside=is_inside,
         base_model=_base_model(config.model),
         datasets=[data.hub[0].id] if data is not None and data.hub else [],
-        results=_results(run, step, is_inside=is_inside),
         environment=read_environment(run),
     )
 
@@ -202,25 +200,3 @@ def _base_model(model: str) -> str | None:
         return None
     is_id = re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", base, re.ASCII) is not None
     return base if is_id and not Path(base).exists() else None
-
-
-def _results(run: Path, step: int, *, is_inside: bool) -> list[tuple[str, Result]]:
-    """Result documents in results/ and beside the samples, each with the name of its file or tag.
-
-    Those of another checkpoint are left out: a tag names its step, and without one it was the newest.
-    """
-    found = []
-    is_newest = step == max(checkpoint.checkpoint_steps(run), default=step)
-    for path in [*sorted((run / "results").glob("*.json")), *sorted((run / "samples").glob("*/*.json"))]:
-        place = path.stem if path.parent.name == "results" else path.parent.name
-        named = re.search(r"step([0-9]{6,})", f"{path.parent.name} {path.stem}")
-        is_of_step = int(named.group(1)) == step if named is not None else is_newest
-        if named is not None and place.endswith(INSIDE) != is_inside:
-            continue
-        if path.name == "sampling.json" or not is_of_step:
-            continue
-        try:
-            found.append((place, read_result(path)))
-        except DataError as error:
-            logger.warning("left out of the model card: %s", error)
-    return found

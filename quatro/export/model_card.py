@@ -1,4 +1,4 @@
-"""The README.md of an exported model: what was trained how, on what, with which outcome. Text from facts, no files.
+"""The README.md of an exported model: what was trained how, and on what. Text from facts, no files.
 
 Untrusted words stay words in its Markdown.
 """
@@ -7,21 +7,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evals.benchmarks.problems import FILE_ENDINGS
 from evals.benchmarks.prompts import PLACE, messages
-from evals.results.document import Result, Row
-from evals.results.shown import rows_in_order, title_of
 from evals.tables.formats import markdown_text
 from evals.text import visible
 from quatro.config import Config, leaves
-
-if TYPE_CHECKING:
-    from huggingface_hub import EvalResult
 
 PAPER = '"QUATRO: Query-Adaptive Trust Region Policy Optimization for LLM Fine-tuning" (Lee et al., 2026)'
 
@@ -39,8 +34,7 @@ class Facts:
     """What a card is made of.
 
     ``is_inside``: the checkpoint was saved inside the iteration after ``step``. ``base_model`` and ``datasets`` are
-    Hub ids, None and empty where there are none; ``results`` come with the name of where they were found;
-    ``environment`` is what environment.json holds.
+    Hub ids, None and empty where there are none; ``environment`` is what environment.json holds.
     """
 
     name: str
@@ -50,28 +44,19 @@ class Facts:
     is_inside: bool = False
     base_model: str | None = None
     datasets: Sequence[str] = ()
-    results: Sequence[tuple[str, Result]] = ()
     environment: Mapping[str, Any] = field(default_factory=dict)
 
 
 def model_card(facts: Facts) -> str:
     """The card as Markdown behind a YAML head. It names no host, user or folder of the machine that trained."""
-    sections = (
-        _head(facts),
-        _introduction(facts),
-        _prompting(facts),
-        _training(facts),
-        _results(facts),
-        _making(facts),
-    )
-    return "\n\n".join(section for section in sections if section) + "\n"
+    sections = (_head, _introduction, _prompting, _training, _making)
+    return "\n\n".join(section(facts) for section in sections) + "\n"
 
 
 def _head(facts: Facts) -> str:
-    """The metadata that the Hub reads; results are its model index."""
+    """The metadata that the Hub reads."""
     from huggingface_hub import ModelCardData
 
-    index = [_indexed(result, row) for _, result, row in _shown(facts.results)]
     method = _public(facts.config.method.name)
     data = ModelCardData(
         base_model=facts.base_model,
@@ -79,8 +64,6 @@ def _head(facts: Facts) -> str:
         pipeline_tag="text-generation",
         tags=["quatro", "reinforcement-learning", *([] if method == "quatro" else [method])],
         datasets=list(facts.datasets) or None,
-        model_name=visible(facts.name, keep="") if index else None,  # belongs to the model index
-        eval_results=index or None,
     )
     return f"---\n{data.to_yaml()}\n---"
 
@@ -162,17 +145,18 @@ _EMBEDDED_NOTE = (
 def _training(facts: Facts) -> str:
     config = facts.config
     settings = config.model_dump(mode="json")
+    left_out = tuple(f"{name}." for name in LEFT_OUT.split())
     method = {f"method.{key}": value for key, value in leaves(settings["method"])}
-    others = {key: value for key, value in leaves(settings) if not _is_left_out(key)}
+    others = {key: value for key, value in leaves(settings) if not f"{key}.".startswith(left_out)}
     shown = {key: value if key == "rollout.stop" else _without_paths(value) for key, value in (method | others).items()}
     minibatches = config.prompts_per_step // config.minibatch_prompts
     about = (
         f"One iteration is {config.prompts_per_step} prompts x {config.rollouts_per_prompt} rollouts, learnt from in "
         f"{minibatches} minibatch{'es' if minibatches > 1 else ''} per pass."
     )
-    return _section(
-        "Training", about, ["setting", "value"], [[_code(key), _code(_scalar(value))] for key, value in shown.items()]
-    )
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in shown.items()}
+    rows = [f"| {_code(key)} | {_code(text)} |" for key, text in texts.items()]
+    return "\n".join(["## Training", "", about, "", "| setting | value |", "| --- | --- |", *rows])
 
 
 def _making(facts: Facts) -> str:
@@ -191,76 +175,7 @@ def _making(facts: Facts) -> str:
     )
 
 
-# ---- Pass@k and UCC@k: a table for people, and the index that the Hub reads
-
-
-def _shown(results: Sequence[tuple[str, Result]]) -> Iterator[tuple[str, Result, Row]]:
-    """Pass@k and UCC@k of each benchmark, and their average where there are several; with where they were found."""
-    for place, result in results:
-        is_one = len({row.benchmark for row in result.rows} - {"average"}) == 1
-        for row in rows_in_order(result.rows):
-            if row.metric in ("pass@k", "ucc@k") and not (is_one and row.benchmark == "average"):
-                yield place, result, row
-
-
-def _indexed(result: Result, row: Row) -> EvalResult:
-    from huggingface_hub import EvalResult
-
-    sampling = result.sampling
-    settings: dict[str, Any] = {"problems": row.num_problems, "samples": row.n, "temperature": sampling.temperature}
-    settings |= {"top_p": sampling.top_p, "clustering": _clustering(row) or None}
-    return EvalResult(
-        task_type="text-generation",
-        dataset_type=visible(row.benchmark, keep=""),
-        dataset_name=visible(title_of(row.benchmark), keep=""),
-        metric_type=f"{row.metric.removesuffix('k')}{row.k}",
-        metric_name=_title(row),
-        metric_value=float(_value(row, row.value)),
-        metric_args={key: value for key, value in settings.items() if value is not None},
-    )
-
-
-def _results(facts: Facts) -> str:
-    rows = []
-    for place, result, row in _shown(facts.results):
-        interval = "-" if row.ci_low is None else f"{_value(row, row.ci_low)} to {_value(row, row.ci_high)}"
-        drawn = [str(row.num_problems), str(row.n)]
-        drawn += ["-" if one is None else f"{one:g}" for one in (result.sampling.temperature, result.sampling.top_p)]
-        cells = [_title(row), title_of(row.benchmark), _value(row, row.value), interval, *drawn]
-        rows.append([_plain(cell) for cell in (*cells, _clustering(row) or "-", place)])
-    if not rows:
-        return ""
-    header = ["metric", "benchmark", "value", "95 %, over problems only", "problems", "samples"]
-    header += ["T", "top_p", "clustering", "from"]
-    about = "Pass@k in percent; UCC@k is the number of distinct correct answers among k draws."
-    return _section("Results", about, header, rows)
-
-
-def _title(row: Row) -> str:
-    return f"{'Pass' if row.metric == 'pass@k' else 'UCC'}@{row.k}"
-
-
-def _value(row: Row, value: float | None) -> str:
-    """Pass@k in percent; UCC@k is a count."""
-    return "-" if value is None else f"{100 * value:.1f}" if row.metric == "pass@k" else f"{value:.2f}"
-
-
-def _clustering(row: Row) -> str:
-    return " ".join(_scalar(part) for part in (row.similarity, row.threshold, row.linkage) if part is not None)
-
-
 # ---- text
-
-
-def _section(title: str, about: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A heading, a sentence and a table; cells stand as they are."""
-    table = [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]
-    return "\n".join([f"## {title}", "", about, "", *table])
-
-
-def _scalar(value: Any) -> str:
-    """``value`` as YAML and JSON write it; text as it is."""
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _plain(value: str) -> str:
@@ -290,7 +205,3 @@ def _without_paths(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_paths(item) for item in value]
     return _public(value) if isinstance(value, str) else value
-
-
-def _is_left_out(key: str) -> bool:
-    return any(key == name or key.startswith(f"{name}.") for name in LEFT_OUT.split())

@@ -30,16 +30,16 @@ def export(
 ) -> None:
     """Write a run's model as a plain Hugging Face folder.
 
-    The checkpoint's hashes are verified first. The folder gets a model card; read it before you publish the model.
+    The checkpoint's hashes are verified first. The folder gets a model card; read it before you publish the model, and
+    add its results with `(echo; quatro table RESULT.json...) >> DIR/README.md`.
 
     \b
     Examples:
       quatro export runs/quickstart-quatro-0 -o models/countdown
       quatro export runs/math -o models/math-quatro --step 80 --dtype bfloat16
     """
-    from quatro.export import export_model, refuse_present
+    from quatro.export import export_model
 
-    refuse_present(out)
     with output.progress("export", 100) as bar:
 
         def report(done: int, total: int) -> None:

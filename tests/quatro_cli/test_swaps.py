@@ -345,7 +345,7 @@ def look(readers: Sequence[str], must_refuse: Sequence[str], truth: Callable[[st
         found = (FAST | SLOW)[name]()
         is_refused = found.code in ((6,) if name == "doctor" else (2, 4) if name == "sample" else (4,))
         said = found.out + found.err
-        if is_refused or (name in ("report", "export") and any(words in said for words in LEFT_OUT)):
+        if is_refused or (name == "report" and "left out: " in said):
             assert any(file in said for file in FILES), f"{name}: {found.err}"
         elif name == "paper":  # what cannot be made is missing
             assert found.code == 0
@@ -360,7 +360,6 @@ def look(readers: Sequence[str], must_refuse: Sequence[str], truth: Callable[[st
 WHOLE = ("runs", "runs and plans")
 OF_SWEEP = ("table", "table cold", "sweep", "summary", "report", "training", "entropy", "paper")
 OF_SWEEP += ("pass figure", "flips figure")
-LEFT_OUT = ("left out: ", "left out of the model card: ")
 FILES = ("config.yaml", "metrics.jsonl", "status.json", "state.json", "step-00000", "sampling.json", "sweep.yaml")
 FILES += (
     "toy.jsonl",

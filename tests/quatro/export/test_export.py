@@ -286,26 +286,3 @@ def test_the_base_model_of_an_adapter_is_the_one_at_the_end(tmp_path):
 def test_known_data_are_named_by_their_hub_id(tmp_path):
     facts = gather_facts(tmp_path, load_config("math-1.5b"), 1, name="n", dtype="float32")
     assert facts.datasets == ["DigitalLearningGmbH/MATH-lighteval"]
-
-
-def test_results_of_other_steps_and_broken_ones_are_left_out(tmp_path, tiny_config, caplog):
-    run = tmp_path / "run"
-    for step in (2, 4):
-        (run / "checkpoints" / f"step-{step:06d}").mkdir(parents=True)
-        (run / "checkpoints" / f"step-{step:06d}" / "manifest.json").write_text("{}", encoding="utf-8")
-    row = {"metric": "pass@k", "benchmark": "b", "k": 1, "value": 0.5, "num_problems": 1, "n": 1}
-    document = json.dumps({"schema": 1, "metric": "pass@k", "rows": [row]})
-    for name in ("results/passk", "samples/T1-p1-step000002/passk", "samples/T1-p1-step000004/passk"):
-        (run / f"{name}.json").parent.mkdir(parents=True, exist_ok=True)
-        (run / f"{name}.json").write_text(document, encoding="utf-8")
-    (run / "samples" / "T1-p1-step000004" / "sampling.json").write_text("{}", encoding="utf-8")
-    (run / "results" / "broken.json").write_text("{", encoding="utf-8")
-
-    def places(step: int) -> list[str]:
-        facts = gather_facts(run, tiny_config(), step, name="n", dtype="float32")
-        return [place for place, _ in facts.results]
-
-    assert places(2) == ["T1-p1-step000002"]
-    assert "broken.json" not in caplog.text
-    assert places(4) == ["passk", "T1-p1-step000004"]
-    assert "broken.json" in caplog.text

@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from evals.benchmarks.prompts import TEMPLATES
-from evals.results.document import Result, Row, SamplingInfo
 from quatro.config import load_config
 from quatro.export.model_card import Facts, model_card
 
@@ -71,46 +70,14 @@ def test_no_path_of_this_machine_is_on_the_card():
     assert not re.search("/home|/data|private", card)
 
 
-def test_results_are_in_their_own_units():
-    sampling = SamplingInfo(n=256, temperature=0.6, top_p=0.95)
-    rows = [
-        Row(metric="pass@k", benchmark="aime", k=4, value=0.123456, num_problems=30, n=256, ci_low=0.1, ci_high=0.2),
-        Row(metric="pass@k", benchmark="average", k=4, value=0.123456, num_problems=30, n=256),
-        Row(metric="maj@k", benchmark="aime", k=4, value=0.5, num_problems=30, n=256),
-    ]
-    ucc = Row(
-        metric="ucc@k", benchmark="aime", k=4, value=1.234, num_problems=30, n=256, similarity="tfidf", threshold=0.8
-    )
-    results = [
-        ("tag", Result(metric="pass@k", sampling=sampling, rows=rows)),
-        ("tag", Result(metric="ucc@k", rows=[ucc])),
-    ]
-    card = model_card(Facts("m", load_config("quickstart"), 1, "float32", results=results))
-    (index,) = head_of(card)["model-index"]
-    assert index["name"] == "m"
-    assert [(one["dataset"]["name"], len(one["metrics"])) for one in index["results"]] == [("aime", 2)]
-    pass_at_k, distinct = index["results"][0]["metrics"]
-    drawn = {"problems": 30, "samples": 256}
-    settings = {**drawn, "temperature": 0.6, "top_p": 0.95}
-    assert pass_at_k == {"type": "pass@4", "name": "Pass@4", "value": 12.3, "args": settings}
-    assert distinct == {"type": "ucc@4", "name": "UCC@4", "value": 1.23, "args": {**drawn, "clustering": "tfidf 0.8"}}
-    lines = [line for line in card.splitlines() if line.startswith("| ") and ("aime" in line or "average" in line)]
-    assert lines == [
-        r"| Pass@4 | aime | 12.3 | 10.0 to 20.0 | 30 | 256 | 0.6 | 0.95 | - | tag |",
-        r"| UCC@4 | aime | 1.23 | - | 30 | 256 | - | - | tfidf 0.8 | tag |",
-    ]
-
-
 def test_hostile_names_stay_words_in_their_cell():
     nasty = "a|b\n---\n<script>`x` [l](http://e) # \u202e"
-    row = Row(metric="pass@k", benchmark=nasty, k=1, value=0.5, num_problems=1, n=1)
     facts = Facts(
         nasty,
         load_config("quickstart"),
         1,
         "float32",
         base_model=nasty,
-        results=[(nasty, Result(metric="pass@k", rows=[row]))],
         environment={"quatro": nasty, "packages": {"torch": nasty}},
     )
     card = model_card(facts)
@@ -120,9 +87,6 @@ def test_hostile_names_stay_words_in_their_cell():
     assert "\u202e" not in body
     outside_code = re.sub(r"(`+).*?\1", "", body.replace("\\`", ""))
     assert "<script" not in outside_code.replace("\\<", "")
-    for line in body.splitlines():
-        if line.startswith("| Pass@1"):
-            assert len(re.findall(r"(?<!\\)\|", line)) == 11
 
 
 def test_the_code_on_the_card_stops_as_training_did():
