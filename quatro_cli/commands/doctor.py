@@ -44,7 +44,7 @@ def doctor(
 
     Of the machine: versions, packages, devices, memory, disk, small trials of the sandbox and the lock, and whether
     programs in the sandbox could read solutions of a benchmark. Of a run: whether it is finished, whether it can be
-    resumed, its last error, and whether every checkpoint and every other file of it is whole. The exit code is 6 if a
+    resumed, why it ended, and whether every checkpoint and every other file of it is whole. The exit code is 6 if a
     check fails; packages of extras that are not installed do not count as failures.
 
     \b
@@ -78,7 +78,7 @@ def _look_at_run(run: Path, *, json: bool) -> None:
             ("finished", "yes" if found.is_finished else f"no: {found.status}"),
             ("resumable", found.resume),
             ("whole", f"{damage} parts are damaged" if found.damaged else "yes"),
-            ("last error", found.last_error or "none in log.txt"),
+            ("ended because", found.reason or "-"),
         ]
         output.table("", [str(run), "what was found"], rows)
         parts = [(part.name, "ok" if part.is_whole else "DAMAGED", part.detail) for part in found.parts]
@@ -104,7 +104,7 @@ def _look_at_sweep(sweep: Path, *, json: bool) -> None:
         rows = []
         for name, one in found.items():
             faults = "; ".join(f"{part.name}: {part.detail}" for part in damage.get(name, []))
-            detail = "" if one is None or one.is_finished else one.last_error or one.resume
+            detail = "" if one is None or one.is_finished else one.reason or one.resume
             whole = "-" if one is None else "DAMAGED" if faults else "ok"
             rows.append((name, one.status if one else "not begun", whole, faults or detail))
         output.table("", [f"runs of {sweep}", "status", "whole", "what was found"], rows)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from quatro.runs.status import RunLock
-from quatro.runs.views.doctor import examine, last_error
+from quatro.runs.views.doctor import examine
 from tests.kit import quatro, read_json, says, settings
 
 pytest.importorskip("torch")
@@ -178,17 +178,12 @@ def test_rows_that_are_missing_in_the_middle_are_named(run):
     assert "the row of iteration 3 follows that of 1" in part.detail
 
 
-def test_the_last_error_is_that_of_the_log(run):
-    assert last_error(run) is None
-    log = (
-        "2026-01-02 03:04:05,006 ERROR quatro: the run ended with an error\nTraceback (most recent call last):\n"
-        '  File "x.py", line 1\nOSError: [Errno 28] No space left on device\n'
-        "2026-01-02 03:05:00,000 INFO quatro: going on from step-000002\n"
-    )
-    (run / "log.txt").write_text(log, encoding="utf-8")
-    expected = "2026-01-02 03:04:05 the run ended with an error: OSError: [Errno 28] No space left on device"
-    assert last_error(run) == expected
-    assert json.loads(quatro("doctor", run, "--json").stdout)["last_error"] == expected
+def test_why_a_run_failed_is_said(run):
+    assert examine(run).reason is None
+    status = read_json(run / "status.json") | {"status": "failed", "reason": "No space left on device"}
+    (run / "status.json").write_text(json.dumps(status), encoding="utf-8")
+    assert json.loads(quatro("doctor", run, "--json").stdout)["reason"] == "No space left on device"
+    says(quatro("doctor", run).stdout, "failed", "No space left on device")
 
 
 def test_no_run_is_refused(tmp_path):

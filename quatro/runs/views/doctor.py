@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -27,11 +26,6 @@ from quatro.runs.metrics import is_imported, read_metrics
 from quatro.runs.status import read_status
 from quatro.runs.views.summary import RunSummary, describe_or_unreadable
 
-# In log.txt an error is one record: time, message, and lines without a time up to the next record.
-_TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
-_ERROR = re.compile(rf"^({_TIME}),\d+ ERROR \S+: (.*(?:\n(?!{_TIME},).*)*)", re.MULTILINE)
-_TAIL_BYTES = 256 * 1024
-
 Look = Callable[[], str]
 _FAULTS = (QuatroError, OSError, KeyError, TypeError, AttributeError)  # the last three: JSON of another form
 
@@ -49,14 +43,14 @@ class Part:
 class Examined:
     """``status`` is `RunSummary.status`; ``resume`` says what a resume would do, or what is in its way.
 
-    ``last_error`` is that of log.txt with its time.
+    ``reason`` says why it ended, if it did not come to its end; log.txt has the traceback.
     """
 
     status: str
     is_finished: bool
     is_resumable: bool
     resume: str
-    last_error: str | None
+    reason: str | None
     parts: tuple[Part, ...]
 
     @property
@@ -88,27 +82,13 @@ def examine(run: Path, tell: Callable[[int, int, str], None] = lambda number, co
             parts.append(Part(name, False, _said(error)))
     summary = describe_or_unreadable(run)
     is_resumable, resume = _resume(summary)
-    return Examined(summary.status, summary.status == "done", is_resumable, resume, last_error(run), tuple(parts))
+    return Examined(summary.status, summary.status == "done", is_resumable, resume, summary.reason, tuple(parts))
 
 
 def _said(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return str(error) if isinstance(error, QuatroError) else repr(error)
-
-
-def last_error(run: Path) -> str | None:
-    """The last error in the end of log.txt: its time, its first line, and the last one, which names the exception."""
-    try:
-        content = (run / "log.txt").read_bytes()[-_TAIL_BYTES:]
-    except OSError:
-        return None
-    errors = _ERROR.findall(content.decode("utf-8", "replace"))
-    if not errors:
-        return None
-    time, text = errors[-1]
-    lines = text.rstrip().splitlines()
-    return f"{time} {': '.join(dict.fromkeys([lines[0], lines[-1]]))}"
 
 
 def _looks(run: Path) -> list[tuple[str, Look]]:
