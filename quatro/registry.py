@@ -117,8 +117,6 @@ REWARDS = LazyTable(
         "countdown-distance": "quatro.rewards.answers:DistanceReward",
         "code": "quatro.rewards.code:CodeReward",
         "reasoning-gym": "quatro.rewards.gym:GymReward",
-        "length": "quatro.rewards.shape:LengthReward",
-        "format": "quatro.rewards.shape:FormatReward",
         "model": "quatro.policy.reward_model:ModelReward",
         "sum": "quatro.rewards.sum:SumReward",
     },

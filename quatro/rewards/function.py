@@ -60,8 +60,8 @@ class FunctionReward(Reward):
     Options: ClassVar[type[Block]] = FunctionOptions
     LIMITS: ClassVar[frozenset[str]] = frozenset({"timeout_s", "workers", "on_error"})
 
-    def __init__(self, config: RewardConfig, spec: str = "") -> None:
-        self.spec = spec or config.name
+    def __init__(self, config: RewardConfig) -> None:
+        self.spec = config.name
         self.timeout_s = TIMEOUT_S if config.timeout_s is None else config.timeout_s
         self.on_error = config.on_error
         self._num_failed = 0

@@ -11,6 +11,7 @@ from quatro.registry import REWARDS
 from quatro.types import Block
 
 DEFAULT_REWARD = "math"
+REMOVED = ("length", "format")  # docs/rewards.md has each as a function of one's own
 OnError = Literal["fail", "zero", "drop"]
 _LIMITS = ("timeout_s", "workers", "on_error")
 
@@ -23,6 +24,8 @@ def known_reward(name: Any) -> str:
     """
     if isinstance(name, str) and REWARDS.takes(name):
         return name
+    if name in REMOVED:
+        raise ValueError("which was removed: name a function of your own; docs/rewards.md has one that does the same")
     raise ValueError(f"expected {', '.join(REWARDS)} or module:function")
 
 

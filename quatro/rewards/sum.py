@@ -1,4 +1,4 @@
-"""Several rewards as one: `reward: [math, {name: length, weight: 0.1}]` earns the sum of weight times reward."""
+"""Several rewards as one: `reward: [math, {name: model, weight: 0.1, ...}]` earns the sum of weight times reward."""
 
 from __future__ import annotations
 

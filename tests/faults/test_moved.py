@@ -15,7 +15,7 @@ from quatro.config import load_config
 from tests.kit import quatro, read_json, read_rows, says, settings, write_rows
 
 SMALL = settings(
-    *("data.prompts=data/p.jsonl", "data.template=plain", "reward={name: length, options: {long: 8}}", "steps=2"),
+    *("data.prompts=data/p.jsonl", "data.template=plain", "reward=brief:short", "steps=2"),
     *("eval.benchmark=data/p.jsonl", "prompts_per_step=4", "minibatch_prompts=2", "rollouts_per_prompt=2"),
     *("rollout.max_new_tokens=8", "optimizer.lr=1e-2", "optimizer.warmup_steps=0", "checkpoint.every=1", "threads=1"),
 )
@@ -23,9 +23,10 @@ SMALL = settings(
 
 @pytest.fixture
 def work(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with a model and data."""
+    """The current folder, with a model, a reward and data."""
     folder = tmp_path / "a b" / "ü"
     shutil.copytree(tiny_folder, folder / "model")
+    (folder / "brief.py").write_text("def short(num_tokens): return max(0.0, 1 - num_tokens / 8)\n", encoding="utf-8")
     write_rows(folder / "data/p.jsonl", [{"id": str(i), "problem": f"1 2 3 {i} = 6", "answer": "6"} for i in range(4)])
     monkeypatch.chdir(folder)
     return folder
@@ -87,7 +88,7 @@ def test_fault_54_a_run_that_was_moved_goes_on_bit_by_bit(work, move):
 def overrides(**more: object) -> dict[str, object]:
     found = dict(word.split("=", 1) for word in [*SMALL, "model=model", "eval.every=2", "eval.n=1"] if "=" in word)
     typed = {key: int(value) if value.isdecimal() else value for key, value in found.items()}
-    return {**typed, "optimizer.lr": 1e-2, "reward": {"name": "length", "options": {"long": 8}}, **more}
+    return {**typed, "optimizer.lr": 1e-2, **more}
 
 
 @pytest.mark.slow

@@ -105,7 +105,7 @@ def test_the_budget_is_that_of_the_radius_in_force(tmp_path, settings, run_train
 
 
 def test_a_pass_without_a_step_is_the_last(tmp_path, settings, run_training):
-    flat = "reward={name: length, options: {short: 98, long: 99}}"
+    flat = "reward=countdown"  # 0 for every response: nobody has taught the model the task
     (row,) = run_training(tmp_path / "run", [*settings, *AUTO, flat, "kl.beta=0", "steps=1"])
     assert (row["inner/passes"], row["optimizer_steps"], row["inner/kl_checks"]) == (1, 0, 0)
 

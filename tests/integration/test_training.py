@@ -31,7 +31,7 @@ from quatro.train import train
 from quatro.types import Sampling
 from tests.kit import says, write_rows
 
-FLAT = "reward={name: length, options: {short: 98, long: 99}}"  # 1 for every response
+FLAT = "reward=countdown"  # 0 for every response: nobody has taught the model the task
 
 
 def same_weights(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:

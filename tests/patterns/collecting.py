@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("evals", "quatro", "quatro_cli")
 METHODS = ("match", "search", "fullmatch", "finditer", "findall", "sub", "subn", "split")
-# Patterns that a user writes in a configuration.
-OF_USERS = {("quatro/rewards/shape.py", "value"), ("quatro/rewards/shape.py", "pattern")}
 # Patterns that an object holds, by the place of their call: the objects.
 OF_OBJECTS = {
     ("quatro/tasks/warm_start.py", "self.pattern"): [
@@ -48,8 +46,6 @@ def patterns() -> Iterator[Found]:
         module = importlib.import_module(".".join(path.with_suffix("").parts).removesuffix(".__init__"))
         names = {id(pattern): name for name, pattern in vars(module).items() if isinstance(pattern, re.Pattern)}
         for call in calls:
-            if (str(path), ast.unparse(call.args[0])) in OF_USERS:
-                continue
             method = _method_of_re(call)
             if (objects := OF_OBJECTS.get((str(path), ast.unparse(call.args[0])))) is not None:
                 for name in objects:

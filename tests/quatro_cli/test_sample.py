@@ -95,11 +95,11 @@ def test_a_preset_keeps_the_response_length_that_a_run_was_trained_with(model, t
 def trained(model, tmp_path_factory) -> Path:
     """A run with the checkpoints 1 and 2."""
     run = tmp_path_factory.mktemp("runs") / "run"
-    reward = "reward={name: format, options: {pattern: '1'}}"
-    quatro(
-        *("train", "quickstart", "-o", run),
-        *settings(*TINY, "steps=2", f"model={model}", "checkpoint.every=1", reward),
-    )
+    (run.parent / "ones.py").write_text("def some(completion): return '1' in completion\n", encoding="utf-8")
+    told = settings(*TINY, "steps=2", f"model={model}", "checkpoint.every=1", "reward=ones:some")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(run.parent)
+        quatro("train", "quickstart", "-o", run, *told)
     return run
 
 

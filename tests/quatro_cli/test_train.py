@@ -62,11 +62,10 @@ def test_a_run_leaves_its_directory_and_names_it(tiny, tmp_path):
     assert "-o" in again.stderr
 
 
-def test_a_dry_run_says_the_disk_that_the_run_takes_and_the_time_that_one_like_it_took(tiny, tmp_path):
-    longer = [
-        *tiny,
-        *settings("reward=length", "reward.options.long=10", "rollout.max_new_tokens=10", "checkpoint.every=1"),
-    ]
+def test_a_dry_run_says_the_disk_that_the_run_takes_and_the_time_that_one_like_it_took(tiny, tmp_path, monkeypatch):
+    (tmp_path / "brief.py").write_text("def short(num_tokens): return max(0.0, 1 - num_tokens / 10)", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    longer = [*tiny, *settings("reward=brief:short", "rollout.max_new_tokens=10", "checkpoint.every=1")]
 
     def said(run, *more):
         return json.loads(quatro("train", "quickstart", *longer, *more, "-o", run, "--dry-run", "--json").stdout)

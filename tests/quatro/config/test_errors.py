@@ -5,6 +5,7 @@ import pytest
 from evals.errors import UsageError
 from quatro.config import load_config, resolve_config
 from quatro.config.errors import REMOVED
+from quatro.rewards.settings import REMOVED as REMOVED_REWARDS
 from tests.kit import says
 
 SMALLEST = "model: some/model\nmethod: {name: quatro}\n"
@@ -22,6 +23,19 @@ def test_a_removed_key_is_refused_with_what_to_do_instead(key, instead):
     said = refusal("quickstart", overrides=[f"{key}=1"])
     assert f"-s {key}=1: {key}: " in said
     assert instead in said
+
+
+@pytest.mark.parametrize("name", REMOVED_REWARDS)
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        ("reward={}", "reward"),
+        ("reward={{name: {}}}", "reward.name"),
+        ("reward=[math, {}]", "reward.options.rewards.1"),
+    ],
+)
+def test_a_removed_reward_is_refused_with_what_to_name_instead(name, given, key):
+    says(refusal("quickstart", overrides=[given.format(name)]), key=key, value=name, advice="docs/rewards.md")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tests.kit import quatro
 
 BASE = """model: some/model
 method: {name: gspo, clip_low: 0.5}
-reward: {name: length, options: {short: 2, long: 9}}
+reward: {name: model, options: {path: a/b, batch_rows: 9}}
 optimizer: {lr: 0.5, betas: [0.1, 0.2]}
 checkpoint: {every: 5, keep: 2}
 """
@@ -60,11 +60,11 @@ def test_the_files_own_keys_come_on_top_of_a_chain(files):
         ("method: {name: gspo, clip_high: 0.75}", {"clip_low": 0.5, "clip_high": 0.75}),
         ("method: {name: grpo}", {"name": "grpo", "clip_low": 0.2}),
         ("method: {name: quatro, delta: 0.5}", {"name": "quatro", "delta": 0.5}),
-        ("reward: {options: {long: 7}}", {"short": 2, "long": 7}),
-        ("reward: length", {"short": 2, "long": 9}),
+        ("reward: {options: {batch_rows: 7}}", {"path": "a/b", "batch_rows": 7}),
+        ("reward: model", {"path": "a/b", "batch_rows": 9}),
         ("reward: math", {"name": "math"}),
         ("reward: {on_error: fail, name: math}", {"name": "math"}),
-        ("reward: [math, {name: length, weight: 0.5, options: {long: 9}}]", {"name": "sum"}),
+        ("reward: [math, {name: model, weight: 0.5, options: {path: a/b}}]", {"name": "sum"}),
         ("checkpoint: {keep: 4}", {"last": 4, "every": 5}),
     ],
 )
@@ -77,7 +77,7 @@ def test_a_block_of_another_name_is_replaced_and_one_of_the_same_name_keeps_its_
 
 def test_a_list_of_rewards_is_kept_until_another_reward_is_named(files):
     base = BASE.replace("reward: {", "reward: [math, {weight: 0.5, ").replace("9}}", "9}}]")
-    assert load_config(files(top="extends: base.yaml\n", base=base)).reward.names == ("math", "length")
+    assert load_config(files(top="extends: base.yaml\n", base=base)).reward.names == ("math", "model")
     assert "reward sum does not read workers" in refusal(files(top="extends: base.yaml\nreward: {workers: 2}\n"))
     assert load_config(files(top="extends: base.yaml\nreward: math\n")).reward.names == ("math",)
 

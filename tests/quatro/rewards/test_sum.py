@@ -1,8 +1,10 @@
-"""Lists of rewards, and the rewards of shape that stand in them."""
+"""Lists of rewards."""
 
 from __future__ import annotations
 
 import re
+import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -22,43 +24,56 @@ def of(*parts: object) -> RewardConfig:
     return RewardConfig.model_validate({"name": "sum", "options": {"rewards": parts}})
 
 
-def test_a_sum_weighs_its_parts_and_logs_each():
-    reward = make_reward(of("math", {"name": "length", "weight": -0.5, "options": {"short": 2, "long": 6}}))
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The functions of docs/rewards.md, and one that may fail."""
+    page = (Path(__file__).parents[3] / "docs/rewards.md").read_text(encoding="utf-8")
+    functions = re.findall(r"    (?:import re|def (?:brief|formatted)\(.*\n        return .*)\n", page)
+    strict = "    def strict(completion):\n        assert completion\n        return {'reward': 2, 'words': 3}\n"
+    (tmp_path / "parts_of_mine.py").write_text(textwrap.dedent("".join([*functions, strict])), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_sum_weighs_its_parts_and_logs_each(own):
+    short = {"name": "parts_of_mine:brief", "weight": -0.5, "options": {"short": 2, "long": 6}, "workers": 1}
+    reward = make_reward(of("math", short))
     rollouts = [Rollout((0,) * n, text, "stop") for n, text in ((2, r"\boxed{4}"), (5, r"\boxed{5}"), (9, "four"))]
     scored = reward.score([QUESTION], [rollouts])
     reward.close()
     assert rewards(scored) == [[1.0 - 0.5, -0.5 * 0.25, 0.0]]
     assert verdicts(scored) == [[True, False, False]]  # the verdict of the one that has a notion of it
     assert [grade.logged for grade in scored[0]] == [
-        {"math": 1.0, "length": 1.0},
-        {"math": 0.0, "length": 0.25},
-        {"math": 0.0, "length": 0.0},
+        {"math": 1.0, "brief": 1.0},
+        {"math": 0.0, "brief": 0.25},
+        {"math": 0.0, "brief": 0.0},
     ]
     drawn = Drawn([Group(QUESTION, list(zip(rollouts, scored[0], strict=True)))])
-    assert logged_means(drawn) == {"reward/parts/length": 1.25 / 3, "reward/parts/math": 1 / 3}
+    assert logged_means(drawn) == {"reward/parts/brief": 1.25 / 3, "reward/parts/math": 1 / 3}
 
 
-def test_a_part_that_drops_a_rollout_drops_it_and_what_parts_log_stands_behind_their_name(tmp_path, monkeypatch):
-    (tmp_path / "parts_of_mine.py").write_text(
-        "def strict(completion):\n    assert completion\n    return {'reward': 2, 'words': 3}\n", encoding="utf-8"
-    )
-    monkeypatch.chdir(tmp_path)
+def test_a_part_that_drops_a_rollout_drops_it_and_what_parts_log_stands_behind_their_name(own):
     mine = {"name": "parts_of_mine:strict", "on_error": "drop", "label": "mine", "workers": 1}
-    reward = make_reward(of({"name": "format", "options": {"pattern": "^a.b$"}, "workers": 1}, mine))
+    reward = make_reward(of({"name": "parts_of_mine:formatted", "options": {"pattern": "^a.b$"}, "workers": 1}, mine))
     texts = ("a\nb", "", "ab")
     scored = reward.score([QUESTION], [[Rollout((0,), text, "stop") for text in texts]])
     assert [grade.is_dropped for grade in scored[0]] == [False, True, False]
     assert num_failed(scored) == (1, 0)
     assert [grade.error for grade in scored[0]] == ["", "AssertionError (reward mine)", ""]
-    assert scored[0][0] == Grade(3.0, None, {"format": 1.0, "mine": 2.0, "mine/words": 3.0})
+    assert scored[0][0] == Grade(3.0, None, {"formatted": 1.0, "mine": 2.0, "mine/words": 3.0})
     assert rewards(scored)[0][2] == 2.0
     reward.close()
 
 
-def test_a_search_without_end_ends_at_the_deadline():
+def test_a_search_without_end_ends_at_the_deadline(own):
     reward = make_reward(
         RewardConfig.model_validate(
-            {"name": "format", "options": {"pattern": "(a+)+$"}, "timeout_s": 1.0, "workers": 1, "on_error": "zero"}
+            {
+                "name": "parts_of_mine:formatted",
+                "options": {"pattern": "(a+)+$"},
+                "timeout_s": 1.0,
+                "workers": 1,
+                "on_error": "zero",
+            }
         )
     )
     scored = reward.score([QUESTION], [[Rollout((0,), text, "stop") for text in ("a" * 60 + "b", "aaa")]])
@@ -81,9 +96,9 @@ def test_a_list_in_a_file_is_short_for_a_sum_and_is_written_back_as_such(tmp_pat
 
 def test_every_part_checks_the_prompts():
     unanswered = Prompt("mine", "p2", "?", None, "?", (1,))
-    check_prompts([QUESTION], of("math", {"name": "length", "options": {"long": 9}}))
+    check_prompts([QUESTION], of("math", {"name": "a:f", "options": {"long": 9}}))
     with pytest.raises(DataError, match=re.escape("prompt 'p2' of mine has no reference answer")):
-        check_prompts([QUESTION, unanswered], of({"name": "length", "options": {"long": 9}}, "math"))
+        check_prompts([QUESTION, unanswered], of({"name": "a:f", "options": {"long": 9}}, "math"))
 
 
 def test_the_distance_reward_grades_what_the_benchmark_calls_wrong():
