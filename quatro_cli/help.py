@@ -27,7 +27,11 @@ GRADING = {
 # Commands and options that quatro no longer has, each with what to do instead; keys: `quatro/config/errors.py`.
 REMOVED = {
     "quatro verl-command --check": "start what it prints: verl validates it before it asks for a GPU",
-    "quatro sweep --submit local": "type `quatro sweep DIR`, which runs the points one after another",
+    **{
+        f"quatro sweep {option}": "docs/paper.md has an array script for SLURM, each task of which trains a point with "
+        "`quatro train`; without a cluster type `quatro sweep DIR`"
+        for option in ("--submit", "--time", "--partition")
+    },
     "quatro train --probe": "measure one iteration of each choice with --steps 1 (-s dtype=bfloat16, "
     "-s policy.gradient_checkpointing=true) and compare perf/step_s in their metrics.jsonl",
     "quatro samples": "type `quatro eval import`",

@@ -47,9 +47,6 @@ Evaluate = Annotated[
 EvalN = Annotated[int | None, Option(metavar="N", help="Samples per problem for --eval. Default: 256.")]
 EvalTemperature = Annotated[str | None, Option(metavar="T[,T]", help="Sampling temperatures for --eval. Default: 1.")]
 EvalTopP = Annotated[str | None, Option(metavar="P[,P]", help="Values of top_p for --eval. Default: 1.")]
-Submit = Annotated[str | None, Option(metavar="slurm", help="Only write a script for SLURM.")]
-TimeLimit = Annotated[str | None, Option(metavar="HH:MM:SS", help="Time limit of each point, for --submit slurm.")]
-Partition = Annotated[str | None, Option(metavar="NAME", help="Where SLURM runs the points.")]
 
 
 def sweep(
@@ -66,9 +63,6 @@ def sweep(
     eval_n: EvalN = None,
     eval_temperature: EvalTemperature = None,
     eval_top_p: EvalTopP = None,
-    submit: Submit = None,
-    time: TimeLimit = None,
-    partition: Partition = None,
     allow_unsafe_code: AllowUnsafe = False,
     dry_run: DryRun = False,
     json: Json = False,
@@ -91,12 +85,7 @@ def sweep(
     from quatro.sweep.file import find_sweep, read_evaluation, recorded_evaluation
     from quatro.sweep.plan import find_begun, read_plan
     from quatro.sweep.run import all_points, status_of
-    from quatro.sweep.submit import SlurmOptions, write_submission
 
-    if submit not in (None, "slurm"):
-        raise usage_error(f"--submit {submit}: expected slurm")
-    if submit is None and (time or partition):
-        raise usage_error("--time and --partition are for SLURM; add --submit slurm")
     gpu_list = _gpus(gpus, jobs)
     begun = find_begun(config)
     file = begun / SWEEP if begun else find_sweep(config)
@@ -116,19 +105,7 @@ def sweep(
         return
     for benchmark in evaluation.benchmarks if evaluation is not None else ():
         load_problems(benchmark)  # one that is not there is refused before hours of training
-    if submit is None:
-        _run(plan, folder, evaluation, jobs=jobs or 1, gpus=gpu_list, json=json)
-        return
-    options = SlurmOptions(jobs or len(gpu_list) or 1, time, partition)
-    path, num_commands = write_submission(plan, folder, options, evaluation)
-    if json:
-        output.json({"schema": 1, "folder": str(folder), "file": str(path), "num_commands": num_commands})
-    else:
-        output.data(str(path))
-    if num_commands:
-        output.info(f"{num_commands} commands; run `sbatch {path}`. `quatro sweep {folder}` then writes the summary.")
-    else:
-        output.info("every point is done: there is nothing to submit")
+    _run(plan, folder, evaluation, jobs=jobs or 1, gpus=gpu_list, json=json)
 
 
 def _refuse_changes(sweep: Path, ignored: Sequence[str]) -> None:

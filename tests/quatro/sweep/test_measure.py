@@ -1,10 +1,8 @@
-"""What a sweep measures, over which seeds it averages, where it runs, and what it hands to a cluster."""
+"""What a sweep measures, over which seeds it averages, and where it runs."""
 
 import csv
 import json
 import math
-import os
-import subprocess
 import sys
 import textwrap
 from contextlib import nullcontext
@@ -19,7 +17,6 @@ from quatro.sweep.children import make_slots
 from quatro.sweep.measure import SweepEvaluation, base_points, measured, sample_arguments
 from quatro.sweep.plan import Axis, plan_sweep
 from quatro.sweep.run import run_sweep, status_of
-from quatro.sweep.submit import SlurmOptions, write_submission
 from quatro.sweep.summary import write_summary
 from tests.kit import read_rows, write_rows
 
@@ -232,22 +229,6 @@ def test_a_point_of_two_processes_has_two_gpus_and_is_started_by_torchrun(base, 
         run_sweep(plan, tmp_path / "t", gpus=["0", "1", "2"], **own)
 
 
-def test_torchrun_is_what_a_submitted_point_of_several_processes_is_started_with(tmp_path):
-    plan = plan_sweep("math-1.5b-2gpu", [Axis("seed", ("0",))])
-    script, _ = write_submission(plan, tmp_path, SlurmOptions(), SweepEvaluation(("math500",)))
-    assert "#SBATCH --gres=gpu:2\n" in script.read_text(encoding="utf-8")
-    base_command, command = (tmp_path / "commands.txt").read_text(encoding="utf-8").splitlines()
-    assert "--engine vllm --gpus 0,1" in base_command
-    assert command.count("torchrun --standalone --nproc-per-node 2 --shutdown-timeout 600 -m quatro_cli train") == 2
-    assert "quatro sample" in command
-
-
-@pytest.mark.parametrize(("option", "wrong"), [("time", "tomorrow"), ("time", "1:2:3:4"), ("partition", "a b")])
-def test_what_slurm_would_not_read_is_refused(option, wrong):
-    with pytest.raises(UsageError, match=f"--{option} {wrong}"):
-        SlurmOptions(**{option: wrong})
-
-
 def test_one_process_runs_a_sweep(base, tmp_path, quatro):
     commands, _ = quatro
     (tmp_path / "s").mkdir()
@@ -310,34 +291,3 @@ def test_the_base_is_asked_as_the_runs_are(tmp_path):
         arguments = sample_arguments(SweepEvaluation(("toy",)), untrained, tmp_path, Tag())
         assert arguments[arguments.index("--template") + 1] == run.config.data.template
         assert arguments[arguments.index("--engine") + 1] == "transformers"
-
-
-def test_submitted_commands_do_what_the_sweep_would(base, tmp_path, quatro):
-    commands, calls = quatro
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    (tools / "quatro").write_text(f'#!/bin/sh\nexec {sys.executable} -S {tmp_path}/quatro.py "$@"\n', encoding="utf-8")
-    (tools / "quatro").chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
-    plan = plan_sweep(base, [Axis("method.delta", ("0.1", "0.01"))], seeds=[0], overrides=["device=cpu"])
-    evaluation = SweepEvaluation(("toy",), n=2)
-    folder = tmp_path / "a sweep"
-
-    script, num_commands = write_submission(plan, folder, SlurmOptions(2, "1-12:00:00", "big"), evaluation)
-    assert num_commands == 3
-    text = script.read_text(encoding="utf-8")
-    for asked in ("--array=1-3%2", "--time=1-12:00:00", "--partition=big"):
-        assert f"#SBATCH {asked}\n" in text
-    assert "gres" not in text  # the configuration says that it computes on the CPU
-    for task in (1, 2, 3):
-        subprocess.run(["bash", str(script)], env={**environment, "SLURM_ARRAY_TASK_ID": str(task)}, check=True)
-    assert [call[0] for call in calls()] == ["sample", "train", "sample", "train", "sample"]
-    subprocess.run(["bash", str(script)], env={**environment, "SLURM_ARRAY_TASK_ID": "2"}, check=True)
-    assert [call[0] for call in calls()[5:]] == ["sample"]  # a requeued task does not train a finished run again
-
-    assert write_submission(plan, folder, SlurmOptions(), evaluation)[1] == 3  # nothing is measured yet
-    before = len(calls())
-    outcomes = run_sweep(plan, folder, evaluation=evaluation, **commands)
-    assert [outcome.status for outcome in outcomes] == ["done"] * 3
-    assert all(call[0] == "sample" for call in calls()[before:])
-    assert write_submission(plan, folder, SlurmOptions(), evaluation)[1] == 0

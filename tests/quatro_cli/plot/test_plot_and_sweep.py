@@ -1,11 +1,20 @@
 """`quatro plot` and `quatro sweep` from the outside."""
 
 import json
+import os
+import re
+import subprocess
+import textwrap
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from quatro.config import config_to_yaml, load_config
+from quatro.config import config_to_yaml, load_config, pinned
+from quatro.config.load import planned_differences
+from quatro.processes.launcher import torchrun_options
+from quatro.sweep.file import find_sweep, load_sweep
+from quatro.sweep.run import write_plan
 from quatro_cli.app import app
 from tests.kit import quatro, settings
 
@@ -84,7 +93,6 @@ def test_fault_18_a_sweep_whose_run_fails_ends_with_6_and_says_why(tmp_path, mon
         (["quickstart", "-g", "seed=0,1", "--eval-n", "4"], "add --eval countdown"),
         (["quickstart", "-g", "seed=0,1", "--gpus", "0,1", "--jobs", "2"], "--jobs would be ignored"),
         (["quickstart", "-g", "seed=0,1", "--gpus", "0,0"], "a GPU is named twice"),
-        (["quickstart", "-g", "seed=0,1", "--submit", "pbs"], "expected slurm"),
         (["quickstart", "-g", "seed=0,1", "--eval", "countdown", "--eval-top-p", "2"], "numbers in (0, 1]"),
     ],
 )
@@ -125,15 +133,27 @@ def test_a_part_of_a_sweep_file_is_planned(tmp_path):
     assert 0 < len(some) < len(points("--cell", "S1,S3")) < len(everything)
 
 
-def test_the_folder_of_a_sweep_goes_on_as_it_was_planned(tmp_path):
-    grid = ["-g", "method.name=quatro,gspo", "-g", "method.delta=0.1,0.01", "-s", "steps=3", "--submit", "slurm"]
+@pytest.fixture
+def only_planned(monkeypatch):
+    """`quatro sweep` writes its plan and trains nothing."""
+
+    def plan_only(plan, folder, *, evaluation, **_):
+        write_plan(plan, folder, evaluation)
+        return []
+
+    monkeypatch.setattr("quatro.sweep.run.run_sweep", plan_only)
+    monkeypatch.setattr("quatro_cli.warm_start.ensure_model", lambda model: None)
+
+
+def test_the_folder_of_a_sweep_goes_on_as_it_was_planned(tmp_path, only_planned):
+    grid = ["-g", "method.name=quatro,gspo", "-g", "method.delta=0.1,0.01", "-s", "steps=3"]
     measure = ["--eval", "countdown", "--eval-n", "4", "--eval-top-p", "1,0.7"]
     command, folder = ["sweep", "quickstart", *grid, *measure], tmp_path / "s"
     quatro(*command, "-o", folder)
     begun = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
     for name in (folder, folder / "sweep.yaml"):
-        quatro("sweep", name, "--submit", "slurm")
+        quatro("sweep", name)
         assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == begun
     planned, goes_on = (
         runner.invoke(app, [*words, "--dry-run", "--json"]).stdout
@@ -144,13 +164,13 @@ def test_the_folder_of_a_sweep_goes_on_as_it_was_planned(tmp_path):
     quatro("sweep", "quickstart", *grid, "-o", folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == begun
 
-    quatro("sweep", folder, "--eval-n", "8", "--submit", "slurm")
+    quatro("sweep", folder, "--eval-n", "8")
     assert '"n": 8, "temperature": [1.0], "top_p": [1.0, 0.7]' in (folder / "sweep.yaml").read_text(encoding="utf-8")
 
 
-def test_what_would_change_a_sweep_that_goes_on_is_refused(tmp_path):
+def test_what_would_change_a_sweep_that_goes_on_is_refused(tmp_path, only_planned):
     folder = tmp_path / "s"
-    quatro("sweep", "quickstart", "--seeds", "0,1", "--submit", "slurm", "-o", folder)
+    quatro("sweep", "quickstart", "--seeds", "0,1", "-o", folder)
 
     def refused(*words: str, code: int = 2) -> str:
         return quatro("sweep", folder, *words, "--dry-run", code=code).stderr
@@ -164,11 +184,22 @@ def test_what_would_change_a_sweep_that_goes_on_is_refused(tmp_path):
     assert "configs/seed=1.yaml is missing" in refused("--eval", "countdown", code=4)
 
 
-def test_a_sweep_is_written_for_a_cluster_instead_of_run(tmp_path):
-    folder = tmp_path / "s"
-    arguments = ["sweep", "quickstart", "--seeds", "0,1", "--submit", "slurm", "--jobs", "4", "-o", str(folder)]
-    assert quatro(*arguments).stdout == f"{folder / 'submit.sh'}\n"
-    assert "--array=1-2%4" in (folder / "submit.sh").read_text(encoding="utf-8")
-    commands = (folder / "commands.txt").read_text(encoding="utf-8").splitlines()
-    assert [f"runs/seed={seed}" in line for seed, line in enumerate(commands)] == [True, True]
-    assert list((folder / "runs").iterdir()) == []
+def test_the_array_script_of_the_docs_trains_the_points_of_the_sweep(tmp_path):
+    page = (Path(__file__).parents[3] / "docs/paper.md").read_text(encoding="utf-8")
+    script = textwrap.dedent(re.search(r"    #!/bin/bash\n(?:    .*\n)+", page)[0])
+    assert "--array=0-8" in script
+    plan = load_sweep(find_sweep("paper-math"))
+    for number, point in enumerate(plan.points):
+        shown = "torchrun() { echo $*; }\n" + script
+        environment = {**os.environ, "SLURM_ARRAY_TASK_ID": str(number)}
+        words = subprocess.run(["bash", "-c", shown], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        options, asked = words.stdout.split(" -m quatro_cli train ")
+        assert options.split() == ["--standalone", *torchrun_options(point.config.processes)]
+        base, _, method, _, run, *settings = asked.split()
+        assert run == f"sweeps/paper-math/runs/{point.name}"
+        config = load_config(base, method=method, overrides=settings[1:])
+        assert not planned_differences(point.config, pinned(config))
+    (tmp_path / run).mkdir(parents=True)
+    (tmp_path / run / "config.yaml").touch()
+    again = subprocess.run(["bash", "-c", shown], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert again.stdout.endswith(f" train {run} --resume\n")
