@@ -38,13 +38,7 @@ from evals.tables.parts import Style, Table
 from evals.text import visible
 from quatro.runs.views.series import read_settings
 from quatro.sample.folder import Tag
-from quatro.sweep.results import (
-    chosen_runs,
-    chosen_tag,
-    flip_results,
-    labelled_results,
-    temperature_results,
-)
+from quatro.sweep.results import chosen_runs, chosen_tag, flip_results, labelled_results, temperature_results
 
 NOTES = "notes.md"  # in the sweep's folder: what its page says first
 MAIN_CELL = "main"  # of a sweep of several cells, the one that tables are about
@@ -315,26 +309,20 @@ def write_paper(
                 page.missing.append(Missing(kind.title, kind.label, reason))
                 continue
             path.parent.mkdir(parents=True, exist_ok=True)
-            notes = _save_figure(path, thing) if isinstance(thing, Drawn) else _write_tables(path, thing)
+            notes = []
+            if isinstance(thing, Drawn):
+                for ending in (".pdf", ".png"):
+                    save_figure(thing.figure, path.with_suffix(ending))
+                notes = [_spelled(note) for note in thing.notes]
+            else:
+                _write(path.with_suffix(".tex"), to_latex(thing, with_ci=False))
+                _write(path.with_suffix(".csv"), to_csv(thing, with_ci=True))
+                _write(path.with_suffix(".md"), to_markdown(thing, with_ci=False))
             made.append(Made(kind.name, kind.title, kind.label, notes))
     page.warnings.extend(dict.fromkeys(found.warnings))
     _write(out / "paper.tex", document(page))
     _write(out / "README.md", readme(page, folder, num_runs=len(found.runs), models=found.models, tag=found.tag))
     return page
-
-
-def _write_tables(path: Path, tables: Sequence[Table]) -> list[str]:
-    _write(path.with_suffix(".tex"), to_latex(tables, with_ci=False))
-    _write(path.with_suffix(".csv"), to_csv(tables, with_ci=True))
-    _write(path.with_suffix(".md"), to_markdown(tables, with_ci=False))
-    return []
-
-
-def _save_figure(path: Path, drawn: Drawn) -> list[str]:
-    """Returns the notes on it."""
-    for ending in (".pdf", ".png"):
-        save_figure(drawn.figure, path.with_suffix(ending))
-    return [_spelled(note) for note in drawn.notes]
 
 
 def _write(path: Path, text: str) -> None:

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evals.errors import DataError, UsageError
-from evals.estimators import Floats, fail_table, hit_table
+from evals.estimators import Floats, hit_table
 from evals.figures.method_looks import method_title
 from evals.intervals import mean_intervals
-from evals.metrics.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_of
+from evals.metrics.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_of, flip_at_k
 from evals.results.document import Result, Row, read_result
 from evals.results.entries import ENTROPY, model_labels
 from evals.training_metrics import last_mean
@@ -78,8 +78,16 @@ class SweptRun:
 
     @cached_property
     def base(self) -> Path | None:
-        """Where the samples of the model are that it began from; raises as `refuse_other_base`."""
-        return base_folder(self.folder.parents[1], self.config, self.base_digest)
+        """Where the samples of the model are that it began from, if of its length; raises as `refuse_other_base`."""
+        for path in sorted((self.folder.parents[1] / BASE_CELL).glob("*")):
+            refuse_other_base(path)
+            for file in sorted(path.glob(f"samples/*/{PASSK}"))[:1]:
+                head = read_result(file)
+                digest = self.base_digest
+                is_model = head.model == self.config.model or (digest is not None and digest == head.source_digest)
+                if is_model and (head.method, head.sampling.max_tokens) == (None, self.config.rollout.max_new_tokens):
+                    return path
+        return None
 
 
 class SweptResult(NamedTuple):
@@ -217,21 +225,6 @@ def _listed(tags: Sequence[Tag]) -> str:
     return " | ".join(f"T {tag.temperature:g}, top_p {tag.top_p:g}" for tag in tags)
 
 
-def base_folder(folder: Path, config: Config, digest: str | None) -> Path | None:
-    """Where the samples of the model with this ``digest`` are, from which a run of ``config`` began, if of its length.
-
-    Raises: as `refuse_other_base`.
-    """
-    for path in sorted((folder / BASE_CELL).glob("*")):
-        refuse_other_base(path)
-        for file in sorted(path.glob(f"samples/*/{PASSK}"))[:1]:
-            head = read_result(file)
-            is_model = head.model == config.model or (digest is not None and digest == head.source_digest)
-            if is_model and head.method is None and head.sampling.max_tokens == config.rollout.max_new_tokens:
-                return path
-    return None
-
-
 def _measured(run: Path, tag: Tag, label: str, heading: Mapping[str, Any]) -> list[SweptResult]:
     files = [file for name in (PASSK, UCC) if (file := tag.folder(run) / name).is_file()]
     results = [read_result(file) for file in files]
@@ -293,13 +286,11 @@ class Counts:
         """
         if (self.ids, self.n) != (base.ids, base.n):
             raise DataError("the samples of the base and of a run hold different problems or numbers of samples")
-        base_P, tuned_P = base.correct.astype(int), self.correct.astype(int)
+        counts = list(zip(base.correct.astype(int).tolist(), self.correct.astype(int).tolist(), strict=True))
         if name == NEVER:
-            solved_P: Floats = (tuned_P[base_P == 0] > 0).astype(np.float64)
-            return solved_P
-        is_in_P = np.array([bucket_of(base.n, int(count)) == name for count in base_P], dtype=bool)
-        flipped_P: Floats = (fail_table(base.n, [k])[0][base_P] * hit_table(base.n, [k])[0][tuned_P])[is_in_P]
-        return flipped_P
+            return np.array([float(after > 0) for before, after in counts if before == 0])
+        of_bucket = [(before, after) for before, after in counts if bucket_of(self.n, before) == name]
+        return np.array([flip_at_k(self.n, before, after, k) for before, after in of_bucket])
 
 
 def counts_in(run: Path, tag: Tag) -> Mapping[str, Counts]:

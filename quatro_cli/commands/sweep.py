@@ -92,7 +92,11 @@ def sweep(
     if begun:
         plan = read_plan(begun, settings)
         given = {"-g": grid, "--seeds": seeds, "--cell": cells, "-m": method, "-o": out}
-        _refuse_changes(begun, [option for option, value in given.items() if value])
+        if ignored := [option for option, value in given.items() if value]:
+            raise usage_error(
+                f"{begun} is a sweep that goes on as it was planned; leave out {' and '.join(ignored)}. To add points, "
+                f"repeat the command that began it with more values and -o {begun}; what is done stays"
+            )
     else:
         plan = _new_plan(config, file, grid, settings=settings, seeds=seeds, cells=cells, method=method)
     folder = begun or out or Path("sweeps") / plan.name
@@ -106,15 +110,6 @@ def sweep(
     for benchmark in evaluation.benchmarks if evaluation is not None else ():
         load_problems(benchmark)  # one that is not there is refused before hours of training
     _run(plan, folder, evaluation, jobs=jobs or 1, gpus=gpu_list, json=json)
-
-
-def _refuse_changes(sweep: Path, ignored: Sequence[str]) -> None:
-    """Raises UsageError if an option was given that the sweep in ``sweep`` cannot follow."""
-    if ignored:
-        raise usage_error(
-            f"{sweep} is a sweep that goes on as it was planned; leave out {' and '.join(ignored)}. To add points, "
-            f"repeat the command that began it with more values and -o {sweep}; what is done stays"
-        )
 
 
 def _new_plan(
