@@ -51,6 +51,7 @@ REMOVED = {
         "./quatro-benchmarks.toml (`quatro benchmarks --help` shows one)"
         for option in ("--hub", "--config", "--split")
     },
+    "quatro benchmarks templates": "`quatro config schema` has them, below data.template",
     "quatro table --whole-paper": "--with-paper shows those at your benchmarks and k; all are in `evals.results.paper`",
     "quatro table --layout settings": "`quatro config show RUN` has them, `quatro runs compare` what differs",
     "quatro table --layout cost": "`--layout tidy` has seconds, tokens and rollouts of every iteration",

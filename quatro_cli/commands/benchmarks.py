@@ -112,28 +112,6 @@ def show(
             output.data(f"[{turn['role']}]\n{turn['content']}" if is_chat else turn["content"])
 
 
-def templates(json: Json = False) -> None:
-    """List the prompt templates, which surround a problem.
-
-    They are for `--template` of `quatro sample` and the key `data.template`. Your own template is a text with {problem}
-    in it, or a file with such a text: the whole prompt, or after `chat:` the user's turn (docs/data.md).
-
-    \b
-    Examples:
-      quatro benchmarks templates
-      quatro benchmarks templates --json
-    """
-    from dataclasses import asdict
-
-    from evals.benchmarks.prompts import TEMPLATES
-
-    if json:
-        output.json({"schema": 1, "templates": [asdict(template) for template in TEMPLATES.values()]})
-        return
-    for name, template in TEMPLATES.items():
-        output.data(f"{name:<{max(map(len, TEMPLATES))}}  {template.about}")
-
-
 def fetch(
     name: Name,
     file: Annotated[
@@ -241,5 +219,4 @@ def _source(entry: Benchmark) -> str:
 
 app.add("list", list_)
 app.add("show", show)
-app.add("templates", templates)
 app.add("fetch", fetch)

@@ -27,7 +27,7 @@ TopK = Annotated[int | None, Option(metavar="K", min=0, help="Keep the K likelie
 MaxTokens = Annotated[int | None, Option(metavar="N", help="Longest response. Default: by run, preset or -b.")]
 Stop = Annotated[list[str] | None, Option(metavar="TEXT", help=r"End before TEXT (\n, \t, \\ as escapes); repeats.")]
 Preset = Annotated[str | None, Option(metavar="NAME", help="paper (T 1, top_p 0.7, n 256), verl-generation.")]
-Template = Annotated[str | None, Option(metavar="NAME|TEXT|FILE", help="`quatro benchmarks templates`, or your own.")]
+Template = Annotated[str | None, Option(metavar="NAME|TEXT|FILE", help="As data.template (docs/data.md), or your own.")]
 System = Annotated[str | None, Option(metavar="TEXT", help="System prompt in place of the template's.")]
 TagOption = Annotated[str | None, Option(metavar="TAG", help="The folder's name. Default: from the settings.")]
 Out = Annotated[

@@ -153,12 +153,6 @@ def test_a_benchmarks_toml_is_read_under_our_name_only(text, code, tmp_path, mon
     benchmarks("list", code=code)
 
 
-def test_every_template_has_a_line_in_the_list_and_in_the_schema():
-    listed = dict(line.split("  ", 1) for line in benchmarks("templates").stdout.splitlines())
+def test_every_template_has_a_line_in_the_schema():
     schema = quatro("config", "schema").stdout
-    assert list(map(str.strip, listed)) == list(TEMPLATES)
-    for name, meaning in listed.items():
-        assert meaning.strip() == TEMPLATES[name.strip()].about
-        assert f"\n      {name.strip()}  {meaning.strip()}\n" in schema
-    document = json.loads(benchmarks("templates", "--json").stdout)
-    assert document["templates"][0]["user"] == TEMPLATES["qwen-boxed"].user
+    assert all(f"\n      {name}  {template.about}\n" in schema for name, template in TEMPLATES.items())
