@@ -238,11 +238,8 @@ def _numbers(one: Labelled, metric: str) -> dict[Key, Number]:
         if row.metric != metric:
             continue
         benchmark = None if metric == ENTROPY else row.benchmark
-        # A temperature study repeats Pass@1 beside every setting, which has no say in it.
-        setting = "" if metric == "pass@k" else setting_of(row)
-        key = Key(metric, benchmark if benchmark == AVERAGE else benchmark and visible(benchmark), row.k, setting)
-        if key in numbers and row.similarity is not None and numbers[key].value == row.value:
-            continue
+        name = benchmark if benchmark == AVERAGE else benchmark and visible(benchmark)
+        key = Key(metric, name, row.k, setting_of(row))
         if key in numbers:
             raise DataError(f"{one.path}: it holds {_named(key)} twice")
         limit = _limit(row.metric, row.k, row.n)

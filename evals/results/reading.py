@@ -99,7 +99,7 @@ def read_sources(
     names = _names([path for path in paths if not path.is_dir()])
     for path in paths:
         if not path.is_dir():
-            results += _labelled(_described(read_result(path), run_of(path), describe), names[path], path)
+            results.append(_labelled(_described(read_result(path), run_of(path), describe), names[path], path))
             continue
         if expand is not None and (found := expand(path)) is not None:
             sweeps.append(path)
@@ -110,7 +110,7 @@ def read_sources(
         runs.append(path)
         heads[path] = describe(path) if describe is not None else RunHead()
         for file in sorted((path / "results").glob("*.json")):
-            results += _labelled(_described(read_result(file), path, describe), path.resolve().name, file)
+            results.append(_labelled(_described(read_result(file), path, describe), path.resolve().name, file))
     return Sources(results, runs, heads, sweeps)
 
 
@@ -158,22 +158,8 @@ def _described(result: Result, run: Path | None, describe: Callable[[Path], RunH
     return result.model_copy(update={name: getattr(head, name) for name in missing})
 
 
-def _labelled(result: Result, name: str, path: Path) -> list[Labelled]:
-    """The result under its label or else ``name``; if its rows have labels of their own, one result for each."""
-    labels = dict.fromkeys((row.model_extra or {}).get("label") for row in result.rows)
-    if not any(isinstance(label, str) for label in labels):
-        return [Labelled(result, result.label or name, result.label is not None, path)]
-    return [
-        Labelled(
-            result.model_copy(
-                update={"rows": [row for row in result.rows if (row.model_extra or {}).get("label") == label]}
-            ),
-            str(label or name),
-            label is not None,
-            path,
-        )
-        for label in labels
-    ]
+def _labelled(result: Result, name: str, path: Path) -> Labelled:
+    return Labelled(result, result.label or name, result.label is not None, path)
 
 
 def rows_by_label(
@@ -183,7 +169,7 @@ def rows_by_label(
     made_by: str,
     expand: Expand | None = None,
 ) -> dict[str, list[Row]]:
-    """The rows of ``metrics`` in ``paths`` by label: that of the row, that of the document, or as `named_by_samples`.
+    """The rows of ``metrics`` in ``paths`` by label: that of the document, or as `named_by_samples`.
 
     A run directory stands for its results/*.json, of which those without such rows are left out. ``made_by`` is the
     command that makes the files, for messages; ``expand`` reads a sweep, as `read_sources` has it.
@@ -201,14 +187,13 @@ def rows_by_label(
             continue
         if not found:
             raise DataError(f"{one.path}: it holds no {' or '.join(metrics)}; make it with `{made_by}`")
-        for row in found:
-            label = visible(str((row.model_extra or {}).get("label") or one.label))
-            if from_file.setdefault(label, one.path) != one.path:
-                raise UsageError(
-                    f"{from_file[label]} and {one.path} are both labelled {shown(label)}; give each its own with "
-                    "--label when you make it"
-                )
-            rows.setdefault(label, []).append(row)
+        label = visible(one.label)
+        if from_file.setdefault(label, one.path) != one.path:
+            raise UsageError(
+                f"{from_file[label]} and {one.path} are both labelled {shown(label)}; give each its own with "
+                "--label when you make it"
+            )
+        rows.setdefault(label, []).extend(found)
     if not rows:
         raise DataError(f"{', '.join(map(str, paths))}: no results with {' or '.join(metrics)}; make them: `{made_by}`")
     return rows

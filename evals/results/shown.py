@@ -18,7 +18,6 @@ AnyRow = TypeVar("AnyRow", Row, DifferenceRow)
 
 _CLUSTERED = ("distinct@k", "vendi")  # metrics of clusters with a table of their own; the others stand beside UCC@k
 _HEADS = {"ucr": "UCR", "num_clusters": "clusters", "effective_number": "effective", "vendi": "Vendi"}
-_BESIDE = ("label", "bucket")  # keys of some rows that tell them from others of their benchmark
 TITLES = {
     "pass@k": "Pass@k",
     "ucc@k": "UCC@k, the number of distinct correct solutions among k samples",
@@ -84,7 +83,7 @@ def metric_title(metric: str, setting: str = "") -> str:
 def grids_of_rows(rows: Iterable[Row]) -> Iterator[Grid]:
     """A table for each group of rows that belong side by side: benchmarks down, k across."""
     for title, group in tables_of(rows).items():
-        beside = [key for key in _BESIDE if any(key in (row.model_extra or {}) for row in group)]
+        beside = ["bucket"] if any("bucket" in (row.model_extra or {}) for row in group) else []
         names = without_lone_average(row.benchmark for row in group)
         lines: dict[tuple[object, ...], list[Row]] = {}
         for row in group:
