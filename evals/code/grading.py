@@ -16,7 +16,7 @@ import os
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from evals.code.programs import extract_program
 from evals.errors import MissingError
@@ -198,12 +198,6 @@ class CodeGrader:
     def close(self) -> None:
         """Ends the workers; grading again starts new ones."""
         self._sandbox.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def open_sandbox(workers: int, *, refusal: str, preload: Sequence[str] = (), packages: Sequence[str] = ()) -> Sandbox:

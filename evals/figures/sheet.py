@@ -20,7 +20,6 @@ from evals.text import visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from matplotlib.font_manager import FontProperties
 
 # The metadata that would change from day to day, or from version to version, by the ending of a file.
 _METADATA: dict[str, dict[str, str | None]] = {
@@ -116,9 +115,11 @@ PAGE = Sheet()
 
 def inches_of(text: str, *, size: float, weight: str = "normal") -> float:
     """How wide ``text`` is on one line in letters of ``size`` points."""
+    from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
-    width, _, _ = text_to_path.get_text_width_height_descent(text, _font(size, weight), ismath=False)
+    font = FontProperties(family=STYLE["font.family"], size=size, weight=weight)
+    width, _, _ = text_to_path.get_text_width_height_descent(text, font, ismath=False)
     return float(width) / 72
 
 
@@ -141,12 +142,6 @@ def _cut(text: str, num_letters: int) -> str:
     """``num_letters`` of the ends of ``text`` and a mark between them."""
     head = num_letters * 2 // 3
     return f"{text[:head]}…{text[len(text) - (num_letters - head) :]}"
-
-
-def _font(size: float, weight: str) -> FontProperties:
-    from matplotlib.font_manager import FontProperties
-
-    return FontProperties(family=STYLE["font.family"], size=size, weight=weight)
 
 
 def legible(label: str) -> str:

@@ -5,6 +5,7 @@ A comparison is of runs that differ in one key alone; it has a panel for each me
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -134,10 +135,9 @@ def _size(settings: Sequence[RunSetting]) -> tuple[int, int]:
 
 def _varied(group: Sequence[RunSetting], axis: str) -> list[RunSetting]:
     """Those of methods with two values of ``axis``."""
-    values: dict[str, set[float]] = {}
-    for one in group:
-        values.setdefault(one.method, set()).add(one.place(axis))
-    return [one for one in group if len(values[one.method]) > 1]
+    values = {(one.method, one.place(axis)) for one in group}
+    varied = [name for name, times in Counter(method for method, _ in values).items() if times > 1]
+    return [one for one in group if one.method in varied]
 
 
 def _lacking(settings: Sequence[RunSetting], axis: str) -> str:
@@ -209,10 +209,8 @@ class Comparison:
         """One facet, or with ``is_split`` one for each of several methods."""
         if not is_split or len(self.methods) == 1:
             return [Facet("", tuple(map(self.line, self.settings)))]
-        lines: dict[str, list[str]] = {}
-        for one in self.settings:
-            lines.setdefault(self.method(one), []).append(self.line(one))
-        return [Facet(shown[method], tuple(own)) for method, own in lines.items()]
+        lines = {name: [self.line(one) for one in self.settings if self.method(one) == name] for name in self.methods}
+        return [Facet(shown[name], tuple(own)) for name, own in lines.items()]
 
     def keys(self, shown: dict[str, str], *, is_split: bool) -> list[Line2D]:
         """The legend: the values alone in grey where each method has its panel; else each method with each value."""

@@ -84,11 +84,15 @@ def check_frame_file(path: Path) -> None:
     if path.suffix not in FRAME_SUFFIXES:
         raise UsageError(f"{path}: tidy rows are written to a .csv or a .parquet file")
     if path.suffix == ".parquet":
-        try:
-            importlib.import_module("pyarrow")
-        except ImportError as error:
-            message = f"writing parquet needs the package `pyarrow`; install it with `{how_to_install('parquet')}`"
-            raise MissingError(message) from error
+        _require_pyarrow("writing")
+
+
+def _require_pyarrow(doing: str) -> None:
+    try:
+        importlib.import_module("pyarrow")
+    except ImportError as error:
+        message = f"{doing} parquet needs the package `pyarrow`; install it with `{how_to_install('parquet')}`"
+        raise MissingError(message) from error
 
 
 def csv_of(frame: DataFrame) -> str:
@@ -199,18 +203,13 @@ def parquet_rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         MissingError: pyarrow is not installed.
         DataError: the file is missing, or no parquet.
     """
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        message = f"reading parquet needs the package `pyarrow`; install it with `{how_to_install('parquet')}`"
-        raise MissingError(message) from error
-    number = 0
+    _require_pyarrow("reading")
+    import pyarrow
+    from pyarrow import parquet
+
     try:
         with parquet.ParquetFile(file) as table:
-            for batch in table.iter_batches(batch_size=_BATCH_ROWS):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, row
+            batches = table.iter_batches(batch_size=_BATCH_ROWS)
+            yield from enumerate((row for batch in batches for row in batch.to_pylist()), start=1)
     except (OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:
         raise DataError(f"{file}: cannot be read as parquet ({error})") from error

@@ -254,20 +254,17 @@ def read_result(path: str | Path) -> Result:
         f"{path} holds samples, not a result: measure them with `quatro eval passk {path} -o passk.json` (or `eval "
         "ucc` and so on), and give that file"
     )
+    fault = DataError(f"{path}: not a result document (no `rows`); make one with `quatro eval passk FILES -o {path}`")
     if Path(path).name.endswith((".jsonl", ".jsonl.gz")):
         raise samples
     try:
         document = read_document(Path(path))
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error})") from error
-    except DataError:
-        if _are_samples(Path(path)):
-            raise samples from None
-        raise
+    except DataError as error:
+        document, fault = {}, error
     if "rows" not in document:
-        if _are_samples(Path(path)):
-            raise samples
-        raise DataError(f"{path}: not a result document (no `rows`); make one with `quatro eval passk FILES -o {path}`")
+        raise samples if _are_samples(Path(path)) else fault
     result = Result.read_from(document, Path(path))
     if not result.rows:
         raise DataError(f"{path}: it has no rows, so nothing was measured; make it again: `quatro eval ... -o {path}`")

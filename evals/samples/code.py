@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +172,7 @@ def grade_code(
     for row in rows:
         problem = problems[row.benchmark, row.id]
         answers.append(Answer((row.benchmark, row.id), row.completion, problem, problem["problem"] or row.prompt))
-    with CodeGrader(workers=jobs or 0) as grader:
+    with closing(CodeGrader(workers=jobs or 0)) as grader:
         found = grader.grade(answers, on_progress)
     grades = []
     for one in found:

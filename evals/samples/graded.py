@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evals.errors import UsageError
-from evals.files.belonging import read_or_empty, run_of
+from evals.files.belonging import file_sha256, read_or_empty, run_of
 from evals.files.own_code import is_own
-from evals.files.whole import file_digest, write_whole
+from evals.files.whole import write_whole
 from evals.grading import GRADER_VERSION, OUTCOMES
 from evals.results.document import GraderInfo
 from evals.samples.about import note_file, stem_of
@@ -220,7 +220,7 @@ def note_of(graded: Path, source: Path | None = None) -> Note | None:
 
 def _why_stale(said: Mapping[str, Any], graded: Path, source: Path | None) -> str:
     """What decided about the grades and is another one now, in words; empty if nothing is."""
-    if said.get("graded_sha256") != _sha256(graded):
+    if said.get("graded_sha256") != file_sha256(graded):
         return "was changed after it was graded"
     if changed := changed_since(said.get("own_graders")):
         return f"was graded by {changed}, which was changed since"
@@ -231,7 +231,7 @@ def _why_stale(said: Mapping[str, Any], graded: Path, source: Path | None) -> st
             return "was graded with other tests"
     if source is None:
         return ""
-    if said.get("samples_sha256") != _sha256(source):
+    if said.get("samples_sha256") != file_sha256(source):
         return "was made of other samples"
     if (version := said["grader"]["version"]) != GRADER_VERSION:
         return f"was made by another version of quatro (grader {version}, not {GRADER_VERSION})"
@@ -324,7 +324,7 @@ def grade_file(
         known = [Agreement(**one) for one in note.said.get("agreements", ())]
         against = [Majority(**one) for one in note.said["against_reference"]]
         return GradedFile(source, target, note.said["outcomes"], True, agreements=known, majorities=against)
-    document: dict[str, Any] = {"schema": 1, "grader": grader, "samples_sha256": _sha256(source)}
+    document: dict[str, Any] = {"schema": 1, "grader": grader, "samples_sha256": file_sha256(source)}
     samples = read_samples([source])
     rows = settings.without_thoughts(samples.rows)
     grades = grade_rows(rows, settings=settings, files=[source], jobs=jobs, on_progress=on_progress)
@@ -340,7 +340,7 @@ def grade_file(
     path.unlink(missing_ok=True)
     write_whole(target, (with_grade(row, found).to_json_line() for row, found in zip(rows, grades, strict=True)))
     found = agreements(samples.rows, [bool(grade.correct) for grade in grades])
-    document |= {"outcomes": outcomes, "graded_sha256": _sha256(target)}
+    document |= {"outcomes": outcomes, "graded_sha256": file_sha256(target)}
     document["agreements"] = [one._asdict() for one in found]
     against = majorities(rows, grades)
     document["against_reference"] = [one._asdict() for one in against]
@@ -364,7 +364,3 @@ def _run_of(source: Path) -> Path | None:
     """The run directory whose ``samples`` folder holds ``source``."""
     run = run_of(source)
     return run if run is not None and source.resolve().is_relative_to(run / "samples") else None
-
-
-def _sha256(file: Path) -> str:
-    return file_digest(file).hexdigest()

@@ -8,6 +8,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -159,24 +160,17 @@ def _math_verify_grades(
     except ModuleNotFoundError as error:
         raise MissingError(f"--grader math-verify: it is not installed; run {how_to_install(MATH_VERIFY)}") from error
     logging.getLogger("math_verify").setLevel(logging.CRITICAL)  # it reports each answer that takes too long
-    known: dict[tuple[str, str], Grade] = {}
 
-    def judged(answer: str, reference: str) -> Grade:
+    @cache
+    def judged(answer: str | None, reference: str) -> Grade:
+        if not answer:
+            return Grade(False, "no_answer", answer, "extraction")
         if len(answer) > _MOST_CHARS:
             return Grade(False, "incorrect", answer, MATH_VERIFY, f"longer than {_MOST_CHARS:,} characters")
         is_right = bool(verify(parse(f"${reference}$"), parse(f"\\boxed{{{answer}}}")))
         return Grade(is_right, "correct" if is_right else "incorrect", answer, MATH_VERIFY)
 
-    grades = []
-    for completion, reference in pairs:
-        if not (answer := extract(completion, extraction).text):
-            grades.append(Grade(False, "no_answer", answer, "extraction"))
-            continue
-        pair = (answer, str(reference))
-        if pair not in known:
-            known[pair] = judged(*pair)
-        grades.append(known[pair])
-    return grades
+    return [judged(extract(completion, extraction).text, str(reference)) for completion, reference in pairs]
 
 
 def _grade_own(row: Sample, judge: Verdict) -> Grade:

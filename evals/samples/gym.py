@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from evals.benchmarks.catalogue import USER_FILE, find_benchmark
@@ -33,7 +34,7 @@ def grade_tasks(
         values = {**row.extra, **beside.get((values_file(row.benchmark), row.id), {})}
         reference = _reference(row, values.get(COLUMN), task_of[row.benchmark])
         asked.append(Asked(reference, row.completion, row.finish_reason == "length"))
-    with GymGrader(workers=jobs or 0) as grader:
+    with closing(GymGrader(workers=jobs or 0)) as grader:
         scores = grader.score(asked, on_progress)
     return [Grade(one.is_solved, one.outcome, one.answer, "reasoning-gym", one.detail) for one in scores]
 

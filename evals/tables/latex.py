@@ -196,14 +196,11 @@ def _head(stub: str, columns: Sequence[Column]) -> list[str]:
     """One line of names, and above it the groups, if there are any."""
     lines = []
     if any(column.group for column in columns):
-        spans: list[tuple[str, int, int]] = []  # group, first and last column, 1 is the stub
-        for position, column in enumerate(columns, start=2):
-            if spans and spans[-1][0] == column.group:
-                spans[-1] = (column.group, spans[-1][1], position)
-            else:
-                spans.append((column.group, position, position))
-        cells = [f"\\multicolumn{{{last - first + 1}}}{{c}}{{{latex_title(group)}}}" for group, first, last in spans]
-        rules = [f"\\cmidrule(lr){{{first}-{last}}}" for group, first, last in spans if group]
+        cells, rules, last = [], [], 1  # the stub
+        for group, members in groupby(column.group for column in columns):
+            first, last = last + 1, last + len(list(members))
+            cells.append(f"\\multicolumn{{{last - first + 1}}}{{c}}{{{latex_title(group)}}}")
+            rules += [f"\\cmidrule(lr){{{first}-{last}}}"] if group else []
         lines += [" & ".join(["", *cells]) + " \\\\", "".join(rules)]
     return [*lines, " & ".join([latex_text(stub), *(latex_text(column.name) for column in columns)]) + " \\\\"]
 

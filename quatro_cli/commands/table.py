@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from typer import Option
 
@@ -30,31 +29,13 @@ if TYPE_CHECKING:
     from evals.tables.parts import Table
 
 
-class Layout(StrEnum):
-    """The layouts of `quatro table`."""
-
-    average = "average"
-    benchmarks = "benchmarks"
-    ucc = "ucc"
-    entropy = "entropy"
-    code = "code"
-    metric = "metric"
-    tidy = "tidy"
-
-
-class Format(StrEnum):
-    """The formats of `quatro table`."""
-
-    csv = "csv"
-    latex = "latex"
-    markdown = "markdown"
-    json = "json"
-
-
+Layout = Literal["average", "benchmarks", "ucc", "entropy", "code", "metric", "tidy"]
+Format = Literal["csv", "latex", "markdown", "json"]
 METRIC_OF = {"ucc": "ucc@k", "entropy": "entropy"}  # the others but `metric` show Pass@k
 
-
-LayoutChosen = Annotated[Layout | None, Option(metavar="NAME", help=f"{', '.join(Layout)}.", show_default=False)]
+LayoutChosen = Annotated[
+    Layout | None, Option(metavar="NAME", help=f"{', '.join(get_args(Layout))}.", show_default=False)
+]
 Metric = Annotated[
     str | None, Option(metavar="NAME", help="A metric such as ucr or maj@k. Default: that of the files.")
 ]
@@ -106,10 +87,10 @@ def table(
     ks, rows = numbers(k, "--k", int), names(labels, "--labels")
     chosen_by = {"--metric": metric, "--average": average, "--with-paper": with_paper, "--k": k, "--models": models}
     refuse_loss(out, paths)
-    if layout is Layout.tidy:
+    if layout == "tidy":
         refuse_idle({**chosen_by, "--labels": labels, "--ci": ci, "--format": format}, "--layout tidy")
     comparison, expand = _comparison(paths), expander(paths, top_p, temperature, cell)
-    if layout is Layout.tidy:
+    if layout == "tidy":
         _write_tidy(comparison or read_sources(paths, describe=_describe, expand=expand), out)
         return
     if comparison is not None:
@@ -156,11 +137,11 @@ def _finish(format: Format | None, layout: str, tables: list[Table], *, ci: bool
     from evals.tables.formats import to_csv, to_json, to_markdown
     from evals.tables.latex import to_latex
 
-    if format is Format.json:
+    if format == "json":
         text = to_json(layout, tables, with_ci=ci)
-    elif format is Format.latex:
+    elif format == "latex":
         text = to_latex(tables, with_ci=ci)
-    elif format is Format.csv:
+    elif format == "csv":
         output.info(*dict.fromkeys(note for one in tables for note in one.notes))
         text = to_csv(tables, with_ci=ci)
     else:
@@ -185,19 +166,19 @@ def _comparison(paths: list[Path]) -> Comparison | None:
     return None
 
 
-def _layout(sources: Sources, wanted: Layout | None, metric: str | None, *, average: bool) -> tuple[LayoutName, str]:
+def _layout(
+    sources: Sources, wanted: LayoutName | None, metric: str | None, *, average: bool
+) -> tuple[LayoutName, str]:
     """The layout and metric asked for, or what the files' own metric and benchmarks call for."""
     from evals.benchmarks.catalogue import grader_of
 
-    if wanted is not None and wanted is not Layout.metric:
-        if average and wanted not in (Layout.average, Layout.ucc):
-            raise usage_error(f"--average is for the layouts average and ucc, found --layout {wanted.value}")
-        shown = METRIC_OF.get(wanted.value, "pass@k")
+    if wanted is not None and wanted != "metric":
+        if average and wanted not in ("average", "ucc"):
+            raise usage_error(f"--average is for the layouts average and ucc, found --layout {wanted}")
+        shown = METRIC_OF.get(wanted, "pass@k")
         if metric not in (None, shown):
-            raise usage_error(
-                f"the layout {wanted.value} shows {shown}, found --metric {metric}; leave one of them out"
-            )
-        return cast("LayoutName", wanted.value), shown
+            raise usage_error(f"the layout {wanted} shows {shown}, found --metric {metric}; leave one of them out")
+        return wanted, shown
     if metric is None:
         metrics = sources.metrics or ["entropy"]
         if sources.sweeps and "pass@k" in metrics:  # it holds everything; this comes first
@@ -207,7 +188,7 @@ def _layout(sources: Sources, wanted: Layout | None, metric: str | None, *, aver
         metric = metrics[0]
     if average and metric not in ("pass@k", "ucc@k"):
         raise usage_error(f"--average is for pass@k and ucc@k, found {metric}")
-    if wanted is Layout.metric:
+    if wanted == "metric":
         return "metric", metric
     if metric == "pass@k":
         is_code = sources.benchmarks and {grader_of(name) for name in sources.benchmarks} == {"code"}

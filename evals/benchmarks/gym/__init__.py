@@ -38,13 +38,11 @@ REFUSED = {
     "game_of_life_halting": "its checker accepts every answer that is not empty",
     "coin_flip": "its checker accepts the answer 0 for every probability below 1",
     "composite": "it is a mixture of other tasks; make a benchmark of each task, and train on one of them",
-    "codeio": _HASH_ORDER,
-    "intermediate_integration": _HASH_ORDER,
-    "isomorphic_strings": _HASH_ORDER,
-    "knight_swap": _HASH_ORDER,
-    "polynomial_multiplication": _HASH_ORDER,
-    "ransom_note": _HASH_ORDER,
-    "word_ladder": _HASH_ORDER,
+    **dict.fromkeys(
+        ("codeio", "intermediate_integration", "isomorphic_strings", "knight_swap")
+        + ("polynomial_multiplication", "ransom_note", "word_ladder"),
+        _HASH_ORDER,
+    ),
 }
 
 

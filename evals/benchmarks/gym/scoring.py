@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from evals.benchmarks.gym import Reference, dataset, entry, quiet, require
 from evals.benchmarks.gym.items import form_of
@@ -139,12 +139,6 @@ class GymGrader:
         if self._sandbox is not None:
             self._sandbox.close()
             self._sandbox = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _checked(one: Asked) -> str:

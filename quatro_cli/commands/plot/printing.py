@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from typer import Option
 
@@ -20,20 +19,14 @@ if TYPE_CHECKING:
     from evals.figures.sheet import Sheet
 
 
-class Width(StrEnum):
-    """The widths of `quatro plot`."""
-
-    column = "column"
-    page = "page"
-
-
 @dataclass(frozen=True)
 class Printing:
     """The shared options: the width, title and names of a figure, and its file."""
 
-    width: Annotated[Width, Option("--width", metavar="column|page", help="Width in print: 3.25 or 6.75 inches.")] = (
-        Width.page
-    )
+    width: Annotated[
+        Literal["column", "page"],
+        Option("--width", metavar="column|page", help="Width in print: 3.25 or 6.75 inches."),
+    ] = "page"
     labels: Annotated[
         str | None,
         Option("--labels", metavar="NAME[,NAME]", help="Names for the legend, in order; an empty one changes nothing."),
@@ -49,7 +42,7 @@ class Printing:
         from evals.figures.sheet import WIDTHS, Sheet
 
         names = () if self.labels is None else tuple(name.strip() for name in self.labels.split(","))
-        return Sheet(WIDTHS[self.width.value], self.title, names)
+        return Sheet(WIDTHS[self.width], self.title, names)
 
     def save(self, figure: Figure, name: str, *, default: Path | None = None) -> None:
         """Writes ``figure`` to the file asked for, else to ``default`` or NAME.png, and prints the path."""

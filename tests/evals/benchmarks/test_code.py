@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def problem_of(tmp_path: Path, row: dict[str, Any], name: str = "humaneval") -> 
 def test_right_programs_pass_the_tests_of_each_form_and_wrong_ones_do_not(tmp_path, row, id, right, wrong):
     problem = problem_of(tmp_path, row)
     assert (problem.id, problem.answer) == (id, None)
-    with CodeGrader(workers=1, timeout_s=1.0) as grader:
+    with closing(CodeGrader(workers=1, timeout_s=1.0)) as grader:
         answers = [Answer(id, f"```python\n{text}\n```", problem.extra, problem.problem) for text in (right, wrong)]
         assert [found.is_right for found in grader.grade(answers)] == [True, False]
 

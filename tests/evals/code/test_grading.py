@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,7 +30,7 @@ HALF = "def f(x):\n    return 1"
 
 @pytest.fixture(scope="module")
 def grader():
-    with CodeGrader(workers=1, timeout_s=1.0) as found:
+    with closing(CodeGrader(workers=1, timeout_s=1.0)) as found:
         yield found
 
 
@@ -79,7 +80,7 @@ def seen(given: list):
 
 @needs_sandbox
 def test_every_test_is_counted_where_that_is_asked_for():
-    with CodeGrader(workers=1, timeout_s=1.0, every_test=True) as grader:
+    with closing(CodeGrader(workers=1, timeout_s=1.0, every_test=True)) as grader:
         [half] = grader.grade([Answer(1, HALF, EXTRA)])
     assert {name: (one.num_passed, one.num_tests) for name, one in half.verdicts.items()} == {
         "base": (1, 2),
@@ -101,7 +102,7 @@ def test_without_isolation_nothing_runs_unless_it_is_allowed(monkeypatch):
         CodeGrader()
     assert caught.value.exit_code == 3
     monkeypatch.setenv(ALLOW_UNSAFE, "1")
-    with CodeGrader(workers=1, timeout_s=1.0) as grader:
+    with closing(CodeGrader(workers=1, timeout_s=1.0)) as grader:
         [found] = grader.grade([Answer(1, RIGHT, EXTRA)])
     assert found.is_right
     assert found.verdicts["base"].tier == "none"
@@ -144,7 +145,7 @@ def differing(rows: list[dict], name: str) -> set[tuple[str, str]]:
     problems = {problem.id: problem for problem in load_problems(str(DATA / f"{name}.jsonl"))}
     base = {id: {**one.extra, "tests": {"base": one.extra["tests"]["base"]}} for id, one in problems.items()}
     answers = [Answer(row["id"], row["completion"], base[row["id"]], problems[row["id"]].problem) for row in rows]
-    with CodeGrader() as grader:
+    with closing(CodeGrader()) as grader:
         found = grader.grade(answers)
     return {
         (row["model"].split("-")[2], row["id"])
@@ -186,7 +187,7 @@ def test_solutions_that_come_with_a_benchmark_are_right(name, adapt, every):
     rows = read_rows(DATA / f"{name}.jsonl")
     solution_of = {row["id"]: row["canonical_solution"] for row in rows}
     problems = list(map(adapt, load_problems(str(DATA / f"{name}.jsonl"))))[::every]
-    with CodeGrader(timeout_s=60.0) as grader:
+    with closing(CodeGrader(timeout_s=60.0)) as grader:
         found = grader.grade([Answer(one.id, solution_of[one.id], one.extra, one.problem) for one in problems])
         wrong = {problem.id: one.failed for problem, one in zip(problems, found, strict=True) if not one.is_right}
         assert wrong == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ NAMES = list(FORMS)
 
 @pytest.fixture(scope="module")
 def grader():
-    with GymGrader(workers=1) as found:
+    with closing(GymGrader(workers=1)) as found:
         yield found
 
 

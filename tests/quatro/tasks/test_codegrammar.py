@@ -1,6 +1,7 @@
 import ast
 import subprocess
 import sys
+from contextlib import closing
 from itertools import pairwise
 
 import pytest
@@ -166,6 +167,6 @@ def test_the_sandbox_tells_right_programs_from_those_of_other_problems():
     first = {problem.id: problem for problem in problems("test")}
     right = [Answer(one.id, first[one.id].bodies[-1], one.extra, one.problem) for one in chosen]
     wrong = [Answer(one.id, first[other.id].bodies[0], one.extra, one.problem) for one, other in pairwise(chosen)]
-    with CodeGrader(workers=2) as grader:
+    with closing(CodeGrader(workers=2)) as grader:
         grades = grader.grade(right + wrong)
     assert [grade.is_right for grade in grades] == [True] * len(right) + [False] * len(wrong)

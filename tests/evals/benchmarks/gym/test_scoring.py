@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import closing
 
 import pytest
 
@@ -19,7 +20,7 @@ HOSTILE = ["\0", "\ud800", "(" * 500, "[" * 5000, "9" * 5000, "1e999999999", "\u
 
 @pytest.fixture(scope="module")
 def grader():
-    with GymGrader(workers=1) as found:
+    with closing(GymGrader(workers=1)) as found:
         yield found
 
 
