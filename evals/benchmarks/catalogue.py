@@ -88,9 +88,8 @@ class HubSource(_Entry):
     split: str = ""
 
     def __str__(self) -> str:
-        return ", ".join(
-            [self.id, *(f"{key} {value}" for key, value in (("config", self.config), ("split", self.split)) if value)]
-        )
+        parts = (self.id, self.config and f"config {self.config}", self.split and f"split {self.split}")
+        return ", ".join(filter(None, parts))
 
 
 class Benchmark(_Entry):

@@ -203,14 +203,19 @@ def _printed(look: dict[str, Any]) -> dict[str, Any]:
 def _draw_facet(
     axis: Axes, facet: Facet, panel: CurvePanel, looks: Mapping[str, dict[str, Any]], *, is_small: bool
 ) -> None:
+    """Each curve in ascending order of k, those of other facets pale behind; none where there are no rows."""
     scale = 100.0 if panel.is_share else 1.0
-    for label, rows in panel.rows.items():
-        if label not in facet.labels:
-            points = sorted((row.k, row.value) for row in rows if row.k is not None)
-            draw_behind(axis, [k for k, _ in points], [scale * value for _, value in points])
     for label, rows in [*panel.published.items(), *panel.rows.items()]:
-        if label in facet.labels:
-            draw_over_k(axis, rows, smaller(looks[label]) if is_small else looks[label], scale=scale)
+        points = sorted(((row.k, row) for row in rows if row.k is not None), key=lambda point: point[0])
+        ks, values = [k for k, _ in points], [scale * row.value for _, row in points]
+        if label in facet.labels and points:
+            ends = [(row.ci_low, row.ci_high) for _, row in points]
+            intervals = [
+                (None, None) if low is None or high is None else (scale * low, scale * high) for low, high in ends
+            ]
+            draw_curve(axis, smaller(looks[label]) if is_small else looks[label], ks, values, intervals)
+        elif label not in facet.labels and label in panel.rows:
+            draw_behind(axis, ks, values)
 
 
 def head(axis: Axes, title: str, note: str, inches: float) -> None:
@@ -222,18 +227,6 @@ def head(axis: Axes, title: str, note: str, inches: float) -> None:
         axis.set_title(axis.get_title(loc="left"), pad=5 + 9 * (lines.count("\n") + 1))
         at: dict[str, Any] = {"xycoords": "axes fraction", "xytext": (0, 3), "textcoords": "offset points"}
         axis.annotate(lines, xy=(0, 1), fontsize=SMALL, color=GREY, va="bottom", **at)
-
-
-def draw_over_k(axis: Axes, rows: Sequence[Row | Point], look: Mapping[str, Any], *, scale: float = 1.0) -> None:
-    """The curve of ``rows`` in ascending order of k; nothing where there are none."""
-    points = sorted(((row.k, row) for row in rows if row.k is not None), key=lambda point: point[0])
-    values = [scale * row.value for _, row in points]
-    intervals = [
-        (None, None) if row.ci_low is None or row.ci_high is None else (scale * row.ci_low, scale * row.ci_high)
-        for _, row in points
-    ]
-    if points:
-        draw_curve(axis, look, [k for k, _ in points], values, intervals)
 
 
 def finish_k_axis(axis: Axes, ks: Sequence[int], inches: float) -> None:

@@ -49,11 +49,6 @@ class Part:
         return len(self.ratios or self.facets)
 
     @property
-    def labels(self) -> list[str]:
-        """What stands beside the keys."""
-        return [str(key.get_label()) for key in self.keys]
-
-    @property
     def columns(self) -> tuple[int, int, int]:
         """Facets side by side, lines of them in a panel, and panels side by side."""
         least = self.least if self.num_facets <= 3 else min(self.least, LEAST_FACET)
@@ -83,7 +78,7 @@ class Part:
         notes = _NOTE_LINE * (self.note.count("\n") + 1) if self.note else 0.0
         legend = 0.0
         if self.keys:
-            legend = _LEGEND_LINE * math.ceil(len(self.keys) / legend_columns(self.labels, self.width)) + 0.08
+            legend = _LEGEND_LINE * math.ceil(len(self.keys) / legend_columns(self)) + 0.08
         return self.rows * self.height + legend + notes + (_TITLE_LINE if self.title else 0.0) + 0.1
 
 
@@ -171,9 +166,7 @@ def _add_legend(figure: Figure | SubFigure, part: Part) -> None:
         return
     for key in part.keys:
         key.set_label(legend_text(str(key.get_label()), part.width))
-    legend = figure.legend(
-        handles=list(part.keys), loc="outside lower center", ncols=legend_columns(part.labels, part.width)
-    )
+    legend = figure.legend(handles=list(part.keys), loc="outside lower center", ncols=legend_columns(part))
     if part.note:
         legend.set_title(note_text(part.note, part.width))
         legend.set_alignment("left")
@@ -185,10 +178,11 @@ def legend_text(label: str, width: float) -> str:
     return fitted(label, width - _KEY_INCHES - 0.1, size=_LEGEND_SIZE)
 
 
-def legend_columns(labels: Sequence[str], width: float) -> int:
+def legend_columns(part: Part) -> int:
     """As many columns as the longest label leaves room for."""
-    longest = max((inches_of(legend_text(label, width), size=_LEGEND_SIZE) for label in labels), default=0.0)
-    return max(1, min(len(labels), int(width / (longest + _KEY_INCHES))))
+    labels = [legend_text(str(key.get_label()), part.width) for key in part.keys]
+    longest = max((inches_of(label, size=_LEGEND_SIZE) for label in labels), default=0.0)
+    return max(1, min(len(labels), int(part.width / (longest + _KEY_INCHES))))
 
 
 def note_text(note: str, width: float) -> str:

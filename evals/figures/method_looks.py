@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Any, NamedTuple
 
 from evals.files.own_code import is_own
@@ -75,19 +76,14 @@ def delta_of(label: str) -> float | None:
 
 def looks_of(labels: Sequence[str]) -> list[Look]:
     """A look for each label, all of them different. One that names no method takes a look that is free."""
-    families = [family_of(label) for label in labels]
-    free = [name for name in METHOD_LOOKS if name not in families]
-    at = 0
-    for place, family in enumerate(families):
-        if family is None:
-            families[place] = free[at % len(free)] if free else list(METHOD_LOOKS)[at % len(METHOD_LOOKS)]
-            at += 1
+    named = [family_of(label) for label in labels]
+    free = cycle([name for name in METHOD_LOOKS if name not in named] or METHOD_LOOKS)
+    families = [family or next(free) for family in named]
     looks = []
-    seen: dict[str | None, int] = {}
+    seen = Counter[str]()
     for position, (label, family) in enumerate(zip(labels, families, strict=True)):
-        nth = seen.get(family, 0)
-        seen[family] = nth + 1
-        look = _FAMILY_LOOKS[family or BASE]
+        nth, look = seen[family], _FAMILY_LOOKS[family]
+        seen[family] += 1
         delta = delta_of(label) if family == "quatro" else None
         color = look.color if delta is None else _shade_of(delta)
         dash, is_hollow = DASHES[nth % len(DASHES)], nth // len(DASHES) % 2 == 1

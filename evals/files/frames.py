@@ -76,7 +76,8 @@ def write_frame(frame: DataFrame, path: str | Path) -> None:
     """
     path = Path(path)
     check_frame_file(path)
-    write_whole(path, [_parquet_bytes(frame) if path.suffix == ".parquet" else csv_of(frame).encode("utf-8")])
+    is_csv = path.suffix == ".csv"
+    write_whole(path, [csv_of(frame).encode("utf-8") if is_csv else frame.to_parquet(engine="pyarrow", index=False)])
 
 
 def check_frame_file(path: Path) -> None:
@@ -100,12 +101,6 @@ def csv_of(frame: DataFrame) -> str:
     texts = {name: frame[name].map(csv_cell, na_action="ignore") for name in frame if frame[name].dtype == TEXT}
     text = frame.assign(**texts).rename(columns=csv_cell).to_csv(index=False, lineterminator="\n")
     return str(text)
-
-
-def _parquet_bytes(frame: DataFrame) -> bytes:
-    buffer = io.BytesIO()
-    frame.to_parquet(buffer, engine="pyarrow", index=False)
-    return buffer.getvalue()
 
 
 def _text(value: object) -> str | None:

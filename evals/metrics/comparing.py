@@ -8,6 +8,7 @@ to both sets (some problems are easy, some are not) and cancels.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import shown
@@ -132,22 +133,10 @@ def _rows(seeds_a: Sequence[Estimate], seeds_b: Sequence[Estimate], *, seed: int
         n = min(problem.n for problem in problems)
         differences = average_paired_differences(values_a, values_b, largest_of(a, n), seed=seed)
         for k, mean_a, mean_b, found in zip(a.ks, means_of(values_a), means_of(values_b), differences, strict=True):
+            head: dict[str, Any] = {"metric": a.metric, "benchmark": name, "k": k, "a": mean_a, "b": mean_b}
+            ends: dict[str, Any] = {"ci_low": found.low, "ci_high": found.high, "ci_over": found.over, "p": found.p}
             rows.append(
-                DifferenceRow(
-                    metric=a.metric,
-                    benchmark=name,
-                    k=k,
-                    a=mean_a,
-                    b=mean_b,
-                    difference=found.mean,
-                    ci_low=found.low,
-                    ci_high=found.high,
-                    ci_over=found.over,
-                    p=found.p,
-                    num_problems=len(problems),
-                    n=n,
-                    **a.extra,
-                )
+                DifferenceRow(**head, difference=found.mean, **ends, num_problems=len(problems), n=n, **a.extra)
             )
     return rows
 

@@ -149,12 +149,16 @@ def flips_result(
 
 def flip_rows(pairs: Sequence[Pair], ks: Sequence[int], *, ci_seed: int | None = None) -> list[Row]:
     """Rows of `flips_result` from counts."""
+
+    def flip(pair: Pair, k: int) -> float:
+        return flip_at_k(pair.n, pair.base, pair.tuned, k)
+
     unsolved = [pair for pair in pairs if pair.base == 0]
     rows = _rows(pairs, unsolved, FLIP, [None], BUCKETS[0].name, lambda pair, k: float(pair.tuned > 0), ci_seed)
     for bucket in BUCKETS:
         members = [pair for pair in pairs if pair.bucket == bucket.name]
-        rows += _rows(pairs, members, FLIP_AT_K, ks, bucket.name, _flip, ci_seed)
-    return rows + _rows(pairs, pairs, FLIP_AT_K, ks, "all", _flip, ci_seed)
+        rows += _rows(pairs, members, FLIP_AT_K, ks, bucket.name, flip, ci_seed)
+    return rows + _rows(pairs, pairs, FLIP_AT_K, ks, "all", flip, ci_seed)
 
 
 def _rows(
@@ -163,7 +167,7 @@ def _rows(
     metric: str,
     ks: Sequence[int | None],
     bucket: str,
-    value: Callable[[Pair, int | None], float],
+    value: Callable[[Pair, Any], float],
     ci_seed: int | None,
 ) -> list[Row]:
     if not members:
@@ -176,11 +180,6 @@ def _rows(
     }
     values = {name: np.array([[value(pair, k) for k in ks] for pair in group]) for name, group in groups.items()}
     return rows_of(Estimate(metric, ks, counts, values, {"bucket": bucket}, is_averaged), ci_seed=ci_seed)
-
-
-def _flip(pair: Pair, k: int | None) -> float:
-    assert k is not None
-    return flip_at_k(pair.n, pair.base, pair.tuned, k)
 
 
 def _entry(pair: Pair) -> ProblemEntry:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -342,9 +341,7 @@ def _final_entropy(run: Path) -> Number:
     file = run / "metrics.jsonl"
     if not file.exists():
         raise DataError(f"{file} does not exist: the run has not begun; `quatro train {run} --resume` continues it")
-    last: deque[tuple[str, object]] = deque(maxlen=LAST_ITERATIONS)
-    for at, row in metric_rows(file):
-        last.append((at, row.get(ENTROPY_METRIC)))
+    last = [(at, row.get(ENTROPY_METRIC)) for at, row in metric_rows(file)][-LAST_ITERATIONS:]
     if not last:
         raise DataError(f"{file}: it has no iteration yet")
     values = []

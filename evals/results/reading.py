@@ -99,7 +99,7 @@ def read_sources(
     names = _names([path for path in paths if not path.is_dir()])
     for path in paths:
         if not path.is_dir():
-            results.append(_labelled(_described(read_result(path), run_of(path), describe), names[path], path))
+            results.append(_labelled(path, names[path], run_of(path), describe))
             continue
         if expand is not None and (found := expand(path)) is not None:
             sweeps.append(path)
@@ -110,7 +110,7 @@ def read_sources(
         runs.append(path)
         heads[path] = describe(path) if describe is not None else RunHead()
         for file in sorted((path / "results").glob("*.json")):
-            results.append(_labelled(_described(read_result(file), path, describe), path.resolve().name, file))
+            results.append(_labelled(file, path.resolve().name, path, describe))
     return Sources(results, runs, heads, sweeps)
 
 
@@ -124,18 +124,15 @@ def named_by_samples(sources: Sources) -> Sources:
     def is_unnamed(one: Labelled) -> bool:
         return not one.was_given and not any(run in one.path.parents for run in sources.runs)
 
-    unnamed = [one for one in sources.results if is_unnamed(one)]
-    paths = list(dict.fromkeys(one.path for one in unnamed))
-    name_of = dict(zip(paths, labels_of(paths), strict=True))
-    methods = Counter(one.result.method for one in unnamed)
+    unnamed = {one.path: one for one in sources.results if is_unnamed(one)}
+    name_of = dict(zip(unnamed, labels_of([*unnamed]), strict=True))
+    methods = Counter(one.result.method for one in unnamed.values())
     taken = {one.label for one in sources.results if not is_unnamed(one)}
-    results = []
-    for one in sources.results:
-        if is_unnamed(one):
-            method = one.result.method
-            is_own = method is not None and methods[method] == 1 and method not in taken
-            one = replace(one, label=method if method is not None and is_own else name_of[one.path])
-        results.append(one)
+    for path, one in unnamed.items():
+        method = one.result.method
+        if method is not None and methods[method] == 1 and method not in taken:
+            name_of[path] = method
+    results = [replace(one, label=name_of[one.path]) if is_unnamed(one) else one for one in sources.results]
     return replace(sources, results=results)
 
 
@@ -149,16 +146,13 @@ def _names(files: Sequence[Path]) -> dict[Path, str]:
     }
 
 
-def _described(result: Result, run: Path | None, describe: Callable[[Path], RunHead] | None) -> Result:
-    """``result`` with what its run says where it does not say it itself."""
+def _labelled(path: Path, name: str, run: Path | None, describe: Callable[[Path], RunHead] | None) -> Labelled:
+    """The result in ``path``, with what its ``run`` says where it does not itself; ``name``: without a label."""
+    result = read_result(path)
     missing = [name for name in RunHead._fields if getattr(result, name) is None]
-    if run is None or describe is None or not missing:
-        return result
-    head = describe(run)
-    return result.model_copy(update={name: getattr(head, name) for name in missing})
-
-
-def _labelled(result: Result, name: str, path: Path) -> Labelled:
+    if run is not None and describe is not None and missing:
+        head = describe(run)
+        result = result.model_copy(update={name: getattr(head, name) for name in missing})
     return Labelled(result, result.label or name, result.label is not None, path)
 
 

@@ -90,10 +90,8 @@ class _Conversion:
     num_of: Counter[tuple[str, str]] = field(default_factory=Counter)  # samples, by benchmark and id
     filter_of: dict[str, str] = field(default_factory=dict)
     prompts_without_id: set[tuple[str, str]] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        # The reader of samples files checks every row, so that nothing is written that it would refuse.
-        self.reader = SamplesReader(benchmarks=None, keep_extra=True)
+    # It checks every row, so that nothing is written that it would refuse.
+    reader: SamplesReader = field(default_factory=lambda: SamplesReader(benchmarks=None, keep_extra=True))
 
     def samples(self) -> Iterator[Sample]:
         for number, row in self.layout.rows(self.file):

@@ -288,11 +288,7 @@ def _csv(row: Fields, at: str) -> Fields:
     """Cells are texts: an empty one is none, and an index is a number."""
     fields = _table({name: cell for name, cell in row.items() if cell}, at)
     index = fields["sample_index"]
-    if index is not None:
-        if not str(index).isdecimal():
-            refuse(at, f"sample_index must be a whole number, found {shown(index)}")
-        fields["sample_index"] = int(index)
-    return fields
+    return {**fields, "sample_index": int(index) if str(index).isdecimal() else index}
 
 
 TOOLS: dict[str, Layout] = {

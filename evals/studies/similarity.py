@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from rapidfuzz.distance import LCSseq, Levenshtein
@@ -161,7 +161,15 @@ def _rows(
         # A tenth of a millionth: 0.58 * 50 is a little less than 29 in binary, and belongs to the bin that starts at
         # 0.58.
         bin_M = np.minimum((value_M * NUM_BINS + 1e-7).astype(np.int64), NUM_BINS - 1)
-        distribution = {
+        row: dict[str, Any] = {
+            "metric": METRIC,
+            "benchmark": benchmark,
+            "k": None,
+            "value": float(np.median(value_M)),
+            "num_problems": len(problems),
+            "n": min(problem.n for problem in problems),
+            "similarity": name,
+            "tokens": tokens,
             "mean": float(value_M.mean()),
             "quantiles": dict(zip(map(str, QUANTILES), np.quantile(value_M, QUANTILES).tolist(), strict=True)),
             "histogram": np.bincount(bin_M, minlength=NUM_BINS).tolist(),
@@ -171,19 +179,7 @@ def _rows(
             "max_pairs": max_pairs,
             "pairs_seed": seed,
         }
-        rows.append(
-            Row(
-                metric=METRIC,
-                benchmark=benchmark,
-                k=None,
-                value=float(np.median(value_M)),
-                num_problems=len(problems),
-                n=min(problem.n for problem in problems),
-                similarity=name,
-                tokens=tokens,
-                **distribution,
-            )
-        )
+        rows.append(Row(**row))
     return rows
 
 

@@ -45,14 +45,11 @@ def flips(
     from evals.metrics.measuring import Options, several_counted
 
     ks = numbers(k, "--k", int)
-    shared.check_out(out, [base, tuned])
-    shared.check_per_problem(per_problem, json=json, out=out)
+    shared.check_shown(out, [base, tuned], per_problem=per_problem, json=json)
     asked = Options(["pass@k"], n=first, jobs=None, **shared.options(benchmarks))
     found = several_counted([[base], [tuned]], asked, label=label, progress=shared.progress)
     ((before,), _), ((after,), about) = found
     names = (str(base), str(tuned))
     result = flips_result(before, after, names=names, ks=ks, ci=ci, seed=seed, per_problem=per_problem, **about)
     output.warn(*result.warnings)
-    shared.write(result, json=json, out=out)
-    if not json:
-        shared.show(*result.grids())
+    shared.finish(result, json=json, out=out)

@@ -38,9 +38,6 @@ def passk(
         benchmarks, n=first, grader=grader, also=also, tau=tau, seed=seed, jobs=jobs, over_seeds=over_seeds
     )
     files = shared.of_step(files, step, benchmarks)
-    shared.check_out(out, files)
-    shared.check_per_problem(per_problem, json=json, out=out)
+    shared.check_shown(out, files, per_problem=per_problem, json=json)
     result = shared.measured(files, k, "pass@k", ci=ci, per_problem=per_problem, label=label, **asked)
-    shared.write(result, json=json, out=out)
-    if not json:
-        shared.show(*result.grids())
+    shared.finish(result, json=json, out=out)

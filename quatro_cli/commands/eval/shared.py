@@ -139,8 +139,9 @@ def check_out(out: Path | None, inputs: Sequence[Path]) -> None:
     refuse_loss(out, inputs)
 
 
-def check_per_problem(per_problem: bool, *, json: bool, out: Path | None) -> None:
-    """Raises UsageError if the counts of every problem were asked for but would be shown nowhere."""
+def check_shown(out: Path | None, inputs: Sequence[Path], *, per_problem: bool, json: bool) -> None:
+    """`check_out`; raises UsageError, too, if counts of every problem were asked for but would be shown nowhere."""
+    check_out(out, inputs)
     if per_problem and not json and (out is None or out.suffix != ".json"):
         raise usage_error("--per-problem has no effect on the screen or in rows; add --json, or -o FILE.json")
 
@@ -152,6 +153,13 @@ def write(result: Result | Comparison, *, json: bool, out: Path | None) -> None:
         output.info(f"written: {out}")
     if json:
         output.json(result.document())
+
+
+def finish(result: Result, *, json: bool, out: Path | None) -> None:
+    """`write`, or without ``json`` also its tables on the screen."""
+    write(result, json=json, out=out)
+    if not json:
+        show(*result.grids())
 
 
 def show(*grids: Grid) -> None:

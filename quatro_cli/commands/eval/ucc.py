@@ -51,15 +51,12 @@ def ucc(
     same["over_seeds"] = over_seeds
     asked = shared.options(benchmarks, n=first, grader=grader, also=also, seed=seed, jobs=jobs, **same)
     files = shared.of_step(files, step, benchmarks)
-    shared.check_out(out, files)
-    shared.check_per_problem(per_problem, json=json, out=out)
+    shared.check_shown(out, files, per_problem=per_problem, json=json)
     result = shared.measured(files, k, "ucc@k", ci=ci, per_problem=per_problem, label=label, **asked)
     if preset is not None:
         result = result.model_copy(update={"preset": preset})
         output.warn(*sampling_warnings(result))
-    shared.write(result, json=json, out=out)
-    if not json:
-        shared.show(*result.grids())
+    shared.finish(result, json=json, out=out)
 
 
 def _of_preset(preset: str, given: dict[str, Any]) -> dict[str, Any]:
