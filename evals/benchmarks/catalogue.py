@@ -1,18 +1,8 @@
 """The registry of benchmarks, ours and the user's.
 
 One entry is one TOML table. Ours are in `benchmarks.toml` beside this file; a user's own are in the file that
-`$QUATRO_BENCHMARKS` names, else in `./quatro-benchmarks.toml`, and look the same:
-
-    [gsm8k]
-    title = "GSM8K"
-    file = "data/gsm8k.jsonl"        # beside this TOML file; or hub = [{ id = "...", config = "...", split = "..." }]
-    problem_field = "question"
-    answer_field = "answer"
-    answer_after = "####"            # the answer is what follows the last of these
-
-    [palin6]
-    reasoning_gym = "palindrome_generation"  # a task of that library, with settings of one's own
-    settings = { min_length = 6, max_length = 9 }
+`$QUATRO_BENCHMARKS` names, else in `./quatro-benchmarks.toml`, and look the same; `quatro benchmarks --help` shows
+two.
 """
 
 from __future__ import annotations

@@ -145,12 +145,8 @@ def fetch(entry: Benchmark, *, file: Path | None = None, accept_count: bool = Fa
         same = digest == entry.sha256 if entry.sha256 else None
         if same is False:
             logger.warning(
-                "%s: %s differs from the copy that the registry's hash was computed from (SHA-256 %s, there %s): "
-                "compare results only with others of the same hash",
-                entry.name,
-                where,
-                digest,
-                entry.sha256,
+                f"{entry.name}: {where} differs from the copy that the registry's hash was computed from (SHA-256 "
+                f"{digest}, there {entry.sha256}): compare results only with others of the same hash"
             )
         lock = Lock(
             benchmark=entry.name,

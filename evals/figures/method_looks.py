@@ -96,7 +96,8 @@ def variants(look: Look, number: int) -> list[Look]:
     darkest = 0.7 - _most_white(look.color)
     shades = [look.color]
     if number > 1:
-        shades = [_toned(look.color, darkest - 0.7 * i / (number - 1)) for i in range(number)]
+        tones = [darkest - 0.7 * i / (number - 1) for i in range(number)]
+        shades = [_mixed(look.color, "#000000" if tone > 0 else "#FFFFFF", abs(tone)) for tone in tones]
     return [
         look._replace(color=shade, dash=DASHES[i % len(DASHES)], is_hollow=i % 2 == 1) for i, shade in enumerate(shades)
     ]
@@ -119,11 +120,6 @@ def _most_white(color: str) -> float:
     red, green, blue = (int(color[at : at + 2], 16) / 255 for at in (1, 3, 5))
     luma = 0.299 * red + 0.587 * green + 0.114 * blue
     return min(0.5, max(0.0, (_LIGHTEST - luma) / (1 - luma)))
-
-
-def _toned(color: str, amount: float) -> str:
-    """``color`` mixed with black (``amount`` > 0) or white (< 0)."""
-    return _mixed(color, "#000000" if amount > 0 else "#FFFFFF", abs(amount))
 
 
 def _mixed(first: str, second: str, share: float) -> str:

@@ -46,11 +46,6 @@ class RunSetting:
     names: tuple[str, ...] = ()
 
     @property
-    def without_log_ratio(self) -> str:
-        """The label without the words about the log-ratio term."""
-        return replace(self, log_ratio=None).label
-
-    @property
     def named(self) -> str:
         """All that tells it apart from others, and the names of its runs."""
         names = f" ({', '.join(self.names)})" if self.names else ""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from evals.errors import DataError
@@ -181,7 +181,7 @@ class Comparison:
 
     def method(self, setting: RunSetting) -> str:
         """The name of the method."""
-        return setting.without_log_ratio if self.axis == LOG_RATIO else setting.label
+        return replace(setting, log_ratio=None).label if self.axis == LOG_RATIO else setting.label
 
     def line(self, setting: RunSetting) -> str:
         """What names the curve of ``setting``, and nothing else."""

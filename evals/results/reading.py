@@ -205,7 +205,8 @@ def labels_of(paths: Sequence[Path]) -> list[str]:
     for path in resolved:
         if resolved.count(path) > 1:
             raise UsageError(f"{path} is named twice; name each once")
-    parts = [[*path.parts[:-1], _stem(path.name)] for path in resolved]
+    stems = [path.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json") for path in resolved]
+    parts = [[*path.parts[:-1], stem] for path, stem in zip(resolved, stems, strict=True)]
     if len({one[-1] for one in parts}) == len(parts):
         return [one[-1] for one in parts]
     return told_apart(parts)
@@ -225,9 +226,3 @@ def told_apart(paths: Sequence[Sequence[str]]) -> list[str]:
     while length < max(map(len, paths)) and len({tuple(one[-length:]) for one in paths}) < len(paths):
         length += 1
     return ["/".join(one[-length:]) for one in paths]
-
-
-def _stem(name: str) -> str:
-    for ending in (".gz", ".jsonl", ".json"):
-        name = name.removesuffix(ending)
-    return name

@@ -235,17 +235,15 @@ def _why_stale(said: Mapping[str, Any], graded: Path, source: Path | None) -> st
         return "was made of other samples"
     if (version := said["grader"]["version"]) != GRADER_VERSION:
         return f"was made by another version of quatro (grader {version}, not {GRADER_VERSION})"
-    return _older_sandbox(said["sandbox"]) if said.get("sandbox") is not None else ""
-
-
-def _older_sandbox(made_in: object) -> str:
-    """Compares versions alone: who reads what was run in a sandbox elsewhere may have none here."""
+    if said.get("sandbox") is None:
+        return ""
     from evals.sandbox import VERSION
 
-    _, _, version = str(made_in).partition(", version ")
-    return (
-        "" if version == str(VERSION) else f"was made by another version of quatro (sandbox {version}, not {VERSION})"
-    )
+    # Versions alone: who reads what was run in a sandbox elsewhere may have none here.
+    version = str(said["sandbox"]).partition(", version ")[2]
+    if version == str(VERSION):
+        return ""
+    return f"was made by another version of quatro (sandbox {version}, not {VERSION})"
 
 
 def graded_copy(source: Path) -> Note | None:

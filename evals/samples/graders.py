@@ -288,11 +288,8 @@ def grade_whole(
     counts = Counter(grade.outcome for grade in grades)
     failed = [f"{name} {counts[name]}" for name in GAVE_UP if counts[name]]
     if failed:
-        _log.warning(
-            "%s of %d graded samples count as wrong; `quatro eval grade --explain` shows them",
-            ", ".join(failed),
-            len(grades),
-        )
+        said = f"{', '.join(failed)} of {len(grades)} graded samples count as wrong"
+        _log.warning(f"{said}; `quatro eval grade --explain` shows them")
     return grades, grader_info(made_by(rows, grades, settings))
 
 
@@ -302,7 +299,8 @@ def made_by(rows: Sequence[Sample], grades: Sequence[Grade], settings: GradingSe
     The last two are None where no program and no own grader was run.
     """
     is_own_used = any(grade.stage == OWN for grade in grades)
-    sources = sources_of(filter(is_own, graders_of(rows, settings.grader).values())) if is_own_used else {}
+    specs = sorted(set(filter(is_own, graders_of(rows, settings.grader).values()))) if is_own_used else []
+    sources = {spec: digest for spec in specs if (digest := source_digest(spec)) is not None}
     return {
         "version": GRADER_VERSION,
         **settings.recorded(),
@@ -337,13 +335,8 @@ def own_grader(spec: str) -> Verdict:
     return verdict
 
 
-def sources_of(specs: Iterable[str]) -> dict[str, str]:
-    """The SHA-256 of the file of each own grader whose file is found."""
-    return {spec: digest for spec in sorted(set(specs)) if (digest := source_digest(spec)) is not None}
-
-
 def changed_since(sources: object) -> str:
-    """The own grader whose file is another one than when ``sources`` (`sources_of`) was made; empty if there is none.
+    """The own grader whose file is another one than when ``sources`` (of `made_by`) was made; empty if there is none.
 
     A file that is not here has not changed: whoever only reads grades need not have it.
     """

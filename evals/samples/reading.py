@@ -37,9 +37,7 @@ def read_samples(
     ``benchmarks`` keeps only those, and `Samples.files` only the files that hold them. ``keep_extra`` False forgets the
     unknown keys of rows, which saves memory.
 
-    Raises:
-        DataError: as `named_files` and `read_files`.
-        UsageError: as `named_files` and `read_files`.
+    Raises: as `named_files` and `read_files`.
     """
     return read_files(named_files(list(map(Path, paths))), benchmarks=benchmarks, keep_extra=keep_extra)
 

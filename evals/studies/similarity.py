@@ -55,14 +55,10 @@ def similarity_result(
     ``on_progress(done, total)`` counts problems.
 
     Raises:
-        UsageError: an unknown name, or ``max_pairs`` < 1.
+        UsageError: an unknown name.
         DataError: no problem at all has two correct samples, or a sample has no grade.
     """
     similarities = check_study(similarities, tokens)
-    if max_pairs < 1:
-        raise UsageError(
-            f"max_pairs is the number of pairs compared per problem and must be at least 1; found {max_pairs}"
-        )
     groups: dict[str, list[GradedProblem]] = {}
     graded = samples.graded()
     for problem in graded:

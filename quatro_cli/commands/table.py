@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
@@ -137,15 +139,10 @@ def _finish(format: Format | None, layout: str, tables: list[Table], *, ci: bool
     from evals.tables.formats import to_csv, to_json, to_markdown
     from evals.tables.latex import to_latex
 
-    if format == "json":
-        text = to_json(layout, tables, with_ci=ci)
-    elif format == "latex":
-        text = to_latex(tables, with_ci=ci)
-    elif format == "csv":
+    writers: dict[str, Callable[..., str]] = {"json": partial(to_json, layout), "latex": to_latex, "csv": to_csv}
+    if format == "csv":
         output.info(*dict.fromkeys(note for one in tables for note in one.notes))
-        text = to_csv(tables, with_ci=ci)
-    else:
-        text = to_markdown(tables, with_ci=ci)
+    text = writers.get(format or "", to_markdown)(tables, with_ci=ci)
     if out is None:
         output.data(text)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Option
 
@@ -199,18 +199,11 @@ def heatmap(
     from evals.results.reading import labels_of
     from evals.studies.similarity import heatmap_of
 
-    Options(["ucc@k"], similarity=similarity, threshold=threshold, linkage=linkage, tokens=tokens)  # or an error
+    how: dict[str, Any] = {"similarity": similarity, "threshold": threshold, "linkage": linkage, "tokens": tokens}
+    Options(["ucc@k"], **how)  # or an error
     found = {}
     for path, name in zip(paths_of(files), labels_of(files), strict=True):
         samples, _ = graded_samples([path], benchmarks, id=id)
         output.warn(*samples.warnings)
-        found[name] = heatmap_of(
-            samples,
-            id,
-            similarity=similarity,
-            threshold=threshold,
-            linkage=linkage,
-            tokens=tokens,
-            with_wrong=everyone,
-        )
+        found[name] = heatmap_of(samples, id, with_wrong=everyone, **how)
     printing.save(heatmap_figure(found, sheet=printing.sheet), "heatmap")
