@@ -207,8 +207,7 @@ class _Alignment:
             return is_near_M
         others_M, capacity_M = others_M[possible], capacity_M[possible]
         cutoff = max(threshold - (_MARGIN if len(close_R) else 0.0) - _SLACK, 0.0)
-        candidates = [self._texts[other] for other in others_M]
-        found_M = cdist([self._texts[i]], candidates, scorer=self._scorer, score_cutoff=cutoff, dtype=np.float64)[0]
+        found_M = self._compare(i, others_M, cutoff)
         unmatched_M = capacity_M - np.rint(found_M * capacity_M)  # rint undoes rapidfuzz's own rounding
         is_near_M[possible] = (capacity_M - unmatched_M) / capacity_M >= threshold
 
@@ -222,6 +221,11 @@ class _Alignment:
         self._at_least_RU[row], self._at_most_RU[row] = at_least_U, at_most_U
         self._num_rows += 1
         return is_near_M
+
+    def _compare(self, i: int, others_M: Integers, cutoff: float) -> Floats:
+        """Similarities of text i to others, 0 below ``cutoff``."""
+        candidates = [self._texts[other] for other in others_M]
+        return cdist([self._texts[i]], candidates, scorer=self._scorer, score_cutoff=cutoff, dtype=np.float64)[0]
 
 
 def _bags(texts: Sequence[str]) -> NDArray[np.unsignedinteger]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError, field_validator, model_validator
 
 from evals.benchmarks.gym import PREFIX
 from evals.benchmarks.problems import FILE_ENDINGS, Columns
@@ -101,7 +101,7 @@ class Benchmark(_Entry):
     licence: str = ""
     verified: bool = False
     sha256: str = Field("", pattern="^([0-9a-f]{64})?$")
-    hub: tuple[HubSource, ...] = ()
+    hub: Annotated[tuple[HubSource, ...], Strict(False)] = ()  # TOML has lists only
     file: str = ""
     problem_field: str = ""
     answer_field: str = ""
@@ -149,11 +149,6 @@ class Benchmark(_Entry):
             skip_empty_answer=self.skip_empty_answer,
             is_code=self.grader == "code",
         )
-
-    @field_validator("hub", mode="before")
-    @classmethod
-    def _hub_is_a_tuple(cls, value: Any) -> Any:
-        return tuple(value) if isinstance(value, list) else value  # TOML has lists only
 
     @field_validator("grader")
     @classmethod

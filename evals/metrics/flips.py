@@ -80,8 +80,11 @@ def bucket_bounds(n: int) -> dict[str, str]:
     members: dict[str, list[int]] = {bucket.name: [] for bucket in BUCKETS}
     for count in range(n + 1):
         members[bucket_of(n, count)].append(count)
-    ends = {name: dict.fromkeys((counts[0], counts[-1]) if counts else "-") for name, counts in members.items()}
-    return {name: "-".join(map(str, found)) for name, found in ends.items()}
+    return {name: _span(counts) if counts else "-" for name, counts in members.items()}
+
+
+def _span(counts: Sequence[int]) -> str:
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]}-{counts[-1]}"
 
 
 def flip_at_k(n: int, base_correct: int, tuned_correct: int, k: int) -> float:

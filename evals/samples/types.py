@@ -145,8 +145,6 @@ def _graded(problem: Problem) -> GradedProblem:
     completions = [row.completion for row in right]
     named = first.extra.get("entry_point")
     entry_point = named if isinstance(named, str) else None
-    n = len(problem.samples)
     recorded = next(filter(None, (Kind.recorded_in(row.extra) for row in problem.samples)), None)
-    return GradedProblem(
-        problem.benchmark, problem.id, first.answer, n, completions, first.prompt, entry_point, recorded
-    )
+    head = (problem.benchmark, problem.id, first.answer, len(problem.samples))
+    return GradedProblem(*head, completions, first.prompt, entry_point, recorded)

@@ -228,21 +228,13 @@ def heatmap_of(
             f"{shown(id)} of {problem.benchmark} has {problem.correct} correct of {problem.n} samples; a heatmap "
             f"compares at least two{'' if with_wrong else ' correct ones (--all: any)'}: choose another --id"
         )
-    rows = samples.problems()[0].samples
-    order_C, sizes = _clustered(problem, setting)
-    if not with_wrong:
-        return _heatmap(problem, setting, problem.completions, order_C, sizes)
+    rows = [row for row in samples.problems()[0].samples if row.correct or with_wrong]
     wrong = [row.completion for row in rows if not row.correct]
+    order_C, sizes = _clustered(problem, setting)
     order_W, _ = _clustered(problem._replace(completions=wrong), setting)
     place_C, place_W = (np.flatnonzero([bool(row.correct) is kind for row in rows]) for kind in (True, False))
     order_A = np.concatenate([place_C[order_C], place_W[order_W]])
-    return _heatmap(problem, setting, [row.completion for row in rows], order_A, sizes)
-
-
-def _heatmap(
-    problem: GradedProblem, setting: Setting, texts: list[str], order_A: Integers, sizes: tuple[int, ...]
-) -> Heatmap:
-    unique = solutions(problem._replace(completions=texts), setting.tokens)
+    unique = solutions(problem._replace(completions=[row.completion for row in rows]), setting.tokens)
     place_A = unique.which_N[order_A]
     similarity_UU = similarity_of_distinct(setting.similarity, unique, tokens=setting.tokens)
     similarity_AA = similarity_UU[np.ix_(place_A, place_A)]

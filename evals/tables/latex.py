@@ -60,9 +60,8 @@ class _Writer:
             environment, blocks = "table*", self._stacked(table, PAGE_PT)
             if any(self.width_pt(block) > PAGE_PT / LEAST_SCALE for block in blocks):
                 environment, blocks = "sidewaystable*", self._stacked(table, TURNED_PT)
-        parts = [f"{size}\\setlength{{\\tabcolsep}}{{3pt}}"]
-        parts.append(self._fitted(blocks))
-        return self._float(environment, table.title, table.name, [*parts, *_notes(table.notes)])
+        parts = [f"{size}\\setlength{{\\tabcolsep}}{{3pt}}", self._fitted(blocks), *_notes(table.notes)]
+        return self._float(environment, table.title, table.name, parts)
 
     def plates(self, tables: Sequence[Table]) -> Iterator[str]:
         """Several tables in as few floats as they need, two side by side where they are narrow enough."""

@@ -203,7 +203,7 @@ def _ucc_table(entries: Sequence[Entry], metric: str, setting: str, ks: Sequence
         notes.append(f"n differs ({min(sizes)} to {max(sizes)} samples per problem): compare UCC@k at equal n only.")
     n = f", n = {next(iter(sizes))}" if len(sizes) == 1 else ""
     n += f"; k = {min(ks)} to {max(ks)}" if len(ks) > 1 else f"; k = {ks[0]}" if ks else ""
-    title = f"UCC@k, the number of distinct correct solutions among k samples{f' ({setting})' if setting else ''}{n}"
+    title = metric_title(metric, setting) + n
     if any(entry.is_published for entry in shown):
         notes += [f"Paper: {remark}." for remark in paper().remarks["tab:ucc_all"]]
     sections = (Section("", columns, tuple(lines)),) if lines else ()
