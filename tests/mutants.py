@@ -214,7 +214,7 @@ MUTANTS = [
     Mutant("compared with more problems on one side", PAIRING, "((n_a, n_b, names), (n_b, n_a, names[::-1]))", "((n_a, n_b, names),)"),
     Mutant("compared at different n", PAIRING, "if n != n_b[benchmark, id]:", "if False:"),
     Mutant("the sides' means swapped", COMPARING, "means_of(values_a), means_of(values_b), differences", "means_of(values_b), means_of(values_a), differences"),
-    Mutant("warnings of one side", COMPARING, "told_of_sides(a.warnings, b.warnings,", "told_of_sides(a.warnings, [],"),
+    Mutant("warnings of one side", COMPARING, "told_of_sides(*own, names=names)", "told_of_sides(own[0], [], names=names)"),
     Mutant("problems of one id are the same ones", PAIRING, "if str(one.answer) != answer_of", "if not answer_of"),
     Mutant("prompts that changed places are templates", PAIRING, "if (one.prompt and (other.benchmark", "if (False and (other.benchmark"),
     Mutant("90 % intervals of equal scores", BOOTSTRAP, "0.025 **", "0.05 **"),
