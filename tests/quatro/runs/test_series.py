@@ -64,7 +64,9 @@ def test_what_changes_no_step_of_a_run_keeps_no_seeds_apart(make_run, setting):
     assert [len(one.runs) for one in found.settings] == [2]
 
 
-@pytest.mark.parametrize("setting", ["kl.beta=0.5", "rollout.temperature=0.9", "reward=format", "dtype=bfloat16"])
+@pytest.mark.parametrize(
+    "setting", ["kl.beta=0.5", "rollout.temperature=0.9", "reward=countdown-distance", "dtype=bfloat16"]
+)
 def test_what_changes_steps_keeps_runs_apart(make_run, setting):
     found = read_settings([make_run("a", "seed=0"), make_run("b", "seed=1", setting)])
     assert [len(one.runs) for one in found.settings] == [1, 1]
