@@ -42,6 +42,8 @@ _GREEK = words_of(
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron rho sigma tau"
     " upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar triangle"
 )
+_COMMANDS_OF_FACTORS = FUNCTIONS | _CONSTANTS.keys() | _ACCENTS.keys() | _GREEK
+_COMMANDS_OF_FACTORS |= words_of("surd binom begin lfloor lceil langle")
 _RELATIONS = words_of(
     "= < > <= >= != ~ | in notin to equiv sim napprox parallel perp subset subseteq supset implies iff"
 )
@@ -85,11 +87,16 @@ class Parser:
         token = self.peek(ahead)
         return token.is_mark and token.text in texts
 
+    def skip(self, *texts: str) -> bool:
+        """Reads one of these signs or commands if it comes next; whether it did."""
+        is_next = self.is_sign(*texts)
+        self.at += is_next
+        return is_next
+
     def expect(self, text: str) -> None:
         """Reads this sign."""
-        if not self.is_sign(text):
+        if not self.skip(text):
             raise NotAFormula(f"{text!r} is expected before {self.peek().text!r}")
-        self.at += 1
 
     # -- lists of values
 
@@ -130,8 +137,8 @@ class Parser:
 
     def element(self) -> list[Answer]:
         """One value with its name, unit and mark; two where there is a plus-minus sign."""
-        while self.is_sign("~", "=") and self.at == 0:
-            self.take()
+        while self.at == 0 and self.skip("~", "="):
+            pass
         sides, signs = [self._side()], []
         while self.peek().is_mark and self.peek().text in _RELATIONS and not (self._bars and self.is_sign("|")):
             signs.append(self.take().text)
@@ -192,28 +199,20 @@ class Parser:
 
     def _phrase(self) -> tuple[str, int]:
         """The words that follow up to the end of the element, as one text, and where they end."""
-        words: list[str] = []
-        at = self.at
-        while True:
-            token = self.tokens[at] if at < len(self.tokens) and len(words) < MAX_WORDS else END
-            is_word = token.kind in ("text", "word")
-            if is_word and token.text.casefold() in ("and", "or"):
+        phrase, at = "", self.at
+        for token in self.tokens[at : at + MAX_WORDS]:
+            if token.kind in ("text", "word"):
+                is_part = token.text.casefold() not in ("and", "or")
+            elif phrase:
+                is_part = token.kind == "number" or (token.kind in ("sign", "prose") and token.text in _OF_A_UNIT)
+            else:
+                is_part = token.text == "/" or (token.kind == "prose" and token.text in "().-")
+            opening = {")": "(", "}": "{"}.get(token.text, "") if token.is_mark else ""
+            if not is_part or opening not in phrase:
                 break
-            is_inside = bool(words) and (
-                token.kind == "number" or (token.kind in ("sign", "prose") and token.text in _OF_A_UNIT)
-            )
-            if not (
-                is_word
-                or is_inside
-                or (token.text == "/" and not words)
-                or (token.kind == "prose" and token.text in "().-")
-            ):
-                break
-            if token.is_mark and token.text in ")}" and "({"[")}".index(token.text)] not in "".join(words):
-                break
-            words.append(f" {token.text}" if token.gap and words else token.text)
+            phrase += f" {token.text}" if token.gap and phrase else token.text
             at += 1
-        return "".join(words), at
+        return phrase, at
 
     def _words_behind(self, node: Node) -> tuple[Node, str] | None:
         """A plain number with the arithmetic in words behind it, and the unit that is left: `3 dozen eggs`."""
@@ -233,7 +232,8 @@ class Parser:
             self.take()
         token = self.peek()
         if self.is_sign("frac") and self.peek(2).kind == "text":
-            phrase = self._quotient()
+            self.take()
+            phrase = f"{self._braced()}/{self._braced()}"  # \frac{\text{m}}{\text{s}}
             end = self.at
         elif token.kind == "word" and not token.gap and token.text.isascii() and token.text not in UNMISTAKABLE:
             phrase, end = "", start
@@ -244,25 +244,16 @@ class Parser:
         self.at = end if is_known else start
         return "percent" if is_percent else unit_name(phrase) if is_known else ""
 
-    def _quotient(self) -> str:
-        r"""`\frac{\text{m}}{\text{s}}` as `m/s`."""
-        self.take()
-        halves = []
-        for _ in range(2):
-            self.expect("{")
-            halves.append(self._up_to_brace())
-        return "/".join(halves)
-
-    def _up_to_brace(self) -> str:
-        """The text up to the brace that closes an open one; both are read."""
-        words: list[str] = []
-        depth = 1
+    def _braced(self) -> str:
+        """The text in the braces that come next."""
+        self.expect("{")
+        text, depth = "", 1
         while self.at < len(self.tokens):
             token = self.take()
             depth += (token.text == "{") - (token.text == "}")
             if not depth:
-                return "".join(words)
-            words.append(f" {token.text}" if token.gap and words else token.text)
+                return text
+            text += f" {token.text}" if token.gap and text else token.text
         raise NotAFormula("a brace is not closed")
 
     def _number_in_words(self) -> Node | None:
@@ -278,16 +269,14 @@ class Parser:
 
     def _ratio(self) -> Node:
         found = [self.expression()]
-        while self.is_sign(":"):
-            self.take()
+        while self.skip(":"):
             found.append(self.expression())
         return found[0] if len(found) == 1 else Node("ratio", tuple(found))
 
     def expression(self) -> Node:
         """A sum, or sets that are joined."""
         found = self._sum()
-        if self.is_sign("over"):
-            self.take()
+        if self.skip("over"):
             found = Node("/", (found, self._sum()))
         while self.is_sign("cup", "cap", "setminus"):
             found = Node(self.take().text, (found, self._sum()))
@@ -326,10 +315,7 @@ class Parser:
                 return found
 
     def _signed(self) -> Node:
-        if self.is_sign("-"):
-            self.take()
-            return neg(self._power())
-        return self._power()
+        return neg(self._power()) if self.skip("-") else self._power()
 
     def _begins_mixed_fraction(self, before: Node) -> bool:
         r"""Whether a fraction of plain numbers follows a plain integer: `3\frac12`, `3 1/2`; not `(3)\frac12`."""
@@ -357,10 +343,7 @@ class Parser:
         if token.kind == "command":
             if token.text == "frac":
                 return self.peek(2).kind != "text" or self.peek(1).text != "{"
-            is_known = (
-                token.text.startswith("unit ") or token.text in FUNCTIONS | _CONSTANTS.keys() | _ACCENTS.keys() | _GREEK
-            )
-            return is_known or token.text in ("sqrt", "surd", "binom", "begin", "lfloor", "lceil", "langle")
+            return token.text.startswith("unit ") or token.text in _COMMANDS_OF_FACTORS
         if token.kind != "sign":
             return False
         if token.text == "(" and self.peek(1).text in _MODULI:
@@ -396,12 +379,10 @@ class Parser:
         base = self._postfix()
         if self._skip_degrees():
             return Node("deg", (base,))
-        if self.is_sign("%"):
-            self.take()
+        if self.skip("%"):
             return Node("pct", (base,))
-        if not self.is_sign("^"):
+        if not self.skip("^"):
             return base
-        self.take()
         mark = self.peek(1 if self.is_sign("{") else 0).text
         if mark in ("T", "top", "'", "dagger", "complement") and (base.op != "num"):
             self.raw_argument()
@@ -420,16 +401,14 @@ class Parser:
             if self.is_sign("!") and not self.is_sign("=", ahead=1):
                 self.take()
                 found = call("factorial", found)
-            elif self.is_sign("_") and found.op in ("sym", "num", "i", "e"):
-                self.take()
+            elif found.op in ("sym", "num", "i", "e") and self.skip("_"):
                 index = self.raw_argument()
                 if found.op == "num":
                     base = number_in_words(index)
                     found = Node("based", (found, str(base if base is not None else index)))
                 else:
                     found = sym(f"{found.args[0] if found.args else found.op}_{index}")
-            elif self.is_sign("'") and found.op in ("sym", "i", "e"):
-                self.take()
+            elif found.op in ("sym", "i", "e") and self.skip("'"):
                 found = _primed(found, "'")
             else:
                 return found
@@ -445,25 +424,22 @@ class Parser:
 
     def raw_argument(self) -> str:
         """The text of an index: the tokens in braces, or one token."""
-        if not self.is_sign("{"):
-            token = self.take()
-            if token.kind == "word" and len(token.text) > 1:
-                self.at -= 1
-                self.tokens[self.at] = token._replace(text=token.text[1:], gap="")
-            return token.text[0] if token.kind == "word" else token.text
-        self.take()
-        return self._up_to_brace().replace(" ", "").strip("()")
+        if self.is_sign("{"):
+            return self._braced().replace(" ", "").strip("()")
+        token = self.take()
+        if token.kind == "word" and len(token.text) > 1:
+            self.at -= 1
+            self.tokens[self.at] = token._replace(text=token.text[1:], gap="")
+        return token.text[0] if token.kind == "word" else token.text
 
     def argument(self, *, is_exponent: bool = False) -> Node:
         """What a command takes: a group in braces, or one digit, letter or command. Exponents take a whole number."""
         token = self.peek()
-        if self.is_sign("{"):
-            self.take()
+        if self.skip("{"):
             inner = self.expression()
             self.expect("}")
             return inner
-        if self.is_sign("-"):
-            self.take()
+        if self.skip("-"):
             return neg(self._atom())
         if token.kind == "number" and len(token.text) > 1 and not is_exponent and token.text.isdigit():
             self.tokens[self.at] = Token("number", token.text[1:])
@@ -511,13 +487,11 @@ class Parser:
         raise NotAFormula(f"{token.text!r} does not begin a value")
 
     def _brackets(self, opening: str) -> Node:
-        if opening == "\\{" and self.is_sign("\\}"):
-            self.take()
+        if opening == "\\{" and self.skip("\\}"):
             return Node("list")
         if opening == "\\{" and self.is_sign("begin") and all(token.text != "\\}" for token in self.tokens[self.at :]):
             return self._matrix(is_system=True)  # \left\{\begin{array}{l}...\right.
-        if opening == "{" and self.is_sign("}"):
-            self.take()
+        if opening == "{" and self.skip("}"):
             return self._atom()
         bars, self._bars = self._bars, 0
         items = self.items()
@@ -547,8 +521,7 @@ class Parser:
             if not (period.isascii() and period.isdigit()):
                 raise NotAFormula("a bar over no digits")
             return num(_repeating(token.text, period))
-        if self.is_sign("ldots"):
-            self.take()
+        if self.skip("ldots"):
             return num(_repeating(token.text, _period(token.text)))
         value = Fraction(token.text)
         decimals = token.text.partition(".")[2]
@@ -638,8 +611,7 @@ class Parser:
             inner = self._brackets(self.take().text) if self.is_sign("(", "{") else self._atom()
             return Node("root", (inner, num(2)))
         index = num(2)
-        if self.is_sign("["):
-            self.take()
+        if self.skip("["):
             index = self.expression()
             self.expect("]")
         if self.peek().kind == "number" and self.peek(-1).kind == "word":  # sqrt 12, in words

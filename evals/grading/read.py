@@ -36,6 +36,7 @@ _ANOTHER_LETTER = re.compile(
 )
 _DATE = re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})|(\d{1,2})[-/.](\d{1,2})[-/.](\d{4})", re.ASCII)
 _CAPITALS = re.compile(r"[A-Z]{2,}")
+_GROUP = re.compile(r"[0-9]{3}(?:\.[0-9]*)?")
 _BEHIND_INTERVALS = ("", "cup", "cap", "setminus", ",", ";", ")", "}", "\\}")
 _QUOTED = ("**", "__", '"', "`", "''", "'")
 
@@ -342,31 +343,18 @@ def _without_french_brackets(tokens: list[Token]) -> list[Token]:
 
 def _joined(tokens: list[Token], is_number: bool) -> list[Token]:
     """``tokens`` with groups of three digits put together: `1{,}234` and `12 345` always, `1,234` if ``is_number``."""
+    commas = ("{,}", ",") if is_number else ("{,}",)
     found: list[Token] = []
-    at = 0
-    while at < len(tokens):
-        token = tokens[at]
-        if token.kind != "number" or len(token.text) > 3 or not token.text.isdigit():
-            found.append(token)
-            at += 1
-            continue
-        digits, at = token.text, at + 1
-        while group := _group(tokens, at, is_number):
-            digits, at = digits + tokens[at + group - 1].text, at + group
-            if "." in digits:
-                break
-        found.append(token._replace(text=digits))
+    open_at: int | None = None  # where the number stands that three more digits may belong to
+    for token in tokens:
+        if open_at is not None and _GROUP.fullmatch(token.text):
+            between = found[open_at + 1 :]
+            has_comma = len(between) == 1 and between[0].kind == "sign" and between[0].text in commas
+            if token.gap if not between else has_comma and "wide" not in (between[0].gap, token.gap):
+                found[open_at:] = [found[open_at]._replace(text=found[open_at].text + token.text)]
+                open_at = None if "." in token.text else open_at
+                continue
+        if token.kind == "number":
+            open_at = len(found) if len(token.text) <= 3 and token.text.isdigit() else None
+        found.append(token)
     return found
-
-
-def _group(tokens: list[Token], at: int, is_number: bool) -> int:
-    """How many tokens make up a separator and three digits (and decimals); 0 where none follow."""
-    separator = tokens[at] if at < len(tokens) else Token("end", "")
-    has_comma = separator.kind == "sign" and (separator.text == "{,}" or (separator.text == "," and is_number))
-    number = tokens[at + 1] if has_comma and at + 1 < len(tokens) else separator
-    whole, _, decimals = number.text.partition(".")
-    if number.kind != "number" or not (len(whole) == 3 and whole.isdigit()) or (decimals and not decimals.isdigit()):
-        return 0
-    if has_comma:
-        return 2 if number.gap != "wide" and separator.gap != "wide" else 0
-    return 1 if number.gap else 0

@@ -142,16 +142,7 @@ REALS = Node("sym", ("mathbb:R",))
 
 
 _AROUND = {"neg": "-{}", "pm": "±{}", "deg": "{}°", "pct": "{}%"}
-_INFIX = {
-    "+": " + ",
-    "*": " * ",
-    "/": " / ",
-    "^": " ^ ",
-    "ratio": " : ",
-    "cup": " cup ",
-    "cap": " cap ",
-    "mod": " mod ",
-}
+_INFIX = {op: f" {op} " for op in ("+", "*", "/", "^", "cup", "cap", "setminus", "mod")} | {"ratio": " : "}
 
 
 def written(said: Any) -> str:
@@ -197,7 +188,7 @@ def same_value(first: Node, second: Node) -> bool:
     """Whether two formulas are equal wherever both have a value, of which there must be at least two."""
     one, other = first.exact, second.exact
     if one is not None and other is not None:
-        return one == other or _prints(first, other) or _prints(second, one)
+        return one == other or _prints(first, one, other) or _prints(second, other, one)
     return in_all_digits(lambda: _agree(first, second))
 
 
@@ -266,18 +257,13 @@ def close(first: Any, second: Any) -> bool:
     )
 
 
-def _prints(node: Node, other: Fraction) -> bool:
+def _prints(node: Node, printed: Fraction, value: Fraction) -> bool:
     """Whether a printed float, of 15 digits or more, stands for a fraction that no decimal can write, as 1/12."""
-    sign = 1
-    if node.op == "neg":
-        node, sign = node.args[0], -1
-    if node.op != "float":
+    absolute = node.args[0] if node.op == "neg" else node
+    if absolute.op != "float":
         return False
-    rest = other.denominator
-    for prime in (2, 5):
-        while rest % prime == 0:
-            rest //= prime
-    return rest != 1 and abs(sign * node.args[0] - other) <= node.args[1]
+    is_decimal = pow(10, value.denominator.bit_length(), value.denominator) == 0
+    return not is_decimal and abs(printed - value) <= absolute.args[1]
 
 
 def _points(first: Node, second: Node) -> Iterator[_Point]:
@@ -326,13 +312,9 @@ class _Point:
         return -found if name in self.negative else found
 
 
-def _log(x: Any, base: Any = None) -> Any:
-    return mpmath.log(x) if base is None else mpmath.log(x) / mpmath.log(base)
-
-
 _CALLS: dict[str, Callable[..., Any]] = {
     "ln": mpmath.log,
-    "log": _log,
+    "log": mpmath.log,
     "log10": mpmath.log10,
     "abs": abs,
     **{f"arc{name}": getattr(mpmath, f"a{name}") for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
