@@ -86,11 +86,8 @@ class Comparison:
             return None
         if item.name == gold.node and gold.name == item.node:
             return Decision(True, "the same equation turned round")
-        if item.equation and not _is_label(item.name):
-            if gold.equation and same_equation(item.equation, gold.equation):
-                return Decision(True, "equations that are multiples of each other")
-            if gold.name.op == "sym" and solves(item.equation, gold.name, gold.node):
-                return Decision(True, "the equation solved for the name of the reference")
+        if item.equation and gold.equation and not _is_label(item.name):
+            return Decision(same_equation(item.equation, gold.equation), "equations that are multiples of each other")
         return Decision(False, "another name")
 
     def _same_values(self, item: Answer, gold: Answer) -> Decision:
@@ -282,26 +279,23 @@ def decide(extracted: str, reference: str, policy: Policy = "strict") -> Decisio
 
 
 def _decide(extracted: str, reference: str, policy: Policy) -> Decision:
-    if extracted.strip() == reference.strip():
-        return Decision(True, "the same text")
     found, expected = squeezed(extracted), squeezed(reference)
-    if found and found == expected:
-        return Decision(True, "the same text but for how it is set")
+    if extracted.strip() == reference.strip() or (found and found == expected):
+        return Decision(True, "the same text")
     if kind := range_or_time(reference):
         other = range_or_time(extracted)
-        rule = f"a {kind.op} equals the same {kind.op} only"
-        return Decision(
-            other is not None and same_kind(other, kind), rule, Answer(other) if other else None, Answer(kind)
-        )
-    said, golds = read(extracted), read(reference)
+        is_equal = other is not None and same_kind(other, kind)
+        said = Answer(other) if other else None
+        return Decision(is_equal, f"a {kind.op} equals the same {kind.op} only", said, Answer(kind))
+    readings, golds = read(extracted), read(reference)
     choices, gold_choices = choice(extracted), choice(reference)
     if bool(choices) != bool(gold_choices):  # (C) 12 is C and 12, but (C) 12 is not (C) 13
-        said, golds = said + choices, golds + gold_choices
-    has_words = any(one.node.op == "words" for one in (*said, *golds))
+        readings, golds = readings + choices, golds + gold_choices
+    has_words = any(one.node.op == "words" for one in (*readings, *golds))
     if has_words and found and found.casefold() == expected.casefold():
         return Decision(True, "the same words")
     refused = Decision(False, "no reading of the answer")
-    for one, gold in product(said, golds):
+    for one, gold in product(readings, golds):
         decision = Comparison(policy).same(one, gold)._replace(said=one, reference=gold)
         if decision:
             return decision
@@ -340,12 +334,10 @@ def _conflict(item: Answer, gold: Answer) -> Decision | None:
 
 def _without_degrees(item: Answer, gold: Answer) -> tuple[Answer, Answer]:
     """Both in radians where one of them is; 60 degrees and 60 are the same otherwise."""
-    if item.mark != gold.mark:
-        bare = gold if item.mark == "deg" else item
-        if bare.unit == "rad" or any(part.op == "pi" for part in bare.node.walk()):
-            return _in_radians(item), _in_radians(gold)
-        return replace(item, mark="", unit=""), replace(gold, mark="", unit="")
-    return item, gold
+    bare = gold if item.mark == "deg" else item
+    if bare.unit == "rad" or any(part.op == "pi" for part in bare.node.walk()):
+        return _in_radians(item), _in_radians(gold)
+    return replace(item, mark="", unit=""), replace(gold, mark="", unit="")
 
 
 def _in_radians(answer: Answer) -> Answer:
@@ -362,9 +354,7 @@ def _is_label(name: Node) -> bool:
 
 
 def _same_label(one: Node, other: Node) -> bool:
-    """Whether two names differ only in the order of their factors, or are y and f(x)."""
-    if one.op == other.op == "*":
-        return sorted(map(repr, _factors(one))) == sorted(map(repr, _factors(other)))
+    """Whether two names are y and f(x)."""
     texts = {str(node.args[0]) for node in (one, other) if node.op == "sym"}
     return len(texts) == 2 and "y" in texts and any(text.endswith("(x)") for text in texts)
 
@@ -412,47 +402,24 @@ def _is_choice(node: Node) -> bool:
     return node.op == "sym" and len(node.args[0]) == 1 and node.args[0] in "ABCDEFGH"
 
 
+def _difference(relation: Node) -> Node:
+    """The side that is said to be larger without the other; of an equation, the left without the right."""
+    (sign, *_), left, right = relation.args
+    return Node("+", (right, neg(left)) if sign[0] == "<" else (left, neg(right)))
+
+
 def same_equation(first: Node, second: Node) -> bool:
     """Whether two equations are multiples of each other."""
-    one, other = (Node("+", (node.args[1], neg(node.args[2]))) for node in (first, second))
-    return bool(first.names) and bool(second.names) and same_ratio(one, other)
+    return bool(first.names) and bool(second.names) and same_ratio(_difference(first), _difference(second))
 
 
 def _same_inequality(one: Node, other: Node) -> Decision | None:
     """Whether two inequalities of several unknowns are positive multiples of each other; None for anything else."""
-    if not all(
-        node.op == "rel" and len(node.args) == 3 and node.args[0][0] in ("<", ">", "<=", ">=") for node in (one, other)
-    ):
+    signs = [node.args[0][0] for node in (one, other) if node.op == "rel" and len(node.args) == 3]
+    if len(signs) < 2 or not set(signs) <= {"<", ">", "<=", ">="} or len(one.names | other.names) < 2:
         return None
-    if len(one.names | other.names) < 2:
-        return None
-    (signs, *sides), (other_signs, *other_sides) = one.args, other.args
-    if (len(signs[0]) == 2) != (len(other_signs[0]) == 2):
-        return Decision(False, "an inequality with and without equality")
-    first, second = (
-        Node("+", (left, neg(right))) if sign[0] == ">" else Node("+", (right, neg(left)))
-        for (sign,), (left, right) in ((signs, sides), (other_signs, other_sides))
-    )
-    return Decision(same_ratio(first, second, is_positive=True), "inequalities that are positive multiples")
-
-
-def solves(equation: Node, name: Node, value: Node) -> bool:
-    """Whether an equation says `name = value` and nothing else: it is linear in the name, which the value solves."""
-    _, left, right = equation.args
-    difference = Node("+", (left, neg(right)))
-    if name.args[0] not in difference.names or name.args[0] in value.names:
-        return False
-    at = [_substituted(difference, name, point) for point in (num(0), num(1), num(2), value)]
-    second = Node("+", (at[0], at[2], Node("*", (num(-2), at[1]))))
-    return same_value(second, num(0)) and same_value(at[3], num(0)) and not same_value(at[0], at[1])
-
-
-def _substituted(node: Any, name: Node, value: Node) -> Any:
-    if node == name:
-        return value
-    if not isinstance(node, Node) or name.args[0] not in node.names:
-        return node
-    return Node(node.op, tuple(_substituted(arg, name, value) for arg in node.args))
+    is_equal = len(signs[0]) == len(signs[1]) and same_ratio(_difference(one), _difference(other), is_positive=True)
+    return Decision(is_equal, "inequalities that are positive multiples")
 
 
 def _is_interval(answer: Answer) -> bool:

@@ -47,7 +47,7 @@ _COMMANDS_OF_FACTORS |= words_of("surd binom begin lfloor lceil langle")
 _RELATIONS = words_of(
     "= < > <= >= != ~ | in notin to equiv sim napprox parallel perp subset subseteq supset implies iff"
 )
-_MATRICES = words_of("pmatrix bmatrix matrix vmatrix array smallmatrix cases Bmatrix")
+_MATRICES = words_of("pmatrix bmatrix matrix array smallmatrix cases Bmatrix")
 _CLOSING = {"(": ")", "[": "]", "{": "}", "\\{": "\\}"}
 _CURRENCIES = {"\\$": "dollar", "eur": "euro", "gbp": "lb", "jpy": "yen", "cent": "cent"}
 _CONNECTIVES = frozenset(["and", "or", "und", "oder", "&"])
@@ -666,8 +666,6 @@ class Parser:
             return first.node if is_alone else Node("list", tuple(row[0] for row in rows))
         if kind == "cases":
             return Node("cases", tuple(Node("tuple", ("()", *row)) for row in rows))
-        if kind == "vmatrix":
-            return _determinant([[cell.node for cell in row] for row in rows])
         return Node("matrix", (tuple(map(len, rows)), *(cell for row in rows for cell in row)))
 
     def _rows(self, *, is_cases: bool) -> list[list[Answer]]:
@@ -735,16 +733,6 @@ def _period(text: str) -> str:
         if decimals.isdigit() and decimals.endswith(2 * decimals[-length:]):
             return decimals[-length:]
     raise NotAFormula("dots behind no decimal that repeats")
-
-
-def _determinant(rows: list[list[Node]]) -> Node:
-    if len(rows) > 4 or any(len(row) != len(rows) for row in rows):
-        raise NotAFormula("a determinant of more than 4 rows, or not square")
-    if len(rows) == 1:
-        return rows[0][0]
-    minors = [_determinant([row[:at] + row[at + 1 :] for row in rows[1:]]) for at in range(len(rows))]
-    terms = [Node("*", (cell, minor)) for cell, minor in zip(rows[0], minors, strict=True)]
-    return Node("+", tuple(neg(term) if at % 2 else term for at, term in enumerate(terms)))
 
 
 def _lifted(node: Node) -> tuple[Node, str]:

@@ -318,26 +318,25 @@ def _with_sets(tokens: list[Token]) -> list[Token]:
 
 def _without_french_brackets(tokens: list[Token]) -> list[Token]:
     """`]2,5[` and `<2,5>` as `(2,5)`: a bracket that closes nothing opens, and one that cannot open closes."""
-    ends = (tokens[0].text, tokens[-1].text) if len(tokens) > 2 else ()
-    if ends == ("<", ">") and any(token.text == "," for token in tokens):
-        return [tokens[0]._replace(text="("), *tokens[1:-1], tokens[-1]._replace(text=")")]
     found = list(tokens)
-    opened: list[tuple[str, bool]] = []  # the brackets that are open, and whether a comma stands behind each
+    if len(tokens) > 2 and (tokens[0].text, tokens[-1].text) == ("<", ">") and any(one.text == "," for one in tokens):
+        found[0], found[-1] = tokens[0]._replace(text="("), tokens[-1]._replace(text=")")
+        return found
+    opened: list[bool] = []  # of the brackets that are open, whether a comma stands behind each
     for at, token in enumerate(tokens):
         if token.kind != "sign":
             continue
         following = tokens[at + 1].text if at + 1 < len(tokens) else ""
-        if token.text == "[" and opened and opened[-1][1] and following in _BEHIND_INTERVALS:
+        if token.text == "[" and opened and opened[-1] and following in _BEHIND_INTERVALS:
             found[at] = token._replace(text=")")
             opened.pop()
         elif token.text in ("[", "(") or (token.text == "]" and not opened):
             found[at] = token._replace(text="(") if token.text == "]" else token
-            opened.append((token.text, False))
+            opened.append(False)
         elif token.text in ("]", ")") and opened:
-            if (opened.pop()[0], token.text) == ("]", ")"):
-                raise NotAFormula("a bracket that opens to the left is closed by a parenthesis")
+            opened.pop()
         elif token.text in ",;" and opened:
-            opened[-1] = (opened[-1][0], True)
+            opened[-1] = True
     return found
 
 

@@ -313,7 +313,6 @@ REWRITTEN = [
     ("\\lceil x\\rceil", "-\\lfloor-x\\rfloor"),
     ("\\lfloor x+1\\rfloor", "\\lfloor x\\rfloor+1"),
     ("8y=8", "y=\\sqrt[3]{2+\\sqrt5}+\\sqrt[3]{2-\\sqrt5}"),
-    ("xy=1", "y=\\frac1x"),
     ("-2x<4y", "x>-2y"),
     ("a<b<c", "c>b>a"),
     ("\\sin{\\left(2t\\right)}/2", "\\frac{\\sin(2t)}{2}"),

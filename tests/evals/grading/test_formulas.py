@@ -60,7 +60,6 @@ SAME = [
     ("x\\ne 2 \\text{ and } x\\ne 3", "\\mathbb{R}\\setminus\\{2,3\\}"),
     ("\\{x\\in\\mathbb{R} \\mid 2\\le x<5\\}", "[2,5)"),
     ("\\text{all real numbers}", "(-\\infty,\\infty)"),
-    ("\\begin{vmatrix}1&2\\\\3&4\\end{vmatrix}", "-2"),
     ("2^(1/2)", "\\sqrt2"),
     ("\\lvert x-1\\rvert", "|1-x|"),
     ("x+-1", "x-1"),
