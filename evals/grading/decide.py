@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import pairwise, product
+from itertools import pairwise, product, zip_longest
 from typing import Any, Literal, NamedTuple
 
 import mpmath
@@ -102,11 +102,7 @@ class Comparison:
         if one.op == "rel" and one.args[0] == ("=",) and other.op != "rel" and not gold.name:
             return self._same_identity(item, gold)
         if "set" in kinds or "cases" in kinds:
-            is_equal = (
-                one.op == other.op
-                and len(one.args) == len(other.args)
-                and self._matched(_answers(one), _answers(other))
-            )
+            is_equal = one.op == other.op and len(one.args) == len(other.args) and self._matched(one.args, other.args)
             return Decision(is_equal, "the same members in some order")
         if "vector" in kinds:
             return self._same_vectors(one, other)
@@ -155,15 +151,15 @@ class Comparison:
         return Decision(same_set(item, gold), "sets of real numbers, by their members")
 
     def _same_residues(self, one: Node, other: Node) -> Decision:
-        if one.op == other.op == "mod":
-            (first, modulus), (second, other_modulus) = one.args, other.args
-            is_equal = modulus.exact is not None and modulus.exact == other_modulus.exact
-            if is_equal and first.node.exact is not None and second.node.exact is not None and modulus.exact:
-                is_equal = (first.node.exact - second.node.exact) % modulus.exact == 0
-            else:
-                is_equal = is_equal and bool(self.same(first, second))
-            return Decision(is_equal, "residues of one modulus")
-        return Decision(False, "a residue and no residue")
+        if one.op != other.op:
+            return Decision(False, "a residue and no residue")
+        (first, modulus), (second, other_modulus) = one.args, other.args
+        is_equal = modulus.exact is not None and modulus.exact == other_modulus.exact
+        if is_equal and first.node.exact is not None and second.node.exact is not None and modulus.exact:
+            is_equal = (first.node.exact - second.node.exact) % modulus.exact == 0
+        else:
+            is_equal = is_equal and bool(self.same(first, second))
+        return Decision(is_equal, "residues of one modulus")
 
     def _same_lists(self, one: Node, other: Node) -> Decision:
         if self.policy == "simko":
@@ -199,14 +195,9 @@ class Comparison:
         return Decision(is_equal, "value by value, in order")
 
     def _same_vectors(self, one: Node, other: Node) -> Decision:
-        first, second = (_coordinates(node) for node in (one, other))
-        rule = "vectors, by their coordinates"
-        if first is None or second is None:
-            return Decision(False, rule)
-        length = max(len(first), len(second))
-        padded = [[*found, *[num(0)] * (length - len(found))] for found in (first, second)]
-        is_equal = all(self.same(Answer(a), Answer(b)) for a, b in zip(*padded, strict=True))
-        return Decision(is_equal, rule)
+        pairs = zip_longest(_coordinates(one), _coordinates(other), fillvalue=Answer(num(0)))
+        is_equal = bool(_coordinates(one) and _coordinates(other)) and all(self.same(a, b) for a, b in pairs)
+        return Decision(is_equal, "vectors, by their coordinates")
 
     def _same_ratios(self, parts: Sequence[Node], golds: Sequence[Node]) -> Decision:
         rule = "ratios, part by part"
@@ -373,17 +364,12 @@ def _ranked(node: Node) -> tuple[object, ...] | None:
     return tuple(frozenset(group) for group in (groups if "<" in signs else groups[::-1]))
 
 
-def _answers(node: Node) -> list[Answer]:
-    return [arg if isinstance(arg, Answer) else Answer(arg) for arg in node.args]
-
-
-def _coordinates(node: Node) -> list[Node] | None:
-    """The coordinates of a vector in i, j and k, of a tuple or of a column."""
-    if node.op == "vector":
-        return list(node.args)
-    if (node.op == "tuple" and node.args[0] in ("()", "[]")) or (node.op == "matrix" and set(node.args[0]) == {1}):
-        return [value.node for value in node.args[1:]]
-    return None
+def _coordinates(node: Node) -> tuple[Answer, ...]:
+    """The coordinates of a vector in i, j and k, of a tuple or of a column; none of anything else."""
+    is_column = node.op == "matrix" and set(node.args[0]) == {1}
+    return (
+        node.args[1:] if is_column or (node.op in ("tuple", "vector") and node.args[0] in ("()", "[]", "ijk")) else ()
+    )
 
 
 def _factors(node: Node) -> list[Node]:

@@ -665,7 +665,7 @@ class Parser:
             is_alone = len(rows) == 1 and not first.name
             return first.node if is_alone else Node("list", tuple(row[0] for row in rows))
         if kind == "cases":
-            return Node("cases", tuple(Node("tuple", ("()", *row)) for row in rows))
+            return Node("cases", tuple(Answer(Node("tuple", ("()", *row))) for row in rows))
         return Node("matrix", (tuple(map(len, rows)), *(cell for row in rows for cell in row)))
 
     def _rows(self, *, is_cases: bool) -> list[list[Answer]]:

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from evals.grading.parse import Parser
 from evals.grading.tokens import MAX_CHARS, NotAFormula, Token, Tokens, clean
-from evals.grading.tree import Answer, Node, neg, num
+from evals.grading.tree import Answer, Node, num
 from evals.grading.words import is_unit, number_in_words, unit_name, without_sentence
 
 _PHRASES = {
@@ -172,33 +172,36 @@ def _one(items: list[Answer], parser: Parser) -> Answer:
     if one.node == Node("sym", ("unit i",)):
         return one
     if any(name.startswith("unit ") for name in one.node.names) and (parts := _vector(one.node)):
-        *first, last = (parts.get(f"unit {axis}", num(0)) for axis in "ijk")
-        return replace(one, node=Node("vector", tuple(first) if last == num(0) else (*first, last)))
+        coordinates = [Answer(parts.get(f"unit {axis}", num(0))) for axis in "ijk"]
+        return replace(one, node=Node("vector", ("ijk", *coordinates)))
     return replace(one, node=_of_braces(one.node)) if one.node.op == "set" else one
 
 
 def _vector(node: Node) -> dict[str, Node] | None:
     """The coordinates of a sum of multiples of unit vectors; None for any other formula."""
-    if node.op == "sym" and node.args[0].startswith("unit "):
-        return {node.args[0]: num(1)}
+    if node.op == "sym":
+        return {node.args[0]: num(1)} if node.args[0].startswith("unit ") else None
     if node.op == "neg":
-        inner = _vector(node.args[0])
-        return inner and {axis: neg(value) for axis, value in inner.items()}
-    if node.op == "+":
+        inner, factor, op = _vector(node.args[0]), num(-1), "*"
+    elif node.op == "+":
         found: dict[str, Node] = {}
         for term in node.args:
-            for axis, value in (_vector(term) or {"": num(0)}).items():
-                found[axis] = Node("+", (found[axis], value)) if axis in found else value
-        return None if "" in found else found
-    if node.op in ("*", "/"):
-        first, second = node.args
-        inner, factor = _vector(first), second
-        if inner is None and node.op == "*":
-            inner, factor = _vector(second), first
-        if inner is None or any(name.startswith("unit ") for name in factor.names):
-            return None
-        return {axis: Node(node.op, (value, factor)) for axis, value in inner.items()}
-    return None
+            if not (parts := _vector(term)):
+                return None
+            found |= {
+                axis: Node("+", (found[axis], value)) if axis in found else value for axis, value in parts.items()
+            }
+        return found
+    elif node.op in ("*", "/"):
+        op, (first, factor) = node.op, node.args
+        inner = _vector(first)
+        if inner is None and op == "*":
+            inner, factor = _vector(factor), first
+    else:
+        return None
+    if inner is None or any(name.startswith("unit ") for name in factor.names):
+        return None
+    return {axis: Node(op, (value, factor)) for axis, value in inner.items()}
 
 
 def _residue(item: Answer, modulus: Node) -> Answer:

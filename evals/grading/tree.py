@@ -157,31 +157,25 @@ def written(said: Any) -> str:
     if op in ("num", "float", "sym", "words"):
         return str(args[0])
     if op == "rel":
-        signs, *sides = args
-        return written(sides[0]) + "".join(
-            f" {sign} {written(side)}" for sign, side in zip(signs, sides[1:], strict=True)
-        )
+        signs, first, *sides = args
+        return written(first) + "".join(f" {sign} {written(side)}" for sign, side in zip(signs, sides, strict=True))
     if op == "tuple":
         return args[0][0] + ", ".join(map(written, args[1:])) + args[0][-1]
-    inner = [_bracketed(arg) for arg in args]
-    if op == "+":
-        return inner[0] + "".join(f" - {part[1:]}" if part[:1] == "-" else f" + {part}" for part in inner[1:])
     if op in _INFIX:
-        return _INFIX[op].join(inner)
+        return _INFIX[op].join(map(_bracketed, args)).replace(" + -", " - ")
     if op in _AROUND:
-        return _AROUND[op].format(inner[0])
+        return _AROUND[op].format(_bracketed(args[0]))
     if op == "call":
         op, args = args[0], args[1:]
-    elif op == "root":
-        op, args = ("sqrt", args[:1]) if args[1].exact == 2 else (op, args)
+    elif op == "root" and args[1].exact == 2:
+        op, args = "sqrt", args[:1]
     return f"{op}({', '.join(map(written, args))})" if args else op
 
 
 def _bracketed(arg: Any) -> str:
     """``arg`` as an operand: in brackets where it has operands itself."""
     node = arg.node if isinstance(arg, Answer) else arg
-    is_compound = isinstance(node, Node) and (node.op in _INFIX or node.op == "rel")
-    return f"({written(arg)})" if is_compound else written(arg)
+    return f"({written(arg)})" if isinstance(node, Node) and node.op in (*_INFIX, "rel") else written(arg)
 
 
 def same_value(first: Node, second: Node) -> bool:

@@ -116,16 +116,14 @@ _SMALL = {word: value for value, word in enumerate(_CARDINALS)} | {word: 10 * n 
 _POWERS = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _POWERS |= {"quadrillion": 10**15, "quintillion": 10**18}
 _MULTIPLIERS = {**_POWERS, "dozen": 12, "score": 20, "gross": 144}
-_PLURAL_FRACTIONS = {"halves": 2, "quarters": 4} | {
-    f"{name}s": value
-    for value, name in enumerate(("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"), 3)
-}
-_PLURAL_FRACTIONS |= {"hundredths": 100, "thousandths": 1000}
-_FRACTIONS = _PLURAL_FRACTIONS | {name.removesuffix("s"): value for name, value in _PLURAL_FRACTIONS.items()}
-_FRACTIONS["half"] = _FRACTIONS.pop("halve")
+_ORDINALS = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+_ONE_PART = {name: value for value, name in enumerate(_ORDINALS, 3)} | {"quarter": 4, "hundredth": 100}
+_ONE_PART["thousandth"] = 1000
+_PLURAL_FRACTIONS = {f"{name}s": value for name, value in _ONE_PART.items()} | {"halves": 2}
+_FRACTIONS = {**_ONE_PART, **_PLURAL_FRACTIONS, "half": 2}
 _RAISED = {"squared": 2, "cubed": 3}
-_OPERATORS = {"plus": ("+", 1), "minus": ("+", -1), "times": ("*", 1), "multiplied by": ("*", 1), "over": ("/", 1)}
-_OPERATORS |= {"divided by": ("/", 1)}
+_OPERATORS = {"plus": "+", "minus": "+", "times": "*", "multiplied by": "*", "over": "/", "divided by": "/"}
+_OPERATION = re.compile(rf"({'|'.join(_OPERATORS)}) (.+)")
 
 
 class Reckoned(NamedTuple):
@@ -138,20 +136,16 @@ class Reckoned(NamedTuple):
 
 def reckoned(phrase: str) -> Reckoned | None:
     """Plain arithmetic in words behind a number: `dozen eggs`, `squared`, `minus one`; None for any other words."""
-    words = phrase.casefold().strip(" .").split()
-    if not words:
-        return None
-    first, rest = words[0], " ".join(words[1:])
+    said = " ".join(phrase.casefold().strip(" .").split())
+    first, _, rest = said.partition(" ")
     if first in _MULTIPLIERS:
         return Reckoned("*", Fraction(_MULTIPLIERS[first]), rest)
     if not rest and first in _RAISED:
         return Reckoned("^", Fraction(_RAISED[first]))
     if not rest and first in _PLURAL_FRACTIONS:
         return Reckoned("/", Fraction(_PLURAL_FRACTIONS[first]))
-    for name, (op, sign) in _OPERATORS.items():
-        operand = " ".join(words).removeprefix(f"{name} ")
-        if operand != " ".join(words) and (value := number_in_words(operand)) is not None:
-            return Reckoned(op, sign * value)
+    if (found := _OPERATION.fullmatch(said)) and (value := number_in_words(found[2])) is not None:
+        return Reckoned(_OPERATORS[found[1]], -value if found[1] == "minus" else value)
     return None
 
 
@@ -186,40 +180,32 @@ def _cardinal(words: list[str]) -> int | None:
 
 # Symbols that no product of variables would be written as: bare letters behind a number, without a space.
 UNMISTAKABLE = words_of("cm mm km kg ft lb lbs oz yd mi hr hrs mph kph mL am pm kW kN kPa kHz MHz kJ °C °F")
-_LETTERS = frozenset("mgshlNJKWVLCFA")
-_PREFIXES = ("", "k", "M", "G", "m", "c", "d", "n", "p", "µ", "μ")
 _BASES = words_of("m g s N J W V A L l Pa Hz mol eV Wb T F C H K B")
-_SYMBOLS = (
-    UNMISTAKABLE | _LETTERS | {prefix + base for prefix in _PREFIXES for base in _BASES if len(prefix + base) > 1}
-)
+_SYMBOLS = UNMISTAKABLE | frozenset("mgshlNJKWVLCFA") | words_of("Pa Hz mol eV Wb")
+_SYMBOLS |= {prefix + base for prefix in "kMGmcdnpµμ" for base in _BASES}
 _SYMBOLS |= words_of(
     "min sec mins secs yr yrs wk wks in gal qt pt pts pcs cc cd sr lx lm Bq Gy Sv dB au AU ly pc hp rpm fps mpg psi atm"
     " amu ppm ppb kcal cal Btu BTU Wh kWh USD EUR GBP CNY RMB JPY INR PM AM MPH tsp tbsp deg rad rads kgs sq"
 )
 # Of other languages.
 _SYMBOLS |= words_of(
-    "米 厘米 毫米 千米 公里 平方米 平方厘米 平方千米 立方米 立方厘米 克 千克 公斤 吨 升 毫升 秒 分钟 小时"
-    " 天 周 月 年 岁 元 美元 度 个 個 人 只 头"
-    " 本 张 支 块 件 辆 棵 朵 条 种 次 名 位 页 题 分 円 つ メートル キロ グラム リットル 時間 日 枚 匹 台"
-    " 개 명 미터 원 시간 평 м см мм км г кг л с ч"
-    " руб рублей рубля метров метра часов часа минут секунд человек штук euro euros Euro Euros personnes heures mètres"
-    " minutes kilomètres grammes jours élèves ans Meter Zentimeter Kilometer Stunden Minuten Sekunden Tage Äpfel Stück"
-    " Personen Jahre Jahren metros horas minutos segundos días manzanas litros años año persona personas metri ore"
-    " minuti giorni"
+    "米 厘米 毫米 千米 公里 平方米 平方厘米 平方千米 立方米 立方厘米 克 千克 公斤 吨 升 毫升 秒 分钟 小时 天 周 月 年"
+    " 岁 元 美元 度 个 個 人 只 头 本 张 支 块 件 辆 棵 朵 条 种 次 名 位 页 题 分 円 つ メートル キロ グラム リットル"
+    " 時間 日 枚 匹 台 개 명 미터 원 시간 평 м см мм км г кг л с ч руб рублей рубля метров метра часов часа минут"
+    " секунд человек штук euro euros Euro Euros personnes heures mètres minutes kilomètres grammes jours élèves ans"
+    " Meter Zentimeter Kilometer Stunden Minuten Sekunden Tage Äpfel Stück Personen Jahre Jahren metros horas minutos"
+    " segundos días manzanas litros años año persona personas metri ore minuti giorni"
 )
 # They may stand before a noun and say nothing of its number.
 _ADJECTIVES = words_of(
-    "small large big long short tall wide high deep different distinct unique"
-    " new old young good possible ordered unordered real rational integral even odd prime positive"
-    " consecutive regular green red blue white black yellow brown orange purple pink grey gray"
-    " nautical solar lunar metric imperial cubic square linear astronomical light fluid troy calendar"
-    " leap full-time"
+    "small large big long short tall wide high deep different distinct unique new old young good possible ordered"
+    " unordered real rational integral even odd prime positive consecutive regular green red blue white black yellow"
+    " brown orange purple pink grey gray nautical solar lunar metric imperial linear astronomical light fluid troy"
+    " calendar leap full-time"
 )
-
 # Plurals of nouns that are something else behind a number.
 _NEVER = frozenset(["times", "means", "pros", "cons"])
 _QUALIFIERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
-_SUFFIXES = {"squared": 2, "cubed": 3}
 _ARTICLES = frozenset(["the", "a", "an"])
 _NEUTRAL = frozenset(["unit", "units"])
 _PER_HOUR = {"kmh": "km/h", "kph": "km/h", "mph": "mi/h", "MPH": "mi/h"}
@@ -272,7 +258,7 @@ def is_unit(phrase: str) -> bool:
     if phrase[:1] == "(" and phrase[-1:] == ")":
         phrase = phrase[1:-1]
     tokens = [token for token in _UNIT_TOKEN.findall(phrase) if token not in "{}^*.-"]
-    if tokens[:2] and tokens[0].casefold() == "of" and len(tokens) > 1 and tokens[1].casefold() in _ARTICLES:
+    if len(tokens) > 1 and tokens[0].casefold() == "of" and tokens[1].casefold() in _ARTICLES:
         tokens = tokens[2:]  # 3/4 of a cup
     before = "start"
     for token in tokens:
@@ -295,7 +281,7 @@ def _next(before: str, token: str) -> str:
         kind, allowed = "inch", "start joint qualifier"
     elif word in _QUALIFIERS:
         kind, allowed = "qualifier", "start joint noun measure qualifier"
-    elif word in _SUFFIXES or re.fullmatch(r"-?\d", word):
+    elif word in _RAISED or re.fullmatch(r"-?\d", word):
         kind, allowed = "power", "measure inch"
     elif is_noun(token):
         kind, allowed = "measure" if _is_measure(token) else "noun", "start joint qualifier noun measure power inch"
@@ -354,9 +340,9 @@ def unit_name(phrase: str) -> str:
             sign = -1
         elif lower in _QUALIFIERS:
             power = _QUALIFIERS[lower]
-        elif lower in _SUFFIXES or re.fullmatch(r"-?\d+", lower):
+        elif lower in _RAISED or re.fullmatch(r"-?\d+", lower):
             if last:
-                powers[last] += sign * ((_SUFFIXES.get(lower) or int(lower)) - 1)
+                powers[last] += sign * ((_RAISED.get(lower) or int(lower)) - 1)
         elif lower not in _NEUTRAL | _ARTICLES and lower not in _ADJECTIVES and token[0].isalpha() and lower != "of":
             last = _symbol(token.removesuffix("(s)"))
             powers[last] = powers.get(last, 0) + sign * power
