@@ -100,9 +100,12 @@ class Comparison:
         if kinds & {"date", "capitals"}:
             return Decision(False, "a date or a word of capitals equals only the same")
         if one.op == "rel" and one.args[0] == ("=",) and other.op != "rel" and not gold.name:
-            return self._same_identity(item, gold)
+            _, left, right = one.args
+            if left == right or not same_value(left, right):
+                return Decision(False, "an equation whose sides differ")
+            return self.same(replace(item, node=right), gold)
         if "set" in kinds or "cases" in kinds:
-            is_equal = one.op == other.op and len(one.args) == len(other.args) and self._matched(one.args, other.args)
+            is_equal = one.op == other.op and self._matched(one.args, other.args)
             return Decision(is_equal, "the same members in some order")
         if "vector" in kinds:
             return self._same_vectors(one, other)
@@ -123,12 +126,6 @@ class Comparison:
         if kinds & {"tuple", "matrix", "based", "ratio", "oo"} or MINUS_OO in (one, other):
             return Decision(False, "different kinds of answer")
         return self._same_scalars(item, gold)
-
-    def _same_identity(self, item: Answer, gold: Answer) -> Decision:
-        _, left, right = item.node.args
-        if left == right or not same_value(left, right):
-            return Decision(False, "an equation whose sides differ")
-        return self.same(replace(item, node=right), gold)
 
     def _same_relations(self, item: Answer, gold: Answer) -> Decision:
         one, other = item.node, gold.node
@@ -164,7 +161,7 @@ class Comparison:
     def _same_lists(self, one: Node, other: Node) -> Decision:
         if self.policy == "simko":
             return Decision(all(map(self.same, one.args, other.args)), "lists of which one begins the other")
-        if len(one.args) == len(other.args) <= MAX_ITEMS and self._matched(one.args, other.args):
+        if self._matched(one.args, other.args):
             return Decision(True, "the same values in some order")
         has_parts = any(_is_interval(part) or part.node.op == "rel" for part in (*one.args, *other.args))
         return Decision(has_parts and same_set(one, other), "values of two lists, in any order")
@@ -242,6 +239,8 @@ class Comparison:
     def _matched(self, items: Sequence[Answer], golds: Sequence[Answer]) -> bool:
         """Whether each value has one of its own among the others."""
         left = list(golds)
+        if len(items) != len(left) or len(left) > MAX_ITEMS:
+            return False
         for item in items:
             at = next((at for at, gold in enumerate(left) if self.same(item, gold)), None)
             if at is None:
@@ -469,12 +468,8 @@ def _reals(said: Answer | Node) -> Reals | None:
 
 
 def _joined_sets(node: Node) -> Reals | None:
-    parts = [part.node if isinstance(part, Answer) else part for part in node.args]
-    if (
-        node.op in _LISTS
-        and all(part.op == "tuple" for part in parts)
-        and not any(_is_interval(Answer(p)) for p in parts)
-    ):
+    is_list = node.op in _LISTS
+    if is_list and all(part.node.op == "tuple" for part in node.args) and not any(map(_is_interval, node.args)):
         return None  # points of the plane
     several = [found for part in node.args if (found := _reals(part)) is not None]
     if len(several) != len(node.args) or not several:
@@ -483,8 +478,8 @@ def _joined_sets(node: Node) -> Reals | None:
     names = frozenset[str]().union(*(one.names for one in several))
     if node.op == "setminus":
         return Reals(lambda x: several[0].has(x) and not several[1].has(x), ends, names)
-    is_joint = node.op == "cap" or (node.op in _LISTS and bool(names) and _overlap(several))
-    test: Callable[[Iterable[bool]], bool] = all if is_joint else any
+    overlaps = is_list and names and any(all(one.has(x) for one in several) for x in _probes(several))
+    test: Callable[[Iterable[bool]], bool] = all if node.op == "cap" or overlaps else any
     return Reals(lambda x: test(one.has(x) for one in several), ends, names)
 
 
@@ -503,27 +498,19 @@ def _solutions(node: Node) -> Reals | None:
         return None
 
     def has(x: Any) -> bool:
-        values = [_end(side) if _is_infinite(side) else value_of(side, x) for side in sides]
+        values = [_end(side, x) for side in sides]
         if None in values:
             return False
         return all(_COMPARE[sign](*pair) for sign, pair in zip(signs, pairwise(values), strict=True))
 
-    ends = [value_of(side) for side in sides if not side.names and not _is_infinite(side)]
+    ends = (_end(side) for side in sides if not side.names)
     return Reals(has, tuple(end for end in ends if end is not None), node.names)
 
 
-def _is_infinite(node: Node) -> bool:
-    return node in (OO, MINUS_OO)
-
-
-def _end(node: Node) -> Any:
-    if _is_infinite(node):
+def _end(node: Node, x: Any = None) -> Any:
+    if node in (OO, MINUS_OO):
         return mpmath.inf if node == OO else -mpmath.inf
-    return value_of(node)
-
-
-def _overlap(several: Sequence[Reals]) -> bool:
-    return any(all(one.has(x) for one in several) for x in _probes(several))
+    return value_of(node, x)
 
 
 def _probes(several: Sequence[Reals]) -> list[Any]:

@@ -31,13 +31,7 @@ _SEVERAL_ARGUMENTS = frozenset(["max", "min", "gcd", "lcm"])
 _OTHER_NAMES = {"lg": "log10", "asin": "arcsin", "acos": "arccos", "atan": "arctan"}
 _CONSTANTS = {"pi": sym("π"), "infty": OO, "emptyset": Node("list")}
 _ACCENTS = {name: name for name in words_of("vec hat bar tilde dot ddot mathbb mathcal mathscr mathfrak angle")}
-_ACCENTS |= {
-    "overline": "bar",
-    "widehat": "hat",
-    "widetilde": "tilde",
-    "overrightarrow": "vec",
-    "measuredangle": "angle",
-}
+_ACCENTS |= {"overline": "bar", "widehat": "hat", "widetilde": "tilde", "overrightarrow": "vec"}
 _GREEK = words_of(
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron rho sigma tau"
     " upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar triangle"
@@ -470,12 +464,8 @@ class Parser:
             return self._word(token)
         if token.kind == "command":
             return self._command(token.text)
-        if token.kind == "text":
-            if self.is_sign("=") and is_noun(token.text):
-                return sym(token.text)
-            if len(token.text) == 1 and token.text.isalpha():
-                return sym(token.text)
-            raise NotAFormula(f"the word {token.text!r}")
+        if token.kind == "text" and (len(token.text) == 1 or (self.is_sign("=") and is_noun(token.text))):
+            return sym(token.text)
         if token.text == "|":
             self._bars += 1
             inner = self.expression()
@@ -497,12 +487,10 @@ class Parser:
         items = self.items()
         self._bars = bars
         closing = self.take()
-        if opening == "\\{":
-            if closing.text != "\\}":
-                raise NotAFormula("a bracket is not closed")
-            return Node("set", tuple(items))
-        if closing.text not in ((")", "]") if opening in "([" else ("}",)) or closing.kind == "prose":
+        if closing.kind == "prose" or closing.text not in ((")", "]") if opening in "([" else (_CLOSING[opening],)):
             raise NotAFormula("a bracket is not closed")
+        if opening == "\\{":
+            return Node("set", tuple(items))
         if opening == "{" and len(items) > 1:
             raise NotAFormula("a list in braces")
         if len(items) > 1:
@@ -579,7 +567,8 @@ class Parser:
         if name in FUNCTIONS:
             return self._function(name)
         if name in _ACCENTS:
-            return sym(f"{_ACCENTS[name]}:{self._accented()}")
+            letters = self.take().text if self.peek().kind == "word" else self.raw_argument()
+            return sym(f"{_ACCENTS[name]}:{letters}")
         if name in ("lfloor", "lceil"):
             inner = self.expression()
             self.expect("r" + name[1:])
@@ -595,10 +584,6 @@ class Parser:
         if name.startswith("unit "):
             return sym(name)
         raise NotAFormula(f"\\{name} is not known")
-
-    def _accented(self) -> str:
-        """What stands under an accent, or behind `\\angle`: all of its letters."""
-        return self.take().text if self.peek().kind == "word" else self.raw_argument()
 
     def _fraction(self) -> Node:
         text = "".join(token.text for token in self.tokens[self.at : self.at + 12])

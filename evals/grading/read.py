@@ -253,18 +253,16 @@ def range_or_time(text: str) -> Node | None:
         for token in tokens
     )
     unit = " ".join(token.text for token in tokens if token.kind in ("text", "word"))
-    half = unit.casefold().replace(".", "").replace(" ", "")
-    half = half[0] if half in ("am", "pm") else ""
+    half = {"am": "a", "pm": "p"}.get(re.sub("[. ]", "", unit.casefold()), "")
     numbers = [token.text for token in tokens if token.kind == "number"]
     numeric = signs.replace(".", "").replace("--", "-").strip()
     if numeric == "9-9" and (not unit or is_unit(unit)):
         return Node("range", (*map(Fraction, numbers), unit_name(unit)))
     if numeric in ("9:9", "9:9:9") and all(number.isdigit() for number in numbers):
-        if (unit and not half) or int(numbers[0]) > 24 or any(len(part) != 2 or int(part) > 59 for part in numbers[1:]):
-            return None
         hours, *rest = map(int, numbers)
+        may_be = (half or not unit) and hours <= 24 and all(len(part) == 2 and int(part) < 60 for part in numbers[1:])
         looks_like_a_clock = all(part % 5 == 0 for part in rest) or len(numbers[0]) == 2 > len(str(hours))
-        if half or looks_like_a_clock or math.gcd(hours, *rest) > 1:
+        if may_be and (half or looks_like_a_clock or math.gcd(hours, *rest) > 1):
             return Node("time", (hours, *rest, half))
     return None
 
@@ -278,12 +276,8 @@ def same_kind(one: Node, other: Node) -> bool:
 def _listed_words(plain: str) -> tuple[Answer, ...]:
     r"""`\text{Alice and Bob}` as a list of names."""
     text = _SET_AS_TEXT.fullmatch(plain)
-    if text is None or any(sign.isdigit() for sign in text[1]):
-        return ()
-    names = [name.strip() for name in re.split(r",|\band\b", text[1])]
-    if len(names) < 2 or not all(names):
-        return ()
-    return tuple(map(_words, names))
+    names = [name.strip() for name in re.split(r",|\band\b", text[1])] if text else []
+    return tuple(map(_words, names)) if len(names) > 1 and all(names) and not re.search(r"\d", plain) else ()
 
 
 # -- tokens that are read in two ways
