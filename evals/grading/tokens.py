@@ -231,13 +231,12 @@ class Tokens:
         self._depth -= 1
 
     def _sign(self, sign: str) -> None:
-        if sign == "}" and len(self.found) > 1 and self.found[-2].text == "{" and self.found[-1].kind == "sign":
-            inner = self.found[-1].text
-            if inner in (*"-+,:=<>;*/", "<=", ">=") and self.found[-2].kind == "sign":  # {,} and {:}
-                self._gap = self.found[-2].gap
-                del self.found[-2:]
-                self._add("sign", "{,}" if inner == "," else inner)
-                return
+        opening, inner = self.found[-2:] if len(self.found) > 1 else (END, END)
+        is_alone = (opening.kind, opening.text, inner.kind, sign) == ("sign", "{", "sign", "}")
+        if is_alone and inner.text in (*"-+,:=<>;*/", "<=", ">="):  # {,} and {:}
+            self._gap = opening.gap
+            del self.found[-2:]
+            sign = "{,}" if inner.text == "," else inner.text
         self._add("sign", sign)
 
     def _command(self, name: str, text: str, at: int, end: int) -> int:
@@ -299,9 +298,10 @@ class Tokens:
         if following is not None:
             last, num_before = self._end_of(following), len(self.found)
             self._read(text, following, last)
-            before, coloured = self.found[num_before - 1 : num_before + 1] if num_before else (END, END)
-            if before.text.isdigit() and coloured.text.isdigit() and not coloured.gap:  # 6\color{red}{5} is 65
-                self.found[num_before - 1 : num_before + 1] = [before._replace(text=before.text + coloured.text)]
+            pair = self.found[num_before - 1 : num_before + 1] if num_before else []
+            if len(pair) == 2 and all(token.text.isdigit() for token in pair) and not pair[1].gap:
+                # 6\color{red}{5} is 65
+                self.found[num_before - 1 : num_before + 1] = [pair[0]._replace(text=pair[0].text + pair[1].text)]
             return last + 1
         return close + 1
 

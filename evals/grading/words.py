@@ -1,13 +1,10 @@
 r"""What words say around and in an answer: the sentence that announces it, numbers in words, and units.
 
-`The answer is 5`, `Hence 5`, `The value of x is 5`, `5 is the answer`, `5 in total`: what may stand there without
-changing the answer is a small grammar of closed classes: a word of consequence, a subject that names the quantity asked
-for, and a copula. Any other word stays where it is, so that `The wrong answer is 5` and `The answer is about 5` say
-what they say. Numbers are `twenty-one`, `two thirds`, and behind a number `dozen`, `squared`, `minus one`.
-
+What may announce an answer is a small grammar of closed classes: a word of consequence, a subject that names the
+quantity asked for, and a copula. Any other word stays where it is, so that `The answer is about 5` says what it says.
 A word is a unit only if a list holds it: the symbols and names below, or the English nouns of `nouns.txt`. An answer
 without its unit is right (the question names it), one with another unit is not, and words that no list holds
-(`5\text{ or six}`, `5 grand`) stay a part of the answer. Each unit has one name for all the ways to write it.
+(`5\text{ or six}`, `5 grand`) stay a part of the answer.
 """
 
 from __future__ import annotations
@@ -93,17 +90,15 @@ def _without_lead(text: str) -> str:
         rest = text[position:].strip()
         if not said or not rest.strip("} .,:="):
             continue
-        lead = _LEAD.fullmatch(" ".join(said).casefold())
-        if lead is None or (lead["whose"] and not _is_owner(lead["whose"])):
+        if (lead := _LEAD.fullmatch(" ".join(said).casefold())) is None:
             continue
-        whose = said[said.index("of") + 1] if lead["whose"] and len(lead["whose"]) == 1 else ""
-        found = (f"{whose}=" if whose else "") + (wrapper + rest if wrapper else rest)
+        # `The value of` goes on with a variable, or with nouns as in `the sides of the triangle`.
+        whose = lead["whose"] or ""
+        if len(whose) == 1:
+            found = f"{' '.join(said)[lead.start('whose')]}={wrapper}{rest}"
+        elif not whose or is_unit(re.sub("^(?:the|an?) ", "", whose)):
+            found = wrapper + rest
     return found
-
-
-def _is_owner(whose: str) -> bool:
-    """Whether `the value of ...` goes on with a variable, or with nouns as `the sides of the triangle`."""
-    return len(whose) == 1 or is_unit(whose.removeprefix("the ").removeprefix("a ").removeprefix("an "))
 
 
 # -- numbers

@@ -166,6 +166,8 @@ def test_what_says_something_else_is_wrong(why):
         ("0.1212...", r"\frac{4}{33}"),
         (r"\text{Answer: }5", "5"),
         (r"\text{The answer is }5", "5"),
+        (r"\text{The Value Of }x\text{ is }5", "5"),
+        (r"6\color{red}{}", "6"),
         (r"\text{The answer is 5}", "5"),
         ("Final answer: (C)", "C"),
         ("7:30 p.m.", "7:30 pm"),
