@@ -18,7 +18,7 @@ from evals.grading.read import read, why_words
 from evals.grading.tree import written
 
 # Part of every result: raise it whenever a grade may come out differently.
-GRADER_VERSION = "7"
+GRADER_VERSION = "8"
 Outcome = Literal["correct", "incorrect", "no_answer", "timeout", "error", "infra_error"]
 OUTCOMES: tuple[Outcome, ...] = ("correct", "incorrect", "no_answer", "timeout", "error", "infra_error")
 POLICIES: tuple[Policy, ...] = ("strict", "simko")

@@ -74,15 +74,13 @@ class Comparison:
             return refusal
         if item.mark == "deg" or gold.mark == "deg":
             item, gold = _without_degrees(item, gold)
-        if item.name and gold.name and (decision := self._same_names(item, gold)) is not None:
+        if (decision := self._same_names(item, gold)) is not None:
             return decision
         return self._same_values(item, gold)
 
     def _same_names(self, item: Answer, gold: Answer) -> Decision | None:
         """A decision where both answers have a name and the names differ."""
-        assert item.name is not None
-        assert gold.name is not None
-        if item.name == gold.name or _same_label(item.name, gold.name):
+        if item.name is None or gold.name is None or item.name == gold.name or _same_label(item.name, gold.name):
             return None
         if item.name == gold.node and gold.name == item.node:
             return Decision(True, "the same equation turned round")
@@ -141,7 +139,7 @@ class Comparison:
                     for side, gold_side in zip(order, gold_sides, strict=True)
                 ):
                     return Decision(True, "the same relation between the same sides")
-            if (ranked := _ranked(one)) is not None and ranked == _ranked(other):
+            if (ranked := _ranked(one)) and ranked == _ranked(other):
                 return Decision(True, "the same order")
         if (multiples := _same_inequality(one, other)) is not None:
             return multiples
@@ -201,13 +199,10 @@ class Comparison:
         if len(parts) != len(golds):
             return Decision(False, rule)
         first, second = parts[0], golds[0]
-        pairs = list(zip(parts, golds, strict=True))
-        if all(part.exact is not None for part in (*parts, *golds)):
-            is_equal = all(a.exact * second.exact == b.exact * first.exact for a, b in pairs)  # type: ignore[operator]
-            return Decision(is_equal and any(part.exact for part in parts), rule)
-        crossed = ((Node("*", (a, second)), Node("*", (b, first))) for a, b in pairs)
+        crossed = ((Node("*", (a, second)), Node("*", (b, first))) for a, b in zip(parts, golds, strict=True))
         has_same_names = frozenset().union(*(p.names for p in parts)) <= frozenset().union(*(g.names for g in golds))
-        return Decision(has_same_names and all(same_value(a, b) for a, b in crossed), rule)
+        is_zero = all(part.exact == 0 for part in parts)
+        return Decision(has_same_names and not is_zero and all(same_value(a, b) for a, b in crossed), rule)
 
     def _same_scalars(self, item: Answer, gold: Answer) -> Decision:
         one, other = item.node, gold.node
@@ -338,9 +333,8 @@ def _in_radians(answer: Answer) -> Answer:
 
 def _is_label(name: Node) -> bool:
     """Whether a name names one thing, as `x`, `AB` and `f(x)` do, and is no formula of unknowns."""
-    return name.op == "sym" or (
-        name.op == "*" and all(part.op == "sym" and part.args[0].isupper() for part in _factors(name))
-    )
+    parts = list(name.walk())
+    return all(part.op in ("sym", "*") for part in parts) and (len(parts) == 1 or all(map(str.isupper, name.names)))
 
 
 def _same_label(one: Node, other: Node) -> bool:
@@ -349,18 +343,17 @@ def _same_label(one: Node, other: Node) -> bool:
     return len(texts) == 2 and "y" in texts and any(text.endswith("(x)") for text in texts)
 
 
-def _ranked(node: Node) -> tuple[object, ...] | None:
-    """An order of names such as `A > B = C`, from the least on; None for any other relation."""
-    signs, *sides = node.args
-    if not all(side.op == "sym" for side in sides) or (not set(signs) <= {"=", "<"} and not set(signs) <= {"=", ">"}):
-        return None
-    groups = [{sides[0].args[0]}]
-    for sign, side in zip(signs, sides[1:], strict=True):
-        if sign == "=":
-            groups[-1].add(side.args[0])
-        else:
-            groups.append({side.args[0]})
-    return tuple(frozenset(group) for group in (groups if "<" in signs else groups[::-1]))
+def _ranked(node: Node) -> list[set[Node]]:
+    """An order of names such as `A > B = C`, from the least on; empty for any other relation."""
+    signs, first, *sides = node.args
+    if any(side.op != "sym" for side in (first, *sides)) or set(signs) - {"="} not in ({"<"}, {">"}):
+        return []
+    groups = [{first}]
+    for sign, side in zip(signs, sides, strict=True):
+        if sign != "=":
+            groups.append(set())
+        groups[-1].add(side)
+    return groups if "<" in signs else groups[::-1]
 
 
 def _coordinates(node: Node) -> tuple[Answer, ...]:
@@ -369,10 +362,6 @@ def _coordinates(node: Node) -> tuple[Answer, ...]:
     return (
         node.args[1:] if is_column or (node.op in ("tuple", "vector") and node.args[0] in ("()", "[]", "ijk")) else ()
     )
-
-
-def _factors(node: Node) -> list[Node]:
-    return [factor for below in node.args for factor in _factors(below)] if node.op == "*" else [node]
 
 
 def _is_near(value: Fraction | None, reference: Fraction | None) -> bool:

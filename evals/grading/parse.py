@@ -157,11 +157,14 @@ class Parser:
                 value = replace(sides[-2], unit=unit)
             else:
                 raise NotAFormula("no rounding of what stands before it")
-        if not signs:
-            return _both_signs(value)
         if set(signs) == {"="}:
-            return _both_signs(_chained(nodes, value))
-        return _both_signs(replace(value, node=Node("rel", (tuple(signs), *nodes))))
+            value = _chained(nodes, value)
+        elif signs:
+            value = replace(value, node=Node("rel", (tuple(signs), *nodes)))
+        if all(part.op != "pm" for part in value.node.walk()):
+            return [value]
+        both = (_signed(value.node, is_plus) for is_plus in (True, False))
+        return [replace(value, node=node, links=(), equation=None) for node in both]
 
     def _side(self) -> Answer:
         """An expression with its unit and mark."""
@@ -227,7 +230,7 @@ class Parser:
         token = self.peek()
         if self.is_sign("frac") and self.peek(2).kind == "text":
             self.take()
-            phrase = f"{self._braced()}/{self._braced()}"  # \frac{\text{m}}{\text{s}}
+            phrase = f"{self._enclosed()}/{self._enclosed()}"  # \frac{\text{m}}{\text{s}}
             end = self.at
         elif token.kind == "word" and not token.gap and token.text.isascii() and token.text not in UNMISTAKABLE:
             phrase, end = "", start
@@ -238,17 +241,17 @@ class Parser:
         self.at = end if is_known else start
         return "percent" if is_percent else unit_name(phrase) if is_known else ""
 
-    def _braced(self) -> str:
-        """The text in the braces that come next."""
-        self.expect("{")
+    def _enclosed(self, opening: str = "{", closing: str = "}") -> str:
+        """The text in the braces or brackets that come next."""
+        self.expect(opening)
         text, depth = "", 1
         while self.at < len(self.tokens):
             token = self.take()
-            depth += (token.text == "{") - (token.text == "}")
+            depth += (token.text == opening) - (token.text == closing)
             if not depth:
                 return text
             text += f" {token.text}" if token.gap and text else token.text
-        raise NotAFormula("a brace is not closed")
+        raise NotAFormula("a bracket is not closed")
 
     def _number_in_words(self) -> Node | None:
         following = self.tokens[self.at : self.at + 8]
@@ -319,12 +322,8 @@ class Parser:
             numbers = [token for token in self.tokens[self.at + 1 : self.at + 7] if token.text not in "{}"]
             is_short = self.peek(1).kind == "number" and len(self.peek(1).text) == 2  # \frac12
             return all(token.kind == "number" for token in numbers[: 1 if is_short else 2])
-        following = [self.peek(ahead) for ahead in range(3)]
-        return (
-            [token.kind for token in following] == ["number", "sign", "number"]
-            and following[1].text == "/"
-            and bool(following[0].gap)
-        )
+        number, sign, below = (self.peek(ahead) for ahead in range(3))
+        return (number.kind, sign.text, below.kind) == ("number", "/", "number") and bool(number.gap)
 
     def _plain_fraction(self) -> Node:
         numerator, _, denominator = self.take(), self.take(), self.take()
@@ -419,7 +418,7 @@ class Parser:
     def raw_argument(self) -> str:
         """The text of an index: the tokens in braces, or one token."""
         if self.is_sign("{"):
-            return self._braced().replace(" ", "").strip("()")
+            return self._enclosed().replace(" ", "").strip("()")
         token = self.take()
         if token.kind == "word" and len(token.text) > 1:
             self.at -= 1
@@ -543,15 +542,7 @@ class Parser:
         while self.is_sign("'"):
             letter += self.take().text
         if letter[0] in "fghPQ" and self.is_sign("(") and not self.peek().gap:
-            self.take()
-            depth, end = 1, self.at
-            while end < len(self.tokens) and depth:
-                depth += (self.tokens[end].text == "(") - (self.tokens[end].text == ")")
-                end += 1
-            inner = "".join(token.text for token in self.tokens[self.at : end - 1])
-            if not depth and inner:
-                self.at = end
-                return Node("sym", (f"{letter}({inner})",))
+            return sym(f"{letter}({self._enclosed('(', ')').replace(' ', '')})")
         self.at = at
         return None
 
@@ -559,7 +550,10 @@ class Parser:
         if name in _CONSTANTS:
             return _CONSTANTS[name]
         if name == "frac":
-            return self._fraction()
+            text = "".join(token.text for token in self.tokens[self.at : self.at + 12])
+            derivative = re.match(r"\{d(?:\^\d)?[a-z]?\}\{d[a-z](?:\^\d)?\}", text)
+            found = Node("/", (self.argument(), self.argument()))
+            return sym(derivative[0]) if derivative else found
         if name == "binom":
             return call("binom", self.argument(), self.argument())
         if name in ("sqrt", "surd"):
@@ -584,12 +578,6 @@ class Parser:
         if name.startswith("unit "):
             return sym(name)
         raise NotAFormula(f"\\{name} is not known")
-
-    def _fraction(self) -> Node:
-        text = "".join(token.text for token in self.tokens[self.at : self.at + 12])
-        derivative = re.match(r"\{d(?:\^\d)?[a-z]?\}\{d[a-z](?:\^\d)?\}", text)
-        found = Node("/", (self.argument(), self.argument()))
-        return sym(derivative[0]) if derivative else found
 
     def _root(self, name: str) -> Node:
         if name == "surd":  # √12 is the root of the whole number
@@ -769,14 +757,8 @@ def _is_rounding(rounded: Fraction, whole: Node) -> bool:
     return exact is not None and bool(abs(exact - rounded.numerator / rounded.denominator) <= abs(exact) / 20)
 
 
-def _both_signs(answer: Answer) -> list[Answer]:
-    """Both values of a plus-minus sign."""
-    if not any(part.op == "pm" for part in answer.node.walk()):
-        return [answer]
-    return [replace(answer, node=_signed(answer.node, is_plus), links=(), equation=None) for is_plus in (True, False)]
-
-
 def _signed(node: Any, is_plus: bool) -> Any:
+    """One of the two that a plus-minus sign says."""
     if isinstance(node, Answer):
         return replace(node, node=_signed(node.node, is_plus))
     if not isinstance(node, Node):

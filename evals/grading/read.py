@@ -285,8 +285,6 @@ def _listed_words(plain: str) -> tuple[Answer, ...]:
 
 def _without_rows(tokens: list[Token]) -> list[Token]:
     r"""Lines of `aligned` as values between commas, or as links of a chain where they begin with a relation."""
-    if not any(token.kind == "rows" or token.text == "begin" for token in tokens):
-        return tokens
     found: list[Token] = []
     depth = 0
     has_closing = any(token.text == "\\}" for token in tokens)
