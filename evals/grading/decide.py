@@ -365,11 +365,10 @@ def _coordinates(node: Node) -> tuple[Answer, ...]:
 
 
 def _is_near(value: Fraction | None, reference: Fraction | None) -> bool:
-    """Whether another number is near enough for SimKO's grader, also after a factor of 100 either way."""
-    if value is None or reference is None or value == reference:
+    """Whether a number is near enough for SimKO's grader, also after a factor of 100 either way."""
+    if value is None or reference is None:
         return False
-    scaled = [reference * factor for factor in (1, 100, Fraction(1, 100))]
-    return any(abs(value - one) <= SIMKO_TOLERANCE * abs(one) for one in scaled)
+    return any(abs(value - one) <= SIMKO_TOLERANCE * abs(one) for one in (reference, 100 * reference, reference / 100))
 
 
 def _is_choice(node: Node) -> bool:
@@ -436,11 +435,9 @@ def _same_members(first: Answer | Node, second: Answer | Node) -> bool:
 
 
 def _reals(said: Answer | Node) -> Reals | None:
-    if isinstance(said, Answer):
-        named = said.name is not None and said.name.op == "sym"
-        node = Node("rel", (("=",), said.name, said.node)) if named else said.node
-    else:
-        node = said
+    node = said.node if isinstance(said, Answer) else said
+    if isinstance(said, Answer) and said.name is not None and said.name.op == "sym":
+        node = Node("rel", (("=",), said.name, node))
     if node.op in ("cup", "cap", "setminus", *_LISTS):
         return _joined_sets(node)
     if node.op == "tuple" and len(node.args) == 3:

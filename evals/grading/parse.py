@@ -170,8 +170,7 @@ class Parser:
         """An expression with its unit and mark."""
         currency = _CURRENCIES[self.take().text] if self.peek().text in _CURRENCIES and self.peek().is_mark else ""
         start = self.at
-        node = self._ratio()
-        node, mark = _lifted(node)
+        node, mark = _lifted(self._ratio())
         if self.at - start <= 6 and (arithmetic := self._words_behind(node)):
             node, unit = arithmetic
         else:
@@ -337,13 +336,9 @@ class Parser:
             if token.text == "frac":
                 return self.peek(2).kind != "text" or self.peek(1).text != "{"
             return token.text.startswith("unit ") or token.text in _COMMANDS_OF_FACTORS
-        if token.kind != "sign":
-            return False
-        if token.text == "(" and self.peek(1).text in _MODULI:
-            return False
-        return token.text in ("(", "[", "{", "\\{") or (
-            token.text == "|" and not self._bars and self.at < self._last_bar
-        )
+        opens_bars = token.text == "|" and not self._bars and self.at < self._last_bar
+        is_modulus = token.text == "(" and self.peek(1).text in _MODULI
+        return token.kind == "sign" and (opens_bars or (token.text in _CLOSING and not is_modulus))
 
     def _is_factor_word(self, token: Token) -> bool:
         """Whether bare letters behind a factor are letters to multiply, and not a unit or a word."""
@@ -605,8 +600,7 @@ class Parser:
             if not opening.is_mark or opening.text not in _CLOSING:
                 raise NotAFormula(f"{name} without its arguments")
             given = [Node("deg", (item.node,)) if item.mark == "deg" else item.node for item in self.items()]
-            if self.take().text != _CLOSING[opening.text]:
-                raise NotAFormula("a bracket is not closed")
+            self.expect(_CLOSING[opening.text])
         else:
             product = self._signed()
             while self._begins_factor() and not self.is_sign("(") and self.peek().text not in FUNCTIONS:

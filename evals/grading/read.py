@@ -82,11 +82,7 @@ def squeezed(text: str) -> str:
     """``text`` without what only sets it; a blank stays between digits."""
     text = " ".join(_unset(_unquoted(clean(text).strip())).split())
     text = _unquoted(text[:-1].rstrip() if text.endswith(".") and not text.endswith("..") else text)
-    return "".join(
-        sign
-        for at, sign in enumerate(text)
-        if sign != " " or (text[at - 1 : at].isdigit() and text[at + 1 : at + 2].isdigit())
-    )
+    return re.sub(r"(?<!\d) | (?!\d)", "", text)
 
 
 def why_words(text: str) -> str:
