@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from evals.errors import DataError, MissingError, UsageError
+from evals.files.belonging import run_of
 from evals.files.strict_json import read_document, shown
 from quatro.config import load_config, packages
 from quatro.config.paths import folder_digest
@@ -201,8 +202,7 @@ def changed_by(name: str) -> str | None:
     from quatro.policy.embedded import resolve_model
 
     own = Path(name).resolve()
-    run = own.parents[min(2, len(own.parents) - 1)]
-    if own.parent.parent == run / "checkpoints" and (run / "config.yaml").is_file():
+    if (run := run_of(own)) is not None and own.parents[1] == run / "checkpoints":
         changed = load_config(run).model  # which finds a model that was moved together with the run
     base = resolve_model(changed)
     # An adapter that was copied together with its model names it from where both lie.
