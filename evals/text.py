@@ -41,6 +41,11 @@ def unescaped(text: str) -> str:
     return re.sub(r"\\[nt\\]", lambda match: meaning[match[0]], text)
 
 
+def escaped(text: str) -> str:
+    """What is typed for ``text``, so that `unescaped` gives it back."""
+    return text.replace("\\", "\\\\")
+
+
 def size_text(num_bytes: float) -> str:
     """`1.2 GiB`: the largest of GiB, MiB and KiB of which there is a tenth."""
     unit, size = next((pair for pair in _SIZES if num_bytes >= pair[1] / 10), _SIZES[-1])

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import read_document
 from evals.results.entries import model_labels
+from evals.text import escaped
 from quatro.config import Config, differing_keys, load_config
 from quatro.config.load import planned_differences
 from quatro.config.yaml_text import load_yaml, scalar_text
@@ -114,11 +115,6 @@ def base_name(model: str, label: str | None = None) -> str:
         label = label or model_labels({model: ""})[model]
     slug = re.sub(r"[^A-Za-z0-9._]+", "-", label or model).strip("-.")[-80:]
     return f"base-{slug}"
-
-
-def escaped(text: str) -> str:
-    """``text`` as an option, in which a backslash begins `\\n` and the like."""
-    return text.replace("\\", "\\\\")
 
 
 def asked_as(config: Config) -> list[str]:

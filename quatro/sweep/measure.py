@@ -13,9 +13,10 @@ from evals.benchmarks.problems import benchmark_name
 from evals.errors import UsageError
 from evals.files.whole import file_stem
 from evals.results.entries import model_labels
+from evals.text import escaped
 from quatro.config.paths import PATHS, digest_of, relative
 from quatro.registry import ENGINES
-from quatro.runs.points import asked_as, base_name, escaped
+from quatro.runs.points import asked_as, base_name
 from quatro.runs.status import read_environment
 from quatro.sample.folder import PASSK, UCC, Tag
 from quatro.sweep.plan import Point, SweepPlan

@@ -26,14 +26,13 @@ from evals.results.reading import labels_of
 from evals.samples.about import SAMPLING, about_samples, sampled_benchmarks
 from evals.samples.graded import read_graded
 from evals.samples.reading import sample_files
-from evals.text import size_text
+from evals.text import escaped, size_text
 from quatro.config import Config, value_texts
 from quatro.runs.directory import INSIDE, step_number
 from quatro.runs.identity import read_config
 from quatro.runs.metrics import is_imported, radius_of, read_metrics, read_source
 from quatro.runs.points import (
     asked_as,
-    escaped,
     group_by_seed,
     is_sweep,
     point_config,
