@@ -72,6 +72,10 @@ class Method(Block, ABC):
         """Loss terms of some rows; the trainer divides each by its weight over the whole minibatch."""
 
 
+# What presets that follow verl fill of the KL term, and of `TokenSurrogate` besides.
+VERL_KL: Mapping[str, Any] = {"kl.beta": 0.001, "kl.aggregate": "token-mean"}
+VERL_SURROGATE = {"clip_low": 0.2, "clip_high": 0.2, "dual_clip": 3.0, "aggregate": "token-mean", **VERL_KL}
+
 # The field `preset` of a method that has these two.
 PAPER_OR_OFFICIAL: Any = Field(
     default="paper",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from quatro.methods.base import PAPER_OR_OFFICIAL, Aggregate, GroupZScore, Presets
+from quatro.methods.base import PAPER_OR_OFFICIAL, VERL_KL, Aggregate, GroupZScore, Presets
 from quatro.types import Batch, Loss, LossTerm
 
 if TYPE_CHECKING:
@@ -21,13 +21,7 @@ class Cispo(GroupZScore):
     """
 
     PRESETS: ClassVar[Presets] = {
-        "paper": {
-            "clip_low": 0.2,
-            "clip_high": 0.2,
-            "aggregate": "token-mean",
-            "kl.beta": 0.001,
-            "kl.aggregate": "token-mean",
-        },
+        "paper": {"clip_low": 0.2, "clip_high": 0.2, "aggregate": "token-mean", **VERL_KL},
         "official": {"clip_low": 10.0, "clip_high": 0.2, "aggregate": "token-mean", "kl.beta": 0.0},
     }
     VERL_DEFAULTS: ClassVar[frozenset[str]] = frozenset({"clip_low", "clip_high", "aggregate", "standardise"})

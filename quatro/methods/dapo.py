@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from quatro.methods.base import GroupZScore, Presets, TokenSurrogate
+from quatro.methods.base import VERL_SURROGATE, GroupZScore, Presets, TokenSurrogate
 from quatro.types import Needs
 
 
@@ -19,16 +19,7 @@ class Dapo(TokenSurrogate, GroupZScore):
     """
 
     PRESETS: ClassVar[Presets] = {
-        "paper": {
-            "clip_low": 0.2,
-            "clip_high": 0.28,
-            "dual_clip": 3.0,
-            "aggregate": "token-mean",
-            "dynamic_sampling": True,
-            "overlong_buffer": 0,
-            "kl.beta": 0.001,
-            "kl.aggregate": "token-mean",
-        },
+        "paper": {**VERL_SURROGATE, "clip_high": 0.28, "dynamic_sampling": True, "overlong_buffer": 0},
         "official": {
             "clip_low": 0.2,
             "clip_high": 0.28,
@@ -39,16 +30,7 @@ class Dapo(TokenSurrogate, GroupZScore):
             "kl.beta": 0.0,
         },
         # The paper runs verl's implementation "without any modification": then DAPO is GRPO.
-        "verl-default": {
-            "clip_low": 0.2,
-            "clip_high": 0.2,
-            "dual_clip": 3.0,
-            "aggregate": "token-mean",
-            "dynamic_sampling": False,
-            "overlong_buffer": 0,
-            "kl.beta": 0.001,
-            "kl.aggregate": "token-mean",
-        },
+        "verl-default": {**VERL_SURROGATE, "dynamic_sampling": False, "overlong_buffer": 0},
     }
     VERL_DEFAULTS: ClassVar[frozenset[str]] = frozenset(
         {"clip_low", "dual_clip", "aggregate", "overlong_buffer", "standardise"}

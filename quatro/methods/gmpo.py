@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from quatro.methods.base import PAPER_OR_OFFICIAL, GroupZScore, Presets
+from quatro.methods.base import PAPER_OR_OFFICIAL, VERL_KL, GroupZScore, Presets
 from quatro.types import Batch, Loss, LossTerm
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class Gmpo(GroupZScore):
     """
 
     PRESETS: ClassVar[Presets] = {
-        "paper": {"clip_low": 0.2, "clip_high": 0.2, "kl.beta": 0.001, "kl.aggregate": "token-mean"},
+        "paper": {"clip_low": 0.2, "clip_high": 0.2, **VERL_KL},
         "official": {"clip_low": 0.4, "clip_high": 0.4, "kl.beta": 0.0},
     }
     VERL_DEFAULTS: ClassVar[frozenset[str]] = frozenset({"clip_low", "clip_high", "standardise"})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from quatro.methods.base import PAPER_OR_OFFICIAL, Aggregate, Method, Presets
+from quatro.methods.base import PAPER_OR_OFFICIAL, VERL_KL, Aggregate, Method, Presets
 from quatro.types import Advantages, Batch, Loss, LossTerm
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class Gpg(Method):
     """
 
     PRESETS: ClassVar[Presets] = {
-        "paper": {"aggregate": "token-mean", "kl.beta": 0.001, "kl.aggregate": "token-mean"},
+        "paper": {"aggregate": "token-mean", **VERL_KL},
         "official": {"aggregate": "token-mean", "kl.beta": 0.0},
     }
     VERL_DEFAULTS: ClassVar[frozenset[str]] = frozenset({"aggregate"})

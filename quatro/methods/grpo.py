@@ -7,20 +7,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from quatro.methods.base import GroupZScore, Presets, TokenSurrogate
+from quatro.methods.base import VERL_SURROGATE, GroupZScore, Presets, TokenSurrogate
 from quatro.types import Advantages
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-_VERL = {
-    "clip_low": 0.2,
-    "clip_high": 0.2,
-    "dual_clip": 3.0,
-    "aggregate": "token-mean",
-    "kl.beta": 0.001,
-    "kl.aggregate": "token-mean",
-}
 
 
 class Grpo(TokenSurrogate, GroupZScore):
@@ -32,19 +23,9 @@ class Grpo(TokenSurrogate, GroupZScore):
     """
 
     PRESETS: ClassVar[Presets] = {
-        **dict.fromkeys(("paper", "official"), _VERL),
-        "dr-grpo": {
-            "standardise": False,
-            "dual_clip": None,
-            "aggregate": "seq-mean-token-sum-norm",
-            "kl.beta": 0.0,
-        },
-        "rloo": {
-            "standardise": False,
-            "leave_one_out": True,
-            "dual_clip": None,
-            "aggregate": "seq-mean-token-sum",
-        },
+        **dict.fromkeys(("paper", "official"), VERL_SURROGATE),
+        "dr-grpo": {"standardise": False, "dual_clip": None, "aggregate": "seq-mean-token-sum-norm", "kl.beta": 0.0},
+        "rloo": {"standardise": False, "leave_one_out": True, "dual_clip": None, "aggregate": "seq-mean-token-sum"},
     }
     # The paper's table states a clip range for GSPO only.
     VERL_DEFAULTS: ClassVar[frozenset[str]] = frozenset(

@@ -3,12 +3,11 @@
 # Axes: B rows (rollouts), T response tokens.
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from quatro.methods.base import Aggregate, GroupZScore
+from quatro.methods.base import PAPER_OR_OFFICIAL, VERL_KL, Aggregate, GroupZScore, Presets
 from quatro.types import Batch, Loss, LossTerm
 
 if TYPE_CHECKING:
@@ -23,26 +22,15 @@ class Gspo(GroupZScore):
     3e-4 and 4e-4.
     """
 
-    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "paper": {
-            "clip_low": 0.2,
-            "clip_high": 0.2,
-            "aggregate": "seq-mean-token-mean",
-            "kl.beta": 0.001,
-            "kl.aggregate": "token-mean",
-        },
+    PRESETS: ClassVar[Presets] = {
+        "paper": {"clip_low": 0.2, "clip_high": 0.2, "aggregate": "seq-mean-token-mean", **VERL_KL},
         "official": {"clip_low": 3e-4, "clip_high": 4e-4, "aggregate": "seq-mean-token-mean", "kl.beta": 0.0},
     }
-
     STATED_BY_PAPER: ClassVar[frozenset[str]] = frozenset({"clip_low", "clip_high"})
     VERL_DEFAULTS: ClassVar[frozenset[str]] = frozenset({"standardise"})
 
     name: Literal["gspo"] = "gspo"
-    preset: Literal["paper", "official"] = Field(
-        default="paper",
-        description="fills the keys that are not set here with the paper's settings, or with those of the method's own "
-        "scripts",
-    )
+    preset: Literal["paper", "official"] = PAPER_OR_OFFICIAL
     clip_low: float = Field(default=0.2, ge=0, description="lower clip range of the sequence ratio: 1 - clip_low")
     clip_high: float = Field(default=0.2, ge=0, description="upper clip range of the sequence ratio: 1 + clip_high")
     aggregate: Aggregate = Field(default="seq-mean-token-mean", description="how token losses are averaged")
