@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from evals.results.document import Result
+from evals.results.document import Result
 
 BENCHMARKS = ("math500", "amc23", "aime24", "aime25", "minerva", "olympiad")  # of its average, in its order
 CODE_BENCHMARKS = ("humaneval", "humanevalplus", "mbpp", "mbppplus")

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, PrivateAttr
 
 from evals.errors import UsageError
-from quatro.types import Block, Needs
+from quatro.types import Advantages, Batch, Block, Loss, Needs
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from quatro.types import Advantages, Batch, Loss
 
 Presets = Mapping[str, Mapping[str, Any]]
 Aggregate = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
@@ -96,7 +95,6 @@ class GroupZScore(Method):
 
     def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:
         from quatro.ops import group_zscore
-        from quatro.types import Advantages
 
         return Advantages(group_zscore(reward_B, group_B, standardise=self.standardise))
 

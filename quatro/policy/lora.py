@@ -13,17 +13,15 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from evals.errors import DataError, UsageError
+from quatro.config.blocks import LoraConfig
 from quatro.policy.facts import cast_weights, first_difference
 from quatro.policy.model_files import ADAPTER_CONFIG
-
-if TYPE_CHECKING:
-    from quatro.config.blocks import LoraConfig
 
 WEIGHTS = "adapter_model.safetensors"
 NAME = "default"  # peft's name of a model's first adapter

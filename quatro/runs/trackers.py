@@ -15,16 +15,14 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from evals.errors import MissingError, how_to_install
 from evals.files.whole import naming, write_text
 from quatro.config import config_to_yaml
+from quatro.config.blocks import TrackingConfig
+from quatro.runs.directory import RunDir
 from quatro.runs.metrics import read_metrics
-
-if TYPE_CHECKING:
-    from quatro.config.blocks import TrackingConfig
-    from quatro.runs.directory import RunDir
 
 logger = logging.getLogger(__name__)
 

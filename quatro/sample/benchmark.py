@@ -28,12 +28,12 @@ from evals.samples.code import short_values, write_long_values
 from evals.samples.types import Sample
 from evals.samples.writing import SampleWriter
 from evals.text import clock_text
+from quatro.rewards import Reward
 from quatro.rollout.engine import Arrival, RolloutProgress, Sampler, Seeds, sample_seed
 from quatro.sample.settings import SampleSettings, claim_folder, note_drawn
 from quatro.types import Prompt, Rollout, Sampling
 
 if TYPE_CHECKING:
-    from quatro.rewards import Reward
     from quatro.rollout.server import ServerSampler
 
 logger = logging.getLogger(__name__)

@@ -15,19 +15,20 @@ from typing import TYPE_CHECKING, Any
 from evals.errors import MissingError, UsageError
 from evals.files.own_code import is_own
 from quatro.policy.embedded import resolve_model
-from quatro.policy.model_files import model_digest
+from quatro.policy.facts import context_limit, refuse_unknown_ids, vocabulary_size
+from quatro.policy.loading import load_model, load_model_config, load_tokenizer, save_folder
+from quatro.policy.model_files import base_of, model_digest
 from quatro.registry import ENGINES
-from quatro.rollout.engine import EngineKind, Recipe
+from quatro.rollout.engine import Engine, EngineKind, Recipe, Sampler
 from quatro.rollout.prompts import to_prompts, unused_chat_template
 from quatro.rollout.stops import response_limits
 from quatro.sample.benchmark import default_rows_per_call
+from quatro.sample.request import SamplePlan
 from quatro.sample.settings import Source
+from quatro.types import Prompt, Sampling
 
 if TYPE_CHECKING:
-    from quatro.rollout.engine import Engine, Sampler
     from quatro.rollout.server import ServerSampler
-    from quatro.sample.request import SamplePlan
-    from quatro.types import Prompt, Sampling
 
 logger = logging.getLogger(__name__)
 
@@ -104,8 +105,6 @@ def open_local(plan: SamplePlan) -> Iterator[Opened]:
     import torch
 
     from quatro.policy.device import find_device
-    from quatro.policy.facts import context_limit, refuse_unknown_ids, vocabulary_size
-    from quatro.policy.loading import load_model_config, load_tokenizer
 
     weights = resolve_model(plan.model.name)
     tokenizer, shape = load_tokenizer(weights), load_model_config(weights)
@@ -170,9 +169,6 @@ def _whole_model(recipe: Recipe) -> Iterator[Recipe]:
     """
     import torch
 
-    from quatro.policy.loading import load_model, load_tokenizer, save_folder
-    from quatro.policy.model_files import base_of
-
     if ENGINES[recipe.engine].takes_adapters or base_of(recipe.weights) == recipe.weights:
         yield recipe
         return
@@ -186,7 +182,5 @@ def _whole_model(recipe: Recipe) -> Iterator[Recipe]:
 
 def make_sampling_engine(recipe: Recipe) -> Engine:
     """The engine of ``recipe`` in this process; for one that takes no adapters see `open_sampler`."""
-    from quatro.policy.loading import load_tokenizer
-
     kind: type[EngineKind] = ENGINES[recipe.engine]
     return kind.open(recipe, load_tokenizer(recipe.weights))

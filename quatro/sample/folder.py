@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from evals.errors import UsageError
 from evals.files.belonging import TAG, read_or_empty
-from evals.samples.about import SAMPLING, sampled_benchmarks
+from evals.results.document import About, Result
+from evals.samples.about import SAMPLING, about_samples, sampled_benchmarks
 from quatro.runs.checkpoint import Step, find_checkpoint
 from quatro.runs.directory import INSIDE, step_name
 from quatro.types import Sampling
-
-if TYPE_CHECKING:
-    from evals.results.document import About, Result
 
 PASSK, UCC = "passk.json", "ucc.json"  # their names beside the samples
 
@@ -99,7 +97,6 @@ def measure_samples(folder: Path, *, n: int, label: str) -> Measured:
         UsageError: a problem has fewer than n of them.
     """
     from evals.metrics.passk_ucc import passk_result, ucc_result
-    from evals.samples.about import about_samples
     from evals.samples.graded import read_graded
 
     samples, grader = read_graded(sorted(folder.glob("*.jsonl")))

@@ -8,7 +8,6 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
 
 from evals.benchmarks.problems import Problem
 from evals.benchmarks.prompts import Template, messages, render
@@ -22,10 +21,8 @@ from quatro.rollout.endpoint import FORMS, Endpoint, PromptForm, api_key, checke
 from quatro.rollout.prompts import make_prompt
 from quatro.rollout.stops import check_temperature
 from quatro.sample.engines import Opened, tokenized
+from quatro.sample.request import BenchmarkPlan, SampledModel, SamplePlan, SampleRequest
 from quatro.sample.settings import add_answers
-
-if TYPE_CHECKING:
-    from quatro.sample.request import BenchmarkPlan, SampledModel, SamplePlan, SampleRequest
 
 logger = logging.getLogger(__name__)
 

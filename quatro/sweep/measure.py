@@ -12,6 +12,7 @@ from typing import Any
 from evals.benchmarks.problems import benchmark_name
 from evals.errors import UsageError
 from evals.files.whole import file_stem
+from evals.results.document import read_result
 from evals.results.entries import model_labels
 from evals.text import escaped
 from quatro.config.paths import PATHS, digest_of, relative
@@ -131,8 +132,6 @@ def measured(evaluation: SweepEvaluation, run: Path, tag: Tag) -> dict[str, floa
     Raises:
         DataError: a result cannot be read.
     """
-    from evals.results.document import read_result
-
     paths = [tag.folder(run) / name for name in (PASSK, UCC)]
     if not all(path.exists() for path in paths):
         return None

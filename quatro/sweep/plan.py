@@ -8,18 +8,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from evals.errors import DataError, UsageError
 from quatro.config import Config, load_config, pinned, resolve_config
 from quatro.config.errors import closest
 from quatro.config.paths import digest_of
 from quatro.config.yaml_text import load_yaml
+from quatro.methods.base import Method
 from quatro.registry import METHODS
 from quatro.runs.points import SWEEP, config_file, is_sweep, planned_config, read_points
-
-if TYPE_CHECKING:
-    from quatro.methods.base import Method
 
 METHOD_AXIS = "method.name"
 SEED_AXIS = "seed"
