@@ -198,10 +198,13 @@ def passk_estimates(
         maj = cache(estimators.maj_at_k)
         values = _of_each(groups, ks, lambda p, k: maj(p.n, p.correct, p.wrong or (), k))
         estimates.append(Estimate("maj@k", ks, groups, values, {}))
-    if "g-pass" in also:
-        estimates += [_g_pass_estimate(groups, ks, tau) for tau in dict.fromkeys(taus)]
-    if "cover" in also:
-        estimates += [_cover_estimate(groups, tau) for tau in dict.fromkeys(taus)]
+    g_pass = cache(estimators.g_pass_at_k)
+    for tau in dict.fromkeys(taus) if "g-pass" in also else ():
+        values = _of_each(groups, ks, lambda p, k, tau: g_pass(p.n, p.correct, k, tau), tau)
+        estimates.append(Estimate("g-pass@k", ks, groups, values, {"tau": tau}))
+    for tau in dict.fromkeys(taus) if "cover" in also else ():
+        values = _of_each(groups, [1], lambda p, _, tau: estimators.cover(p.n, p.correct, tau), tau)
+        estimates.append(Estimate("cover", [None], groups, values, {"tau": tau}))
     return estimates
 
 
@@ -219,7 +222,8 @@ def ucc_estimates(
         ucc = {name: _checked_ucc(group, ks) for name, group in groups.items()}
         estimates.append(Estimate("ucc@k", ks, groups, ucc, extra, is_averaged))
         for metric in ("ucr", "num_clusters", "effective_number"):
-            values = _of_counts(metric, groups)
+            of_counts = estimators.OF_COUNTS[metric]
+            values = _of_each(groups, [1], lambda p, k, of: of(p.n, p.correct, p.sizes or (), k), of_counts)
             estimates.append(Estimate(metric, [None], groups, values, extra, is_averaged))
         if "distinct" in also:
             estimates += _distinct_estimates(found, ks, extra, num_benchmarks=num_benchmarks)
@@ -238,17 +242,6 @@ def by_benchmark(counts: Sequence[Counts]) -> dict[str, list[Counts]]:
     if AVERAGE in groups:
         raise DataError(f"a benchmark is named {AVERAGE!r}, which is the name of the mean over benchmarks; rename it")
     return groups
-
-
-def _g_pass_estimate(groups: Mapping[str, Sequence[Counts]], ks: Sequence[int], tau: float) -> Estimate:
-    g_pass = cache(estimators.g_pass_at_k)
-    values = _of_each(groups, ks, lambda problem, k: g_pass(problem.n, problem.correct, k, tau))
-    return Estimate("g-pass@k", ks, groups, values, {"tau": tau})
-
-
-def _cover_estimate(groups: Mapping[str, Sequence[Counts]], tau: float) -> Estimate:
-    values = _of_each(groups, [1], lambda problem, _: estimators.cover(problem.n, problem.correct, tau))
-    return Estimate("cover", [None], groups, values, {"tau": tau})
 
 
 def _distinct_estimates(
@@ -278,15 +271,10 @@ def largest_distinct_k(problems: Sequence[Counts], ks: Sequence[int]) -> int:
 
 
 def _of_each(
-    groups: Mapping[str, Sequence[Counts]], ks: Sequence[int], value: Callable[[Counts, int], float]
+    groups: Mapping[str, Sequence[Counts]], ks: Sequence[int], value: Callable[..., float], *more: Any
 ) -> dict[str, Floats]:
-    return {name: np.array([[value(problem, k) for k in ks] for problem in group]) for name, group in groups.items()}
-
-
-def _of_counts(metric: str, groups: Mapping[str, Sequence[Counts]]) -> dict[str, Floats]:
-    """A metric of clusters that has no k."""
-    value = estimators.OF_COUNTS[metric]
-    return _of_each(groups, [1], lambda problem, k: value(problem.n, problem.correct, problem.sizes or (), k))
+    """``value(problem, k, *more)`` of each problem at each k."""
+    return {name: np.array([[value(p, k, *more) for k in ks] for p in group]) for name, group in groups.items()}
 
 
 def _without_votes(counts: Sequence[Counts]) -> list[str]:
