@@ -14,7 +14,7 @@ from quatro.processes.stop import StopRequest
 from quatro.runs.checkpoint import ends_early
 from quatro.runs.directory import FollowedRun, RunDir, log_only
 from quatro.runs.status import read_status
-from quatro.runs.trackers import Trackers, observers
+from quatro.runs.trackers import Trackers
 from quatro.runs.views.summary import ending
 from quatro.types import Observer, Stage
 
@@ -25,12 +25,13 @@ class Recorder:
     """Tells of a training: metrics.jsonl, status.json and the observers, after each iteration.
 
     ``metrics`` are those of the last iteration, or the step alone if none was finished. ``tell`` gets each `Stage`.
+    Of the observers, None is left out.
     """
 
-    def __init__(self, run: RunDir, observer: Observer | None, tell: Callable[[Stage], None] | None = None) -> None:
+    def __init__(self, run: RunDir, *observers: Observer | None, tell: Callable[[Stage], None] | None = None) -> None:
         self.metrics: Mapping[str, float] = {}
         self._run = run
-        self._observer = observer
+        self._observers = [one for one in observers if one is not None]
         self._tell = tell or (lambda stage: None)
         self._tell(Stage("load"))
 
@@ -46,8 +47,8 @@ class Recorder:
         self.metrics = metrics
         self._run.append_metrics(metrics)
         self._run.set_status("running", step=self._position.step)
-        if self._observer is not None:
-            self._observer(metrics)
+        for observer in self._observers:
+            observer(metrics)
 
     def ends(self, stop: StopRequest) -> bool:
         """Training has come to its end, or to a stop; returns whether the run is done."""
@@ -80,8 +81,8 @@ def recorded(run: RunDir, observer: Observer | None, stop: StopRequest) -> Itera
             for warning in startup_warnings(run.config):
                 logger.warning(warning)
             with Trackers(run) as trackers:
-                told = observers(Watch(run.config, run.path), trackers, observer)
-                recorder = Recorder(run, told, getattr(observer, "doing", None))
+                watch, doing = Watch(run.config, run.path), getattr(observer, "doing", None)
+                recorder = Recorder(run, watch, trackers, observer, tell=doing)
                 yield recorder
                 is_done = recorder.ends(stop)
             if run.ended_early:

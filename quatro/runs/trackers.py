@@ -13,7 +13,7 @@ import math
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -206,14 +206,3 @@ def _stored_id(path: Path) -> str:
 
 TRACKERS: dict[str, type[_TensorBoard | _Wandb]] = {"tensorboard": _TensorBoard, "wandb": _Wandb}
 OFF = {"tensorboard": "false", "wandb": "null"}
-
-
-def observers(*watching: Callable[[Row], None] | None) -> Callable[[Row], None]:
-    """One observer that calls several in turn; None is left out."""
-
-    def observe(metrics: Row) -> None:
-        for observer in watching:
-            if observer is not None:
-                observer(metrics)
-
-    return observe

@@ -7,15 +7,17 @@ import logging
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import quatro
 from evals.errors import UsageError
-from quatro.config import config_to_yaml
+from quatro.config import config_to_yaml, load_config
+from quatro.launch.recording import Recorder
 from quatro.processes.stop import StopRequest
-from quatro.runs.directory import RunDir
+from quatro.runs.directory import FollowedRun, RunDir
 from quatro.runs.views.summary import describe_run
 from quatro.train import train
 from quatro.types import Stage
@@ -134,3 +136,14 @@ def test_log_txt_outlives_a_library_that_configures_logging(tiny_config, tmp_pat
         train(run.config, run, observer=observe)
     text = (tmp_path / "run" / "log.txt").read_text(encoding="utf-8")
     assert "3 iterations in" in text
+
+
+def test_observers_are_called_in_turn(tmp_path):
+    calls: list[str] = []
+    run = FollowedRun(tmp_path, load_config("quickstart"))
+    recorder = Recorder(run, lambda row: calls.append("a"), None, lambda row: calls.append("b"))
+    position: Any = SimpleNamespace(step=0)
+    parts: Any = SimpleNamespace(stopwatch=SimpleNamespace())
+    recorder.begins(position, parts)
+    recorder.finished({"step": 1.0})
+    assert calls == ["a", "b"]

@@ -21,7 +21,7 @@ from quatro.config import load_config
 from quatro.processes.stop import StopRequest
 from quatro.runs import trackers
 from quatro.runs.directory import RunDir
-from quatro.runs.trackers import Trackers, observers, plain_values, require_trackers
+from quatro.runs.trackers import Trackers, plain_values, require_trackers
 
 needs_tensorboard = pytest.mark.skipif(
     importlib.util.find_spec("tensorboard") is None, reason="needs tensorboard: pip install -e '.[tracking]'"
@@ -327,9 +327,3 @@ def test_wandb_online_without_credentials_is_refused_before_the_run(tmp_path, mo
     monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path))
     with pytest.raises(MissingError, match="wandb login"):
         require_trackers(load_config("quickstart", overrides=["tracking.wandb=online"]).tracking)
-
-
-def test_observers_are_called_in_turn():
-    calls: list[str] = []
-    observers(lambda row: calls.append("a"), None, lambda row: calls.append("b"))({"step": 1.0})
-    assert calls == ["a", "b"]
