@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import hypot
 from typing import TYPE_CHECKING, Any
 
@@ -125,15 +125,12 @@ def _evaluations(run: RunSummary, *, is_whole: bool) -> Rows:
     names, found = _names(run), run.evaluations
     if not found:
         return []
-    rows: Rows = [(_step_text(row), *(value_text(row, name) for name in names)) for row in found]
+    steps = [f"{row['step']:g}" if row["step"] else "0 (before)" for row in found]
+    rows: Rows = [(step, *(value_text(row, name) for name in names)) for step, row in zip(steps, found, strict=True)]
     if len(rows) > MOST_EVALUATIONS and not is_whole:
         left = len(rows) - MOST_EVALUATIONS
         rows = [rows[0], (f"{left} more with --all",), *rows[left + 1 :]]
     return [("step", *(name.removeprefix(EVALUATED) for name in names)), *rows]
-
-
-def _step_text(row: Mapping[str, Any]) -> str:
-    return f"{row['step']:g}" if row["step"] else "0 (before)"
 
 
 # ---- what lies in its folder

@@ -88,11 +88,6 @@ def check_study(similarities: Sequence[str] | None, tokens: str | None) -> Seque
     return names
 
 
-def problem_key(problem: GradedProblem) -> int:
-    """The number of a problem's random stream, which depends on its benchmark and id only."""
-    return zlib.crc32(f"{problem.benchmark}\0{problem.id}".encode("utf-8", "surrogatepass"))
-
-
 def chosen_pairs(num_texts: int, max_pairs: int, rng: np.random.Generator) -> tuple[Integers, Integers]:
     """The pairs i < j of ``num_texts`` texts in order, at most ``max_pairs``, drawn without replacement if need be."""
     total = num_texts * (num_texts - 1) // 2
@@ -145,7 +140,9 @@ def _rows(
 ) -> list[Row]:
     values: dict[str, list[Floats]] = {name: [] for name in similarities}
     for done, problem in enumerate(problems, start=1):
-        i_M, j_M = chosen_pairs(problem.correct, max_pairs, np.random.default_rng([seed, problem_key(problem)]))
+        # A random stream for each problem, which depends on its benchmark and id only.
+        stream = zlib.crc32(f"{problem.benchmark}\0{problem.id}".encode("utf-8", "surrogatepass"))
+        i_M, j_M = chosen_pairs(problem.correct, max_pairs, np.random.default_rng([seed, stream]))
         unique = solutions(problem, tokens)
         for name in values:
             values[name].append(pair_similarities(name, unique, i_M, j_M, tokens=tokens))

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -79,8 +80,7 @@ def run_sweep(
     assert evaluation is None or sample_command
     slots = make_slots(jobs, gpus, gpus_each=max(point.config.processes or 1 for point in plan.points))
     folder.mkdir(parents=True, exist_ok=True)
-    lock = RunLock(folder)
-    try:
+    with closing(RunLock(folder)):
         whole = write_plan(plan, folder, evaluation)
         points = all_points(plan, evaluation)
         waiting = [point for point in points if status_of(point, folder, evaluation).status != "done"]
@@ -91,8 +91,6 @@ def run_sweep(
         sweep.run(waiting, slots, board)
         outcomes = {point.name: status_of(point, folder, evaluation) for point in all_points(whole, evaluation)}
         write_summary(list(outcomes.values()), folder)
-    finally:
-        lock.close()
     return [outcomes[point.name] for point in points]
 
 

@@ -302,7 +302,9 @@ def _samples(
             except DataError as error:
                 notes.append(f"left out: {error}")
                 continue
-            words = _unused(_sampling_text(about.get("sampling"), tag), tag, found)
+            words = _sampling_text(about.get("sampling"), tag)
+            if any(one.sampling == words for one in found):  # sampled that way before, at another step for example
+                words = f"{words} ({tag})"
             found.append(ReportSamples(words, tag, rows, views, _step(about.get("checkpoint"))))
     return found or _results_of(run, notes)
 
@@ -337,8 +339,3 @@ def _sampling_text(sampling: SamplingInfo | None, tag: str) -> str:
     parts += [f"top_p {sampling.top_p:g}"] if sampling.top_p is not None else []
     parts += [f"top_k {sampling.top_k}"] if sampling.top_k else []
     return ", ".join(parts)
-
-
-def _unused(words: str, tag: str, found: Sequence[ReportSamples]) -> str:
-    """``words``, with the tag where the run was sampled that way before (at another step, for example)."""
-    return f"{words} ({tag})" if any(one.sampling == words for one in found) else words

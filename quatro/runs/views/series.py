@@ -189,10 +189,10 @@ def dual_by_count(delta: float, num_rollouts: int, **bounds: float | None) -> Du
 
 
 def positive_advantages(
-    delta: float, num_rollouts: int, *, boundary_cap: float | None, advantage_floor: float | None
+    delta: float, num_rollouts: int, **bounds: float | None
 ) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """A of a correct rollout when c = 1, ..., N - 1 of N are correct, and the c at which delta was out of reach."""
-    dual = dual_by_count(delta, num_rollouts, boundary_cap=boundary_cap, advantage_floor=advantage_floor)
+    dual = dual_by_count(delta, num_rollouts, **bounds)
     capped = tuple(c for c, status in enumerate(dual.status, start=1) if status != "interior")
     return tuple(dual.advantage[:, 0].tolist()), capped
 
@@ -204,13 +204,9 @@ def _setting(runs: Sequence[_Run], shared: str, own: str) -> RunSetting:
     delta = config.method.kl_radius
     advantages: tuple[float, ...] = ()
     capped: tuple[int, ...] = ()
-    if delta is not None and {"boundary_cap", "advantage_floor"} <= set(fields):
-        advantages, capped = positive_advantages(
-            delta,
-            config.rollouts_per_prompt,
-            boundary_cap=fields["boundary_cap"],
-            advantage_floor=fields["advantage_floor"],
-        )
+    bounds = {name: fields[name] for name in ("boundary_cap", "advantage_floor") if name in fields}
+    if delta is not None and len(bounds) == 2:
+        advantages, capped = positive_advantages(delta, config.rollouts_per_prompt, **bounds)
     return RunSetting(
         method=config.method.name,
         lr=config.optimizer.lr,
