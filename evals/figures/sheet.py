@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from evals.errors import UsageError
 from evals.figures.method_looks import Labels, facets_of, looks_of
@@ -29,45 +29,10 @@ _METADATA: dict[str, dict[str, str | None]] = {
 }
 DPI = 200  # of a PNG
 
+# What of the style is read here, too; all else of it stands in `style.mplstyle`.
 STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters on every machine
-    "font.size": 8,
-    "axes.titlesize": 8.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.titlepad": 4,
-    "axes.labelsize": 8,
-    "axes.labelpad": 2,
-    "axes.labelcolor": "#333333",
-    "axes.edgecolor": "#888888",
-    "axes.linewidth": 0.7,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#E6E6E6",
-    "grid.linewidth": 0.6,
-    "xtick.color": "#555555",
-    "ytick.color": "#555555",
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "xtick.minor.size": 1.5,
-    "ytick.minor.size": 1.5,
-    "legend.frameon": False,
     "legend.fontsize": 7.5,
-    "legend.handlelength": 2.4,
-    "legend.labelspacing": 0.35,
-    "legend.columnspacing": 1.4,
-    "legend.borderaxespad": 0.2,
-    "hatch.linewidth": 0.7,
-    "lines.solid_capstyle": "round",
-    "text.hinting": "no_hinting",  # a text is as wide as `inches_of` measures it, at every resolution
-    "text.parse_math": False,  # run names are not mathematics, whatever dollar signs they hold
-    "svg.fonttype": "path",
-    "svg.hashsalt": "quatro",
-    "pdf.fonttype": 42,
 }
 
 # A column and both columns of a page of ICML's style, in inches. Figures are drawn at the size at which they are
@@ -156,7 +121,8 @@ def styled() -> Iterator[None]:
     """Everything inside is drawn in the one style of all figures."""
     import matplotlib
 
-    with matplotlib.rc_context(cast("Any", STYLE)):
+    style: Any = matplotlib.rc_params_from_file(Path(__file__).with_name("style.mplstyle"), use_default_template=False)
+    with matplotlib.rc_context(style | STYLE):
         yield
 
 
