@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
+from evals import training_metrics
 from evals.estimators import pass_at_ks, ucc_at_ks
 from evals.figures.method_looks import PALETTE
 from evals.intervals import kinds_text, mean_of_seeds
@@ -28,18 +29,7 @@ from evals.results.document import AVERAGE, Row, largest_value
 from evals.results.shown import rows_in_order, title_of
 from evals.similarity import Setting
 from evals.text import visible
-from evals.training_metrics import (
-    COLUMNS,
-    EVALUATED,
-    EVALUATION_COUNTS,
-    LAST_ITERATIONS,
-    PANELS,
-    Metric,
-    Rows,
-    evaluation_metrics,
-    last_mean,
-    with_base,
-)
+from evals.training_metrics import Metric, Rows
 
 MOST_POINTS = 400
 
@@ -56,8 +46,8 @@ def document(report: Report, *, num_problems: int | None = None) -> Json:
         "latest": max((run.updated for run in report.runs), default="") or None,
         "statuses": dict(Counter(run.status for run in report.runs if run.config)),
         "notes": [*map(visible, report.notes), *thinned, *left_out],
-        "last_steps": LAST_ITERATIONS,
-        "last_metrics": [metric.column for metric in COLUMNS],
+        "last_steps": training_metrics.LAST_ITERATIONS,
+        "last_metrics": [metric.column for metric in training_metrics.COLUMNS],
         "groups": [_group(name, report.runs) for name in groups],
         "runs": [_run(run, groups) for run in report.runs],
         "config": _config_table(report.runs),
@@ -102,7 +92,7 @@ def _run(run: ReportRun, groups: Sequence[str]) -> Json:
         "sampled": [[visible(one.sampling), _name(one.step)] for one in run.samples],
         "has_config": bool(run.config),
         "settings": [[_name(key), _name(value)] for key, value in run.settings.items()],
-        "last": [rounded(last_mean(run.metrics, metric.name)) for metric in COLUMNS],
+        "last": [rounded(training_metrics.last_mean(run.metrics, metric.name)) for metric in training_metrics.COLUMNS],
     }
 
 
@@ -127,7 +117,7 @@ def _charts(runs: Sequence[ReportRun]) -> tuple[list[Json], list[str]]:
     charts = []
     own = _eval_panels(runs)
     named = {panel.name for panel in own}
-    for panel in (*(panel for panel in PANELS if panel.name not in named), *own):
+    for panel in (*(panel for panel in training_metrics.PANELS if panel.name not in named), *own):
         curves = [_curve(index, run.metrics, panel.name, width) for index, run in enumerate(runs)]
         drawn = [curve for curve in curves if curve is not None]
         if drawn:
@@ -139,16 +129,16 @@ def _charts(runs: Sequence[ReportRun]) -> tuple[list[Json], list[str]]:
 
 
 def _eval_panels(runs: Sequence[ReportRun]) -> list[Metric]:
-    names = evaluation_metrics(key for run in runs for row in run.metrics for key in row)
-    wanted = [name for name in names if name not in EVALUATION_COUNTS][:4]
-    titles = [_name(name.removeprefix(EVALUATED)) for name in wanted]
+    names = training_metrics.evaluation_metrics(key for run in runs for row in run.metrics for key in row)
+    wanted = [name for name in names if name not in training_metrics.EVALUATION_COUNTS][:4]
+    titles = [_name(name.removeprefix(training_metrics.EVALUATED)) for name in wanted]
     return [Metric(name, title=title, unit="during training") for name, title in zip(wanted, titles, strict=True)]
 
 
 def _curve(run: int, rows: Rows, metric: str, width: int) -> Json | None:
     """Steps and values where the metric is a finite number, means of ``width`` rows each."""
     xs, ys = [], []
-    rows = with_base(rows)
+    rows = training_metrics.with_base(rows)
     for start in range(0, len(rows), width):
         found = [
             (float(row["step"]), float(row[metric]))

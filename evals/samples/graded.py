@@ -23,25 +23,10 @@ from evals.files.own_code import is_own
 from evals.files.whole import write_whole
 from evals.grading import GRADER_VERSION, OUTCOMES
 from evals.results.document import GraderInfo
+from evals.samples import graders
 from evals.samples.about import note_file, stem_of
 from evals.samples.code import BESIDE, looked_up, sandbox_here, tests_digests
-from evals.samples.graders import (
-    GRADED_HERE,
-    Agreement,
-    GradingSettings,
-    Majority,
-    agreed_grader,
-    agreements,
-    box_hints,
-    changed_since,
-    grade_rows,
-    grade_whole,
-    grader_info,
-    made_by,
-    majorities,
-    refuse_infra_errors,
-    with_grade,
-)
+from evals.samples.graders import GradingSettings
 from evals.samples.reading import named_files, read_files, read_samples, sample_files
 from evals.samples.types import Sample, Samples
 
@@ -145,25 +130,25 @@ def read_graded(
     settings = asked.settings()
     rows = list(settings.without_thoughts(samples.rows))
     notes = [note for note in notes if note.file in samples.files]
-    said_by = {str(note.file): grader_info(note.grader) for note in notes}
+    said_by = {str(note.file): graders.grader_info(note.grader) for note in notes}
     ungraded = [file for file in samples.files if str(file) not in said_by]
     chosen = [place for place, row in enumerate(rows) if id is None or row.id == id]
     open_places = [place for place in chosen if rows[place].correct is None]
     warnings = [*samples.warnings, *warnings]
-    refuse_infra_errors((rows[place], str(rows[place].extra.get("outcome"))) for place in chosen)
+    graders.refuse_infra_errors((rows[place], str(rows[place].extra.get("outcome"))) for place in chosen)
     if not open_places:
         _refuse_idle(asked, ungraded, notes)
-        grader = _grader_of_rows(rows) if ungraded else agreed_grader(said_by)
+        grader = _grader_of_rows(rows) if ungraded else graders.agreed_grader(said_by)
         return replace(samples, rows=rows, warnings=warnings), grader
     open_rows = [rows[place] for place in open_places]
-    grades, made_here = grade_whole(
+    grades, made_here = graders.grade_whole(
         open_rows, settings=settings, files=samples.files, jobs=jobs, on_progress=on_progress
     )
-    warnings += box_hints([*files_of], open_rows, grades, settings)
+    warnings += graders.box_hints([*files_of], open_rows, grades, settings)
     for place, found in zip(open_places, grades, strict=True):
         rows[place] = replace(rows[place], correct=found.correct)
-    here = f"{ungraded[0] if ungraded else samples.files[0]}{GRADED_HERE}"
-    grader = agreed_grader({**said_by, here: made_here})
+    here = f"{ungraded[0] if ungraded else samples.files[0]}{graders.GRADED_HERE}"
+    grader = graders.agreed_grader({**said_by, here: made_here})
     return replace(samples, rows=rows, warnings=warnings), grader
 
 
@@ -222,7 +207,7 @@ def _why_stale(said: Mapping[str, Any], graded: Path, source: Path | None) -> st
     """What decided about the grades and is another one now, in words; empty if nothing is."""
     if said.get("graded_sha256") != file_sha256(graded):
         return "was changed after it was graded"
-    if changed := changed_since(said.get("own_graders")):
+    if changed := graders.changed_since(said.get("own_graders")):
         return f"was graded by {changed}, which was changed since"
     if said.get("sandbox") is not None:
         tests = known if isinstance(known := said.get("tests"), dict) else {}
@@ -263,8 +248,8 @@ class GradedFile:
     outcomes: Mapping[str, int]
     was_done: bool
     warnings: Sequence[str] = ()
-    agreements: Sequence[Agreement] = ()
-    majorities: Sequence[Majority] = ()
+    agreements: Sequence[graders.Agreement] = ()
+    majorities: Sequence[graders.Majority] = ()
 
     @property
     def num_rows(self) -> int:
@@ -319,14 +304,14 @@ def grade_file(
         note is not None and not note.stale and note.said["grader"] == grader and "against_reference" in note.said
     )
     if note is not None and is_by_this and (note.grader["sandbox"] is None or note.grader["sandbox"] == sandbox_here()):
-        known = [Agreement(**one) for one in note.said.get("agreements", ())]
-        against = [Majority(**one) for one in note.said["against_reference"]]
+        known = [graders.Agreement(**one) for one in note.said.get("agreements", ())]
+        against = [graders.Majority(**one) for one in note.said["against_reference"]]
         return GradedFile(source, target, note.said["outcomes"], True, agreements=known, majorities=against)
     document: dict[str, Any] = {"schema": 1, "grader": grader, "samples_sha256": file_sha256(source)}
     samples = read_samples([source])
     rows = settings.without_thoughts(samples.rows)
-    grades = grade_rows(rows, settings=settings, files=[source], jobs=jobs, on_progress=on_progress)
-    made_here = made_by(rows, grades, settings)
+    grades = graders.grade_rows(rows, settings=settings, files=[source], jobs=jobs, on_progress=on_progress)
+    made_here = graders.made_by(rows, grades, settings)
     document["sandbox"] = made_here["sandbox"]
     if made_here["sandbox"] is not None:
         document["tests"] = tests_digests(source, looked_up(rows, source))
@@ -336,11 +321,13 @@ def grade_file(
     outcomes: dict[str, int] = {name: counts[name] for name in OUTCOMES}
     path = note_file(target)
     path.unlink(missing_ok=True)
-    write_whole(target, (with_grade(row, found).to_json_line() for row, found in zip(rows, grades, strict=True)))
-    found = agreements(samples.rows, [bool(grade.correct) for grade in grades])
+    write_whole(
+        target, (graders.with_grade(row, found).to_json_line() for row, found in zip(rows, grades, strict=True))
+    )
+    found = graders.agreements(samples.rows, [bool(grade.correct) for grade in grades])
     document |= {"outcomes": outcomes, "graded_sha256": file_sha256(target)}
     document["agreements"] = [one._asdict() for one in found]
-    against = majorities(rows, grades)
+    against = graders.majorities(rows, grades)
     document["against_reference"] = [one._asdict() for one in against]
     # Last, so that a note means a complete file. Failures of this machine deserve another try: no note.
     if not counts["infra_error"]:

@@ -19,17 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from evals.errors import UsageError
-from evals.files.whole import (
-    file_digest,
-    flush_to_disk,
-    fsync_directory,
-    json_line,
-    naming,
-    refuse_unwritable,
-    write_bytes,
-    write_json,
-    write_text,
-)
+from evals.files import whole
 from evals.text import visible
 from quatro.config import Config, config_to_yaml, load_config
 from quatro.config.load import lasting_digest
@@ -71,7 +61,7 @@ class RunDir:
         self.config = config
         self._lock = lock
         self._metrics = (path / "metrics.jsonl").open("ab", buffering=0)
-        self._metrics_digest = file_digest(path / "metrics.jsonl")  # of the rows so far
+        self._metrics_digest = whole.file_digest(path / "metrics.jsonl")  # of the rows so far
         self._rollouts_sha256: dict[str, str] = {}
 
     @classmethod
@@ -97,11 +87,11 @@ class RunDir:
                 (path / left).unlink(missing_ok=True)
             for folder in FOLDERS:
                 (path / folder).mkdir(exist_ok=True)
-            write_json(path / "environment.json", collect_environment(argv))
+            whole.write_json(path / "environment.json", collect_environment(argv))
             run = cls(path, config, lock)
             run.set_status("running", step=0)
             # Last: a directory with a config.yaml is a run.
-            write_text(path / "config.yaml", config_to_yaml(config, folder=path))
+            whole.write_text(path / "config.yaml", config_to_yaml(config, folder=path))
         except BaseException:
             lock.close()
             raise
@@ -128,7 +118,7 @@ class RunDir:
             run = cls(path, config or stored, lock)
             run._record_resume(argv)
             if run.config != stored:
-                write_text(path / "config.yaml", config_to_yaml(run.config, folder=path))
+                whole.write_text(path / "config.yaml", config_to_yaml(run.config, folder=path))
         except BaseException:
             lock.close()
             raise
@@ -163,7 +153,7 @@ class RunDir:
         }
         if status != "running":
             document |= {key: value for key, value in self.written.items() if key.startswith("metrics_")}
-        write_json(self.path / "status.json", document)
+        whole.write_json(self.path / "status.json", document)
 
     def add_to_environment(self, extra: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
         """Record what is known only once the parts are built (device, threads).
@@ -173,7 +163,7 @@ class RunDir:
         """
         document = read_environment(self.path)
         known = {key: document[key] for key in extra if document.get(key) is not None}
-        write_json(self.path / "environment.json", {**document, **extra, **known})
+        whole.write_json(self.path / "environment.json", {**document, **extra, **known})
         return changes(known, {key: extra[key] for key in known})
 
     def _record_resume(self, argv: Sequence[str]) -> None:
@@ -181,7 +171,7 @@ class RunDir:
         document = read_environment(self.path) or current
         entry = {"time": current["time"], "argv": current["argv"], "changes": changes(document, current)}
         resumed = [*document.get("resumed", []), entry]
-        write_json(self.path / "environment.json", {**document, "resumed": resumed})
+        whole.write_json(self.path / "environment.json", {**document, "resumed": resumed})
 
     # ---- metrics
 
@@ -193,9 +183,9 @@ class RunDir:
         """
         path = self.path / "metrics.jsonl"
         before = self.metrics_bytes
-        row_bytes = json_line(row)
+        row_bytes = whole.json_line(row)
         line = memoryview(row_bytes)
-        with naming(path):
+        with whole.naming(path):
             try:
                 while line:
                     line = line[self._metrics.write(line) :]
@@ -211,8 +201,8 @@ class RunDir:
 
     def sync(self) -> None:
         """Push appended metrics to the disk, so that no checkpoint is ahead of its metrics after a power cut."""
-        with naming(self.path / "metrics.jsonl"):
-            flush_to_disk(self._metrics)
+        with whole.naming(self.path / "metrics.jsonl"):
+            whole.flush_to_disk(self._metrics)
 
     # ---- rollouts
 
@@ -223,11 +213,11 @@ class RunDir:
 
         def lines() -> Iterator[bytes]:
             for row in rows:
-                line = json_line(row)
+                line = whole.json_line(row)
                 digest.update(line)
                 yield line
 
-        write_bytes(path, lines())
+        whole.write_bytes(path, lines())
         self._rollouts_sha256[path.name] = digest.hexdigest()
         return path
 
@@ -252,15 +242,15 @@ class RunDir:
             (self.path / "rollouts").mkdir(exist_ok=True)
             self._metrics.close()
             self._metrics = path.open("ab", buffering=0)
-        with naming(path):
+        with whole.naming(path):
             self._metrics.truncate(written.get("metrics_bytes", 0))
         self.sync()
-        self._metrics_digest = file_digest(path)
+        self._metrics_digest = whole.file_digest(path)
         folder = self.path / "rollouts"
         for path in folder.glob("step-*.jsonl"):
             if (step_number(path.stem) or 0) > step:
                 path.unlink()
-        fsync_directory(folder)
+        whole.fsync_directory(folder)
         self._rollouts_sha256 = dict(written.get("rollouts_sha256", {}))
 
     # ---- log
@@ -362,7 +352,7 @@ def refuse_occupied(path: Path) -> None:
 def refuse_read_only(path: Path) -> None:
     """Raises OSError, which names the folder, if a run could not write to ``path`` or to a folder of it."""
     for folder in (path, *(path / name for name in FOLDERS if (path / name).is_dir())):
-        refuse_unwritable(folder)
+        whole.refuse_unwritable(folder)
 
 
 def is_abandoned(path: Path) -> bool:
@@ -396,5 +386,5 @@ def _set_aside(path: Path, names: Sequence[str]) -> bool:
     for name in names:
         with contextlib.suppress(FileNotFoundError):
             os.rename(path / name, aside / name)
-    fsync_directory(aside)
+    whole.fsync_directory(aside)
     return True

@@ -8,15 +8,7 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from quatro_cli.commands.eval.shared import (
-    NAMED,
-    Files,
-    Id,
-    Linkage,
-    Threshold,
-    Tokens,
-    graded_samples,
-)
+from quatro_cli.commands.eval import shared
 from quatro_cli.commands.plot.printing import Printing, printed
 from quatro_cli.options import Benchmarks, SweepCell, SweepTemperature, SweepTopP, expander, run_paths, split
 from quatro_cli.output import output
@@ -174,13 +166,13 @@ def side_by_side(
 
 @printed
 def heatmap(
-    files: Files,
+    files: shared.Files,
     benchmarks: Benchmarks,
-    id: Id,
-    similarity: Annotated[str | None, Option(metavar="NAME", help=f"{NAMED} Default: tfidf.")] = None,
-    threshold: Threshold = None,
-    linkage: Linkage = "components",
-    tokens: Tokens = None,
+    id: shared.Id,
+    similarity: Annotated[str | None, Option(metavar="NAME", help=f"{shared.NAMED} Default: tfidf.")] = None,
+    threshold: shared.Threshold = None,
+    linkage: shared.Linkage = "components",
+    tokens: shared.Tokens = None,
     everyone: Annotated[bool, Option("--all", help="Show all samples, the wrong ones after the correct ones.")] = False,
     *,
     printing: Printing,
@@ -203,7 +195,7 @@ def heatmap(
     Options(["ucc@k"], **how)  # or an error
     found = {}
     for path, name in zip(paths_of(files), labels_of(files), strict=True):
-        samples, _ = graded_samples([path], benchmarks, id=id)
+        samples, _ = shared.graded_samples([path], benchmarks, id=id)
         output.warn(*samples.warnings)
         found[name] = heatmap_of(samples, id, with_wrong=everyone, **how)
     printing.save(heatmap_figure(found, sheet=printing.sheet), "heatmap")

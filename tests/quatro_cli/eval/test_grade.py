@@ -104,7 +104,7 @@ def test_failures_of_the_machine_are_tried_again_next_time(samples, tmp_path, mo
 
     with monkeypatch.context() as patch:
         failed = [Grade(False, "infra_error", "x", "sandbox")] * 4
-        patch.setattr("evals.samples.graded.grade_rows", lambda rows, **options: failed)
+        patch.setattr("evals.samples.graders.grade_rows", lambda rows, **options: failed)
         result = grade(samples, "-o", tmp_path / "out")
     assert "infra_error" in result.stderr
     assert "infra_error" in quatro("eval", "passk", tmp_path / "out" / "toy.jsonl", code=4).stderr

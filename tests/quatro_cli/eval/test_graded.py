@@ -59,8 +59,7 @@ def graded(run: Path) -> Path:
 
 
 def never_graded(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("graded", "graders"):
-        monkeypatch.setattr(f"evals.samples.{module}.grade_rows", lambda *rows, **options: pytest.fail("graded again"))
+    monkeypatch.setattr("evals.samples.graders.grade_rows", lambda *rows, **options: pytest.fail("graded again"))
 
 
 @pytest.mark.parametrize("name", ["run", "samples file", "graded folder", "graded file"])

@@ -152,7 +152,7 @@ def test_samples_are_read_and_graded_once(tmp_path, monkeypatch):
     file = tmp_path / "s.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     graded, read = [], []
-    grade_rows, read_files = samples_graded.grade_rows, samples_graded.read_files
+    grade_rows, read_files = samples_graded.graders.grade_rows, samples_graded.read_files
     monkeypatch.setattr(
         "evals.samples.graders.grade_rows", lambda rows, **how: graded.append(len(rows)) or grade_rows(rows, **how)
     )
