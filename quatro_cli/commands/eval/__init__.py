@@ -24,7 +24,7 @@ def _eval() -> None:
 app.add("passk", "quatro_cli.commands.eval.passk:passk")
 app.add("ucc", "quatro_cli.commands.eval.ucc:ucc")
 app.add("compare", "quatro_cli.commands.eval.compare:compare")
-app.add("clusters", "quatro_cli.commands.eval.clusters:clusters")
+app.add("clusters", "quatro_cli.commands.eval.studies:clusters")
 app.add("grade", "quatro_cli.commands.eval.grade:grade")
 app.add("flips", "quatro_cli.commands.eval.flips:flips")
 app.add("similarity", "quatro_cli.commands.eval.studies:similarity")

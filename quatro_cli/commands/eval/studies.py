@@ -1,4 +1,4 @@
-"""`quatro eval similarity`: how alike correct answers are."""
+"""`quatro eval similarity`: how alike correct answers are; and `quatro eval clusters`: those of one problem."""
 
 from __future__ import annotations
 
@@ -68,3 +68,36 @@ def similarity(
         body.append([*lead, pairs, *quantiles, equal])
     columns = [*leads, *heads.values(), "pairs at 1, %"]
     output.table("Similarity of two correct answers to a problem", columns, body)
+
+
+def clusters(
+    files: shared.Files,
+    benchmarks: Benchmarks,
+    id: shared.Id,
+    similarity: shared.Similarities = None,
+    threshold: shared.Thresholds = None,
+    linkage: shared.Linkage = "components",
+    tokens: shared.Tokens = None,
+    grader: shared.Grader = None,
+    json: Json = False,
+) -> None:
+    """Show the largest clusters of a problem, with a text each.
+
+    The text shown is the one that occurs most often in its cluster. Only the samples of this problem are graded. The
+    texts of models are escaped.
+
+    \b
+    Examples:
+      quatro eval clusters samples/math500.jsonl --id test/algebra/12
+      quatro eval clusters ours.jsonl --id test/algebra/12 --json
+    """
+    from evals.studies.clusters import clusters
+
+    how = shared.options(
+        benchmarks, grader=grader, similarity=similarity, threshold=threshold, linkage=linkage, tokens=tokens
+    )
+    found = clusters(files, id, progress=shared.progress, **how)
+    if json:
+        output.json(found.document())
+    else:
+        output.data(f"{found}\n")
