@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evals.errors import DataError
 from evals.figures.grid import Part, new_figure, wrapped
-from evals.figures.method_looks import Look, place_of
+from evals.figures.method_looks import place_of
 from evals.figures.panels import line_keys, line_look, panel_title, small_title
 from evals.figures.run_settings import (
     ENTROPY,
@@ -25,9 +25,6 @@ from evals.figures.run_settings import (
 )
 from evals.figures.sheet import PAGE, SMALL, Sheet, styled
 from evals.training_metrics import training_metric
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 LAMBDA = replace(training_metric("dual/lam_mean"), title="λ over training", is_log=True)
 
@@ -64,7 +61,10 @@ def delta_lambda_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) 
         figure, (grid,) = new_figure(sheet, part)
         left = grid.axes[0]
         for setting, look in zip(found, labels.looks, strict=True):
-            _draw_advantages(left, setting, look)
+            left.plot(range(1, len(setting.advantages) + 1), setting.advantages, **line_look(look))
+            ring: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 8, "markerfacecolor": "none"}
+            ring |= {"markeredgecolor": look.color, "markeredgewidth": 0.9}
+            left.plot(setting.capped, [setting.advantages[count - 1] for count in setting.capped], **ring)
         panel_title(left, "Advantage of a correct rollout" if grid.inches > 2 else "Advantage", grid.inches - 0.5)
         left.set_xlabel("correct rollouts c of a prompt" if grid.inches > 2 else "correct rollouts c", fontsize=SMALL)
         left.set_ylabel("A⁺, log-weight in nats", fontsize=SMALL)
@@ -126,11 +126,3 @@ def widest_by_delta(settings: Sequence[RunSetting]) -> list[RunSetting]:
 
     best = max(grouped(stable, lambda one: (one.lr, one.inner_updates, one.shared)), key=score)
     return sorted(best, key=lambda one: (place_of(one.method), -(one.delta or 0.0)))
-
-
-def _draw_advantages(axis: Axes, setting: RunSetting, look: Look) -> None:
-    counts = range(1, len(setting.advantages) + 1)
-    axis.plot(counts, setting.advantages, **line_look(look))
-    ring: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 8, "markerfacecolor": "none"}
-    ring |= {"markeredgecolor": look.color, "markeredgewidth": 0.9}
-    axis.plot(setting.capped, [setting.advantages[count - 1] for count in setting.capped], **ring)

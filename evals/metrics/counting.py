@@ -115,7 +115,13 @@ def _cluster_counts(
     counts = {}
     settings = settings_of[problem.benchmark]
     unique = solutions(problem, settings[0].tokens)
-    vendi = _vendi_scores(unique, settings) if with_vendi else {}
+    # The similarity and the tokens are the only parts of a setting that change a Vendi score.
+    measures = dict.fromkeys((setting.similarity, setting.tokens) for setting in settings) if with_vendi else ()
+    vendi = {
+        (name, tokens): vendi_score(similarity_of_distinct(name, unique, tokens=tokens), unique.count_U.tolist())
+        for name, tokens in measures
+        if has_vendi_score(name)
+    }
     for setting, labels in labels_by_setting(unique, settings).items():
         sizes = cluster_sizes(labels)
         is_share_known = setting.similarity == "exact" and problem.kind.grader == "countdown"
@@ -130,15 +136,6 @@ def _cluster_counts(
             vendi=vendi.get((setting.similarity, setting.tokens)),
         )
     return counts
-
-
-def _vendi_scores(unique: Distinct, settings: Sequence[Setting]) -> dict[tuple[str, str], float]:
-    """Vendi scores by similarity and tokens, the only parts of a setting that change them."""
-    return {
-        (name, tokens): vendi_score(similarity_of_distinct(name, unique, tokens=tokens), unique.count_U.tolist())
-        for name, tokens in dict.fromkeys((setting.similarity, setting.tokens) for setting in settings)
-        if has_vendi_score(name)
-    }
 
 
 def count_clusters(

@@ -92,20 +92,16 @@ def tested_problems(rows: Sequence[Sample], files: Sequence[Path]) -> dict[tuple
                 copies[row.benchmark] = {one.id: {"problem": one.problem, **one.extra} for one in problems}
             own = {**own, **copies[row.benchmark].get(row.id, {})}
         if "tests" not in own:
-            raise DataError(_no_tests(row))
+            fetch = f"get them with `quatro benchmarks fetch {row.benchmark}`"
+            advice = fetch if row.benchmark in registry() else "write them into the rows as `tests` (docs/code.md)"
+            raise DataError(
+                f"the tests of {row.benchmark} {shown(row.id)} are not here: not in its rows, not in a "
+                f"{values_file(row.benchmark)} beside the file, and not in a copy of the benchmark; {advice}"
+            )
         found[key] = row_of(own, f"{row.benchmark} {shown(row.id)}")
         if found[key]["tests"] is None:
             raise DataError(f"{row.benchmark} {shown(row.id)} has no tests: nothing can be correct; leave it out")
     return found
-
-
-def _no_tests(row: Sample) -> str:
-    fetch = f"get them with `quatro benchmarks fetch {row.benchmark}`"
-    advice = fetch if row.benchmark in registry() else "write them into the rows as `tests` (docs/code.md)"
-    return (
-        f"the tests of {row.benchmark} {shown(row.id)} are not here: not in its rows, not in a "
-        f"{values_file(row.benchmark)} beside the file, and not in a copy of the benchmark; {advice}"
-    )
 
 
 def values_file(benchmark: str) -> str:

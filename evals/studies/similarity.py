@@ -250,14 +250,10 @@ def _clustered(problem: GradedProblem, setting: Setting) -> tuple[Integers, tupl
         labels = by_first_appearance(unique.which_N)
     else:
         labels = cluster_distinct(unique, similarity_UU, threshold=setting.threshold, linkage=setting.linkage)
-    return _ordered(similarity_UU, unique.which_N, np.asarray(labels)), cluster_sizes(labels)
-
-
-def _ordered(similarity_UU: Floats, which_C: Integers, label_C: Integers) -> Integers:
-    """Answers by cluster, the largest first; inside a cluster in the order of the leaves of average linkage."""
-    size = np.bincount(label_C)
-    leaf_U = np.argsort(_leaves(similarity_UU))
-    return np.lexsort((np.arange(len(which_C)), leaf_U[which_C], label_C, -size[label_C]))
+    # The largest cluster first, and inside a cluster the order of the leaves of average linkage.
+    label_C, leaf_U = np.asarray(labels), np.argsort(_leaves(similarity_UU))
+    order_C = np.lexsort((np.arange(len(labels)), leaf_U[unique.which_N], label_C, -np.bincount(label_C)[label_C]))
+    return order_C, cluster_sizes(labels)
 
 
 def _leaves(similarity_UU: Floats) -> Integers:

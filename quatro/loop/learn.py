@@ -46,7 +46,11 @@ def learn(it: Iteration, method: Method, rows: Rows, learner: Learner, parts: Pa
     # `progress.note` fills this very tensor while the first optimiser step is still to come.
     engine_logp_BT, rows = rows.batch.old_logp_BT, rows.with_batch(old_logp_BT=progress.old_logp_BT)
     objective = make_objective(config, method)
-    budget = _budget(it, method, parts)
+    budget = None
+    if config.inner_updates == "auto":
+        assert method.kl_radius is not None  # the configuration was refused otherwise
+        budget = KlBudget(policy, method.kl_radius, it.budget)
+        it.budget = budget.state
 
     def is_enough() -> bool:
         # After a pass that changed nothing, every further pass would change nothing.
@@ -97,15 +101,6 @@ def make_objective(config: Config, method: Method | None = None) -> Objective:
         return loss
 
     return objective
-
-
-def _budget(it: Iteration, method: Method, parts: Parts) -> KlBudget | None:
-    if parts.config.inner_updates != "auto":
-        return None
-    assert method.kl_radius is not None  # the configuration was refused otherwise
-    budget = KlBudget(parts.policy, method.kl_radius, it.budget)
-    it.budget = budget.state
-    return budget
 
 
 def _refuse_non_finite(

@@ -162,12 +162,6 @@ def describe(error: BaseException, place: str = "") -> str:
     return "\n".join([*frames, text])[-MAX_DESCRIPTION_CHARS:]
 
 
-def first_line(error: BaseException) -> str:
-    """`KeyError: 'name'`: the error without its place, cut to 200 characters."""
-    said = next(line for line in traceback.format_exception_only(error) if not line.startswith(" "))
-    return said.partition("\n")[0][:200]
-
-
 def exit_with_parent(parent: int) -> None:
     """Ends this process soon after its parent was killed, even while the function hangs."""
     while os.getppid() == parent:
@@ -199,7 +193,9 @@ def prepare() -> Callable[[list[list[Any]]], Message]:
         try:
             return {"rewards": call(partial(function, **options), names, rows)}
         except Exception as error:
-            return {"error": describe(error, place), "line": first_line(error)}
+            # Without its place, `KeyError: 'name'`, and cut to 200 characters.
+            said = next(line for line in traceback.format_exception_only(error) if not line.startswith(" "))
+            return {"error": describe(error, place), "line": said.partition("\n")[0][:200]}
 
     return answer
 

@@ -14,7 +14,6 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Self
 
 from evals.errors import MissingError, how_to_install
@@ -170,7 +169,9 @@ class _Wandb:
 
         tracking, folder = run.config.tracking, run.path / "wandb"
         folder.mkdir(exist_ok=True)
-        run_id = _stored_id(folder / "run-id")
+        if not (id_file := folder / "run-id").exists():
+            write_text(id_file, secrets.token_hex(4) + "\n")
+        run_id = id_file.read_text(encoding="utf-8").strip()
         superseded = list(folder.glob(f"offline-run-*-{run_id}*"))
         is_offline = tracking.wandb == "offline"
         self._run = wandb.init(
@@ -196,12 +197,6 @@ class _Wandb:
 
     def close(self, *, is_failed: bool) -> None:
         self._run.finish(exit_code=int(is_failed))
-
-
-def _stored_id(path: Path) -> str:
-    if not path.exists():
-        write_text(path, secrets.token_hex(4) + "\n")
-    return path.read_text(encoding="utf-8").strip()
 
 
 TRACKERS: dict[str, type[_TensorBoard | _Wandb]] = {"tensorboard": _TensorBoard, "wandb": _Wandb}

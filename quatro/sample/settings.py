@@ -84,7 +84,12 @@ def claim_folder(folder: Path, benchmark: str, settings: SampleSettings) -> None
     optional = {"system": settings.system, "thinking": settings.thinking}  # written only where there is one
     own |= {key: value for key, value in optional.items() if value is not None}
     found = _read_settings(path) if path.exists() else {"benchmarks": {}, "devices": [], "server": {}}
-    _refuse_unknown_files(folder, found["benchmarks"])
+    known = set(map(file_stem, found["benchmarks"]))
+    strange = [path for path in sorted(folder.glob("*.jsonl")) if path.stem not in known and path.stat().st_size]
+    if strange:
+        raise UsageError(
+            f"{folder} holds {strange[0].name} but no sampling.json that says how it was drawn; choose another -o"
+        )
     if path.exists():
         there = found["benchmarks"].get(benchmark, own)
         if head[DIGEST] is not None and found.get(DIGEST) == head[DIGEST]:
@@ -166,12 +171,3 @@ def _refuse_other_settings(folder: Path, there: Mapping[str, Any], asked: Mappin
     if differing:
         lines = "; ".join(f"{key}: {there.get(key)} there, {asked[key]} here" for key in differing)
         raise UsageError(f"{folder} holds samples drawn with other settings ({lines}); choose another --tag or -o")
-
-
-def _refuse_unknown_files(folder: Path, benchmarks: Iterable[str]) -> None:
-    known = {file_stem(name) for name in benchmarks}
-    strange = [path for path in sorted(folder.glob("*.jsonl")) if path.stem not in known and path.stat().st_size]
-    if strange:
-        raise UsageError(
-            f"{folder} holds {strange[0].name} but no sampling.json that says how it was drawn; choose another -o"
-        )
