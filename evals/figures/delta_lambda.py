@@ -18,12 +18,12 @@ from evals.figures.run_settings import (
     Drawn,
     RunSetting,
     draw_metric,
-    grouped,
     left_out,
     lines_of,
     reading,
 )
 from evals.figures.sheet import PAGE, SMALL, Sheet, styled
+from evals.files.frames import grouped
 from evals.training_metrics import training_metric
 
 LAMBDA = replace(training_metric("dual/lam_mean"), title="λ over training", is_log=True)
@@ -124,5 +124,5 @@ def widest_by_delta(settings: Sequence[RunSetting]) -> list[RunSetting]:
         num_runs = sum(len(one.runs) for one in group)
         return QUATRO in methods, len(methods), len({one.delta for one in group}), num_runs
 
-    best = max(grouped(stable, lambda one: (one.lr, one.inner_updates, one.shared)), key=score)
+    best = max(grouped(stable, lambda one: (one.lr, one.inner_updates, one.shared)).values(), key=score)
     return sorted(best, key=lambda one: (place_of(one.method), -(one.delta or 0.0)))

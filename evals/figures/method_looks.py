@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle, pairwise
 from typing import Any, NamedTuple
 
+from evals.files.frames import grouped
 from evals.files.own_code import is_own
 
 
@@ -163,9 +164,7 @@ def facets_of(labels: Sequence[str], shown: Mapping[str, str]) -> list[Facet]:
     """
     if len(labels) <= MOST_LINES:
         return [Facet("", tuple(labels))]
-    groups: dict[str, list[str]] = {}
-    for label in labels:
-        groups.setdefault(family_of(label) or f"\0{label}", []).append(label)
+    groups = grouped(labels, lambda label: family_of(label) or f"\0{label}")
     return [Facet(_title(family, [shown[label] for label in own]), tuple(own)) for family, own in groups.items()]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -98,14 +98,6 @@ class Curve(NamedTuple):
 
 REWARD, ENTROPY = training_metric("reward/mean"), training_metric("entropy/token_mean")
 KL = replace(training_metric("kl/new_old"), title="Realised KL")
-
-
-def grouped(settings: Iterable[RunSetting], key: Callable[[RunSetting], Hashable]) -> list[list[RunSetting]]:
-    """Groups of settings with equal keys, in order of their first members."""
-    groups: dict[Hashable, list[RunSetting]] = {}
-    for setting in settings:
-        groups.setdefault(key(setting), []).append(setting)
-    return list(groups.values())
 
 
 def mean_curve(runs: Sequence[Rows], metric: Metric) -> Curve:

@@ -29,11 +29,11 @@ from evals.figures.run_settings import (
     Line,
     RunSetting,
     draw_metric,
-    grouped,
     left_out,
     reading,
 )
 from evals.figures.sheet import PAGE, Sheet, styled
+from evals.files.frames import grouped
 from evals.training_metrics import Metric, training_metric
 
 if TYPE_CHECKING:
@@ -117,10 +117,10 @@ def comparison(settings: Iterable[RunSetting], axis: str) -> list[RunSetting]:
     other = INNER_UPDATES if axis == LR else LR
     best: list[RunSetting] = []
     best_score = (0, 0, 0)
-    for group in grouped(settings, lambda one: (getattr(one, other), one.shared)):
+    for group in grouped(settings, lambda one: (getattr(one, other), one.shared)).values():
         chosen = []
-        for of_method in sorted(grouped(group, lambda one: one.method), key=lambda some: place_of(some[0].method)):
-            alike = max(grouped(of_method, lambda one: (one.delta, one.log_ratio, one.own)), key=_size)
+        for _, of_method in sorted(grouped(group, lambda one: one.method).items(), key=lambda some: place_of(some[0])):
+            alike = max(grouped(of_method, lambda one: (one.delta, one.log_ratio, one.own)).values(), key=_size)
             chosen.append(sorted(alike, key=lambda one: one.place(axis)))
         everyone = [one for found in chosen for one in found]
         score = (sum(len(found) > 1 for found in chosen), *_size(everyone))
@@ -143,9 +143,9 @@ def _varied(group: Sequence[RunSetting], axis: str) -> list[RunSetting]:
 def _lacking(settings: Sequence[RunSetting], axis: str) -> str:
     """Says which values of ``axis`` each method has, where two with all else equal are needed."""
     found = []
-    for some in grouped(settings, lambda one: one.method):
+    for method, some in grouped(settings, lambda one: one.method).items():
         values = sorted({one.place(axis) for one in some})
-        found.append(f"{some[0].method} {', '.join(f'{value:g}' for value in values)}")
+        found.append(f"{method} {', '.join(f'{value:g}' for value in values)}")
     return f"{AXES[axis]}: needs two runs of one method that differ in nothing else; found {'; '.join(found) or 'none'}"
 
 
@@ -161,7 +161,9 @@ def _log_ratio_pair(settings: Sequence[RunSetting]) -> list[RunSetting]:
 
     ours = [one for one in settings if one.method == QUATRO]
     groups = grouped(ours, lambda one: (one.delta, one.lr, one.inner_updates, one.shared, one.own))
-    pairs = [group for group in groups if len(group) > 1 and any(one.log_ratio == NO_LOG_RATIO for one in group)]
+    pairs = [
+        group for group in groups.values() if len(group) > 1 and any(one.log_ratio == NO_LOG_RATIO for one in group)
+    ]
     best = max(pairs, key=score, default=[])
     return sorted(best, key=lambda one: one.place(LOG_RATIO))
 

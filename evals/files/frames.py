@@ -14,9 +14,9 @@ import math
 import re
 import unicodedata
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from evals.errors import DataError, MissingError, UsageError, how_to_install
 from evals.files.strict_json import MAX_LINE_BYTES, WIDE_MARKS, refuse, shown
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
+
 TEXT = "string"
 FRAME_SUFFIXES = (".csv", ".parquet")
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab"}
@@ -34,6 +37,14 @@ _BATCH_ROWS = 256
 _SIGNS = ("=", "+", "-", "\u2212", "@")
 _UNSEEN = re.compile("[\\s\x00-\x1f\x7f-\xa0\u200b-\u200f\u2060\ufeff]+")
 _NUMBER = re.compile(r"[-+]?(\d+(?:\.\d*)?|\.\d+)([eE][-+]?\d+)?", re.ASCII)
+
+
+def grouped(rows: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """The ``rows`` with each key, in the order of their first rows."""
+    groups: dict[Key, list[Item]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]], dtypes: Mapping[str, str]) -> DataFrame:

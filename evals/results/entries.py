@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from evals.errors import DataError, UsageError
 from evals.estimators import OF_COUNTS
+from evals.files.frames import grouped
 from evals.files.strict_json import shown
 from evals.intervals import PROBLEMS, mean_of_seeds
 from evals.results.document import AVERAGE, ProblemEntry, Result, largest_value
@@ -267,11 +268,8 @@ _Problems = Mapping[tuple[str | None, str], Sequence[ProblemEntry]]  # by benchm
 
 def _problems_of(one: Labelled, metric: str) -> _Problems:
     """What the file knows of each problem, where ``metric`` follows from it."""
-    found: dict[tuple[str | None, str], list[ProblemEntry]] = {}
-    for problem in (one.result.problems or ()) if metric in OF_COUNTS else ():
-        setting = "" if metric == "pass@k" else setting_of(problem)
-        found.setdefault((problem.benchmark, setting), []).append(problem)
-    return found
+    known = (one.result.problems or ()) if metric in OF_COUNTS else ()
+    return grouped(known, lambda problem: (problem.benchmark, "" if metric == "pass@k" else setting_of(problem)))
 
 
 def _by_problem(path: Path, problems: _Problems, key: Key, value: float) -> dict[str, float]:
@@ -321,15 +319,14 @@ def model_labels(digests: Mapping[str, str]) -> dict[str, str]:
     Where several would share one, the shortest part that their paths differ in stands behind it.
     """
     known = {series.model.lower(): series.model for series in paper().series if series.model is not None}
-    labels, of_label = {}, dict[str, list[str]]()
+    labels = {}
     for model, digest in digests.items():
         parts = [part for part in re.split(r"[/\\]", model) if part] or [model]
         while len(parts) > 1 and _PART_OF_RUN.fullmatch(parts[-1]):
             parts.pop()
         is_on_hub = digest.partition("@")[0] == model
         labels[model] = known.get(parts[-1].lower(), visible(model if is_on_hub else parts[-1]))
-        of_label.setdefault(labels[model], []).append(model)
-    for label, models in of_label.items():
+    for label, models in grouped(labels, labels.__getitem__).items():
         if len(models) > 1:
             ends = told_apart([re.split(r"[/\\]", model.rstrip("/\\")) for model in models])
             labels |= {model: f"{label} ({visible(end)})" for model, end in zip(models, ends, strict=True)}

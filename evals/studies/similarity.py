@@ -22,6 +22,7 @@ from evals.benchmarks.catalogue import kind_of
 from evals.clustering import by_first_appearance, cluster_distinct, cluster_sizes
 from evals.errors import DataError, UsageError
 from evals.estimators import Floats
+from evals.files.frames import grouped
 from evals.files.strict_json import shown
 from evals.metrics.counting import Clustering, solutions, tokens_for
 from evals.results.document import About, Result, Row
@@ -59,10 +60,8 @@ def similarity_result(
         DataError: no problem at all has two correct samples, or a sample has no grade.
     """
     similarities = check_study(similarities, tokens)
-    groups: dict[str, list[GradedProblem]] = {}
     graded = samples.graded()
-    for problem in graded:
-        groups.setdefault(problem.benchmark, []).append(problem)
+    groups = grouped(graded, lambda problem: problem.benchmark)
     rows: list[Row] = []
     warnings = warnings_of(samples.warnings, graded)
     total, done = sum(map(len, groups.values())), 0

@@ -15,9 +15,10 @@ from typing import Literal
 
 from evals.benchmarks.catalogue import grader_of
 from evals.errors import DataError, UsageError
+from evals.files.frames import grouped
 from evals.files.strict_json import shown
 from evals.intervals import FEWEST_SEEDS, kinds_text
-from evals.results.document import AVERAGE, Comparison, DifferenceRow
+from evals.results.document import AVERAGE, Comparison
 from evals.results.entries import ENTROPY, Entry, Number
 from evals.results.paper import BENCHMARKS, paper
 from evals.results.reading import sides_of
@@ -309,9 +310,7 @@ def _without_k(entries: Sequence[Entry], metric: str, names: Sequence[str], sett
 def comparison_table(comparison: Comparison) -> list[Table]:
     """A table for each metric and setting: benchmarks and ks down; A, B, difference and p across."""
     columns = tuple(Column(visible(name)) for name in (*sides_of(comparison), "difference", "p"))
-    groups: dict[tuple[str, str], list[DifferenceRow]] = {}
-    for row in rows_in_order(comparison.rows):
-        groups.setdefault((row.metric, setting_of(row)), []).append(row)
+    groups = grouped(rows_in_order(comparison.rows), lambda row: (row.metric, setting_of(row)))
     tables = []
     for (metric, setting), rows in groups.items():
         scale, unit = unit_of(metric)

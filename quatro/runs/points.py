@@ -6,9 +6,9 @@ Settings are leaves: dotted key -> value as text. Runs that differ in their seed
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import read_document
@@ -21,8 +21,6 @@ from quatro.runs.identity import read_config
 
 SWEEP = "sweep.yaml"
 _MAX_NAME = 240  # bytes: file systems take 255, and `.yaml` is added
-Run = TypeVar("Run")
-Key = TypeVar("Key", bound=Hashable)
 _METHOD = "method."
 
 
@@ -146,14 +144,6 @@ def _is_point(entry: tuple[str, Any]) -> bool:
     return (
         is_name and isinstance(settings, dict) and re.fullmatch("[0-9]{1,19}", str(settings.get("seed", 0))) is not None
     )
-
-
-def group_by_seed(runs: Iterable[Run], setting_of: Callable[[Run], Key]) -> dict[Key, list[Run]]:
-    """The runs of each setting, which is everything but the seed, in the order of their first runs."""
-    groups: dict[Key, list[Run]] = {}
-    for run in runs:
-        groups.setdefault(setting_of(run), []).append(run)
-    return groups
 
 
 def settings_that_differ(runs: Sequence[Mapping[str, str]], *, besides: Collection[str]) -> list[dict[str, str]]:

@@ -19,6 +19,7 @@ import numpy as np
 from evals.errors import DataError, UsageError
 from evals.estimators import Floats, hit_table
 from evals.figures.method_looks import method_title
+from evals.files.frames import grouped
 from evals.intervals import mean_intervals
 from evals.metrics.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_of, flip_at_k
 from evals.results.document import Result, Row, read_result
@@ -26,7 +27,7 @@ from evals.results.entries import ENTROPY, model_labels
 from evals.training_metrics import last_mean
 from quatro.config import Config
 from quatro.runs.metrics import read_metrics
-from quatro.runs.points import SWEEP, group_by_seed, is_sweep, point_config, read_points, refuse_other_base
+from quatro.runs.points import SWEEP, is_sweep, point_config, read_points, refuse_other_base
 from quatro.runs.status import read_environment, read_status
 from quatro.sample.folder import PASSK, UCC, Tag
 from quatro.sweep.measure import BASE_CELL
@@ -408,7 +409,7 @@ def _by_setting(
     if len(cells) > 1:
         raise UsageError(f"{folder} has the cells {', '.join(cells)}; a figure of bars shows one: choose with --cell")
     found = []
-    for label, members in group_by_seed(runs, lambda run: run.label).items():
+    for label, members in grouped(runs, lambda run: run.label).items():
         for tag in tags:
             if not (measured := [run for run in members if is_measured(run.folder, tag)]):
                 continue

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evals.files.frames import csv_cell
+from evals.files.frames import csv_cell, grouped
 from evals.files.whole import write_text
 from evals.intervals import mean_of_seeds
 from evals.results.document import largest_value
 from evals.training_metrics import SUMMARY_METRICS, last_mean
 from quatro.runs.metrics import read_metrics
-from quatro.runs.points import group_by_seed
 from quatro.sweep.measure import BASE_CELL, run_folder, told_by
 from quatro.sweep.plan import SEED_AXIS, Point
 from quatro.sweep.results import counts_in
@@ -73,7 +72,7 @@ def write_summary(outcomes: Sequence[PointOutcome], folder: Path) -> None:
         row = [point.name if point.cell == BASE_CELL else point.cell] if cell_column else []
         return (*row, *map(point.settings.get, axes))
 
-    for setting, members in group_by_seed(zip(outcomes, values, strict=True), setting_of).items():
+    for setting, members in grouped(zip(outcomes, values, strict=True), setting_of).items():
         done = [one for one in members if one[0].status == "done"]
         intervals = [_interval(name, done, folder) for name in metrics]
         rows.append([*setting, len(done), *(number for interval in intervals for number in interval)])

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evals.errors import DataError, UsageError
+from evals.files.frames import grouped
 from evals.files.whole import write_whole
 from evals.metrics.measuring import Progress, Source, paths_of, progress_line
 from evals.report import BASE_CELL, BenchmarkView, Report, ReportRun, ReportSamples, result_rows, view_samples
@@ -33,7 +34,6 @@ from quatro.runs.identity import read_config
 from quatro.runs.metrics import is_imported, radius_of, read_metrics, read_source
 from quatro.runs.points import (
     asked_as,
-    group_by_seed,
     is_sweep,
     point_config,
     read_points,
@@ -196,7 +196,7 @@ def _groups(names: Sequence[str], places: Sequence[_Place]) -> list[str]:
         return cell, names[number] if config is None else config.model_copy(update={"seed": 0}).model_dump_json()
 
     labels: dict[int, str] = {}
-    for members in group_by_seed(range(len(places)), setting_of).values():
+    for members in grouped(range(len(places)), setting_of).values():
         name, config = names[members[0]], places[members[0]].config
         label = _without_seed(name, config.seed) if config is not None and len(members) > 1 else name
         others = set(labels.values())

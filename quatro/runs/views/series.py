@@ -14,6 +14,7 @@ import numpy as np
 from evals.errors import DataError, UsageError
 from evals.figures.run_settings import RunSetting
 from evals.figures.training import TrainingCurve
+from evals.files.frames import grouped
 from evals.results.entries import model_labels
 from evals.text import visible
 from evals.training_metrics import Rows
@@ -22,7 +23,7 @@ from quatro.config.blocks import SIZE_KEYS
 from quatro.dual import DualSolution, solve_dual
 from quatro.runs.identity import read_config
 from quatro.runs.metrics import is_imported, radius_of, read_metrics
-from quatro.runs.points import group_by_seed, is_sweep, point_config, read_points, require_sweep, settings_that_differ
+from quatro.runs.points import is_sweep, point_config, read_points, require_sweep, settings_that_differ
 
 # Keys that change no step of a run, only which seed it has, how long it is, and what is kept or measured beside it.
 _NEUTRAL = ("seed", "steps", "threads", "processes", "device", "save_rollouts", *SIZE_KEYS)
@@ -132,7 +133,7 @@ def read_settings(paths: Sequence[Path]) -> RunSettings:
         found[run.setting, run.config.seed] = run
     if not found:
         raise DataError("none of the runs has metrics yet; let one finish an iteration, then plot again")
-    groups = group_by_seed(found.values(), lambda run: run.setting).values()
+    groups = grouped(found.values(), lambda run: run.setting).values()
     runs = [sorted(group, key=lambda run: run.config.seed) for group in groups]
     for group_runs in runs:
         lengths = sorted({len(run.rows) for run in group_runs})
