@@ -115,7 +115,11 @@ def _charts(runs: Sequence[ReportRun]) -> tuple[list[Json], list[str]]:
     longest = max((len(run.metrics) for run in runs), default=0)
     width = max(1, math.ceil(longest / MOST_POINTS))
     charts = []
-    own = _eval_panels(runs)
+    names = training_metrics.evaluation_metrics(key for run in runs for row in run.metrics for key in row)
+    own = [
+        Metric(name, title=_name(name.removeprefix(training_metrics.EVALUATED)), unit="during training")
+        for name in [name for name in names if name not in training_metrics.EVALUATION_COUNTS][:4]
+    ]
     named = {panel.name for panel in own}
     for panel in (*(panel for panel in training_metrics.PANELS if panel.name not in named), *own):
         curves = [_curve(index, run.metrics, panel.name, width) for index, run in enumerate(runs)]
@@ -126,13 +130,6 @@ def _charts(runs: Sequence[ReportRun]) -> tuple[list[Json], list[str]]:
             charts.append({**head, **look, "curves": drawn})
     notes = [f"curves of {longest} steps: each point is the mean of {width} steps"] if width > 1 else []
     return charts, notes
-
-
-def _eval_panels(runs: Sequence[ReportRun]) -> list[Metric]:
-    names = training_metrics.evaluation_metrics(key for run in runs for row in run.metrics for key in row)
-    wanted = [name for name in names if name not in training_metrics.EVALUATION_COUNTS][:4]
-    titles = [_name(name.removeprefix(training_metrics.EVALUATED)) for name in wanted]
-    return [Metric(name, title=title, unit="during training") for name, title in zip(wanted, titles, strict=True)]
 
 
 def _curve(run: int, rows: Rows, metric: str, width: int) -> Json | None:

@@ -28,7 +28,7 @@ from evals.samples.about import note_file, stem_of
 from evals.samples.code import BESIDE, looked_up, sandbox_here, tests_digests
 from evals.samples.graders import GradingSettings
 from evals.samples.reading import named_files, read_files, read_samples, sample_files
-from evals.samples.types import Sample, Samples
+from evals.samples.types import Samples
 
 _SETTINGS = tuple(one.name for one in fields(GradingSettings))
 
@@ -138,7 +138,11 @@ def read_graded(
     graders.refuse_infra_errors((rows[place], str(rows[place].extra.get("outcome"))) for place in chosen)
     if not open_places:
         _refuse_idle(asked, ungraded, notes)
-        grader = _grader_of_rows(rows) if ungraded else graders.agreed_grader(said_by)
+        if not ungraded:
+            return replace(samples, rows=rows, warnings=warnings), graders.agreed_grader(said_by)
+        # Who graded such rows is unknown, but for the sandbox that `quatro sample --grade` writes down.
+        sandboxes = {str(row.extra["sandbox"]) for row in rows if "sandbox" in row.extra}
+        grader = GraderInfo(**({"sandbox": " and ".join(sorted(sandboxes))} if sandboxes else {}))
         return replace(samples, rows=rows, warnings=warnings), grader
     open_rows = [rows[place] for place in open_places]
     grades, made_here = graders.grade_whole(
@@ -150,12 +154,6 @@ def read_graded(
     here = f"{ungraded[0] if ungraded else samples.files[0]}{graders.GRADED_HERE}"
     grader = graders.agreed_grader({**said_by, here: made_here})
     return replace(samples, rows=rows, warnings=warnings), grader
-
-
-def _grader_of_rows(rows: Sequence[Sample]) -> GraderInfo:
-    """Who graded rows that came with grades: unknown, but for the sandbox that `quatro sample --grade` writes down."""
-    sandboxes = {str(row.extra["sandbox"]) for row in rows if "sandbox" in row.extra}
-    return GraderInfo(**({"sandbox": " and ".join(sorted(sandboxes))} if sandboxes else {}))
 
 
 def _refuse_idle(asked: Asked, ungraded: Sequence[Path], notes: Sequence[Note]) -> None:

@@ -168,7 +168,9 @@ def plan_cell(cell: Cell) -> tuple[tuple[Point, ...], int]:
         for added in [dict(extra)] if SEED_AXIS in extra or not seeds else [{**extra, SEED_AXIS: s} for s in seeds]:
             if added not in settings:
                 settings.append(added)
-    short = _short_keys(list(dict.fromkeys([*keys, *(key for extra in cell.include for key in extra)])))
+    last = {key: key.rpartition(".")[2] for key in [*keys, *(key for extra in cell.include for key in extra)]}
+    # Each key's last part, or the whole key where two would look the same.
+    short = {key: part if list(last.values()).count(part) == 1 else key for key, part in last.items()}
     prefix = f"{cell.name}-" if cell.name else ""
     points = tuple(
         Point(_point_name(prefix, setting, short), setting, _point_config(cell, setting, base), cell.name)
@@ -193,12 +195,6 @@ def _point_config(cell: Cell, setting: Mapping[str, str], base: Config) -> Confi
         seed = int(setting.get(SEED_AXIS, base.seed))
         overrides = [*overrides, f"model={cell.models[seed % len(cell.models)]}"]
     return pinned(load_config(cell.source, overrides=[*overrides, *others], method=name or cell.method))
-
-
-def _short_keys(keys: Sequence[str]) -> dict[str, str]:
-    """Each key's last part, or the whole key where two would look the same."""
-    last = {key: key.rpartition(".")[2] for key in keys}
-    return {key: short if list(last.values()).count(short) == 1 else key for key, short in last.items()}
 
 
 def _point_name(prefix: str, setting: Mapping[str, str], short: Mapping[str, str]) -> str:

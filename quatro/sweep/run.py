@@ -28,16 +28,8 @@ from quatro.runs.identity import read_config
 from quatro.runs.points import SWEEP, config_file, is_sweep, read_points, refuse_other_point
 from quatro.runs.status import RunLock, is_locked, read_status
 from quatro.sample.folder import measure_samples
+from quatro.sweep import measure
 from quatro.sweep.children import Children, Slot, last_error, launched, make_slots, note_error, num_gpus, warnings_in
-from quatro.sweep.measure import (
-    BASE_CELL,
-    SweepEvaluation,
-    all_measured,
-    base_points,
-    measured,
-    run_folder,
-    sample_arguments,
-)
 from quatro.sweep.plan import Point, SweepPlan
 from quatro.sweep.summary import PointOutcome, write_summary
 
@@ -48,9 +40,9 @@ SweepProgress = Callable[[int, str], None]  # (points done, what happened last)
 Board = Callable[[Mapping[str, str]], None]
 
 
-def all_points(plan: SweepPlan, evaluation: SweepEvaluation | None) -> list[Point]:
+def all_points(plan: SweepPlan, evaluation: measure.SweepEvaluation | None) -> list[Point]:
     """The points of the plan, after the base models where something is measured."""
-    return [*(base_points(plan) if evaluation is not None else ()), *plan.points]
+    return [*(measure.base_points(plan) if evaluation is not None else ()), *plan.points]
 
 
 def run_sweep(
@@ -59,7 +51,7 @@ def run_sweep(
     *,
     train_command: Sequence[str],
     sample_command: Sequence[str] = (),
-    evaluation: SweepEvaluation | None = None,
+    evaluation: measure.SweepEvaluation | None = None,
     jobs: int = 1,
     gpus: Sequence[str] = (),
     stop: StopRequest | None = None,
@@ -94,7 +86,7 @@ def run_sweep(
     return [outcomes[point.name] for point in points]
 
 
-def status_of(point: Point, folder: Path, evaluation: SweepEvaluation | None = None) -> PointOutcome:
+def status_of(point: Point, folder: Path, evaluation: measure.SweepEvaluation | None = None) -> PointOutcome:
     """What the point's status.json says, whether it has been measured, and what it warned of.
 
     A run whose status is `running` and that no process holds was `killed`.
@@ -102,14 +94,14 @@ def status_of(point: Point, folder: Path, evaluation: SweepEvaluation | None = N
     Raises:
         DataError: what lies there is not the run of this point, or its parts are not of one run.
     """
-    run, log = run_folder(folder, point), log_file(folder, point)
-    state = {"status": "done"} if point.cell == BASE_CELL else read_status(run)
+    run, log = measure.run_folder(folder, point), log_file(folder, point)
+    state = {"status": "done"} if point.cell == measure.BASE_CELL else read_status(run)
     if (run / "config.yaml").is_file() and state:
         refuse_other_point(run, point.config)
         read_config(run)
     status, reason = str(state.get("status", "missing")), ""
     status = "killed" if status == "running" and not is_locked(run) else status
-    numbers = all_measured(evaluation, run) if status == "done" else {}
+    numbers = measure.all_measured(evaluation, run) if status == "done" else {}
     if not state:
         reason = last_error(log) or "not run yet"
     elif status != "done":
@@ -121,10 +113,10 @@ def status_of(point: Point, folder: Path, evaluation: SweepEvaluation | None = N
 
 def warnings_of(point: Point, folder: Path) -> tuple[str, ...]:
     """What the training of a point and its sampling warned of, in the order of time."""
-    return warnings_in(run_folder(folder, point) / "log.txt", log_file(folder, point))
+    return warnings_in(measure.run_folder(folder, point) / "log.txt", log_file(folder, point))
 
 
-def write_plan(plan: SweepPlan, folder: Path, evaluation: SweepEvaluation | None = None) -> SweepPlan:
+def write_plan(plan: SweepPlan, folder: Path, evaluation: measure.SweepEvaluation | None = None) -> SweepPlan:
     """Writes sweep.yaml, which says what is measured too, and one configuration file a point; returns the whole plan.
 
     The whole plan has the points of ``plan``, and then those that were planned before and have begun.
@@ -176,7 +168,7 @@ class _Sweep:
     folder: Path
     train_command: Sequence[str]
     sample_command: Sequence[str]
-    evaluation: SweepEvaluation | None
+    evaluation: measure.SweepEvaluation | None
     children: Children
     progress: SweepProgress | None
     num_done: int = 0
@@ -214,7 +206,7 @@ class _Sweep:
         if self.children.is_stopping:
             return
         try:
-            if point.cell != BASE_CELL:
+            if point.cell != measure.BASE_CELL:
                 self._train(point, slot)
             if self.evaluation is not None and status_of(point, self.folder).status == "done":
                 self._measure(point, slot, self.evaluation)
@@ -233,7 +225,7 @@ class _Sweep:
 
     def _train(self, point: Point, slot: Slot) -> None:
         """Begin or resume the run; one that a killed sweep left running is waited for instead."""
-        run = run_folder(self.folder, point)
+        run = measure.run_folder(self.folder, point)
         while True:
             if is_locked(run):
                 self._say(point, "runs already")
@@ -250,16 +242,16 @@ class _Sweep:
             if code != LockedError.exit_code and not is_locked(run):
                 return
 
-    def _measure(self, point: Point, slot: Slot, evaluation: SweepEvaluation) -> None:
-        run = run_folder(self.folder, point)
+    def _measure(self, point: Point, slot: Slot, evaluation: measure.SweepEvaluation) -> None:
+        run = measure.run_folder(self.folder, point)
         log = log_file(self.folder, point)
         for tag in evaluation.tags:
-            if measured(evaluation, run, tag) is not None:
+            if measure.measured(evaluation, run, tag) is not None:
                 continue
             if self.children.is_stopping:
                 return
             self._say(point, f"is sampled, {tag}")
-            own = sample_arguments(evaluation, point, run, tag, num_gpus(slot))
+            own = measure.sample_arguments(evaluation, point, run, tag, num_gpus(slot))
             command = launched([*self.sample_command, *own], 1)
             while code := self.children.run(command, log, slot, is_first=False):
                 if code != LockedError.exit_code or self.children.is_stopping:

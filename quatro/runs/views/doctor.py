@@ -12,16 +12,9 @@ from evals.files.strict_json import parse_row, read_document, read_lines
 from evals.results.document import read_result
 from evals.samples.about import refuse_misplaced
 from quatro.config import load_config
+from quatro.runs import identity
 from quatro.runs.checkpoint import MANIFEST, STATE, complete_checkpoints, is_whole, load, lost_newest
 from quatro.runs.directory import folder_bytes, require_run, step_number
-from quatro.runs.identity import (
-    missing_rollouts,
-    read_config,
-    refuse_changed,
-    refuse_other_config,
-    refuse_other_settings,
-    why_finished,
-)
 from quatro.runs.metrics import is_imported, read_metrics
 from quatro.runs.status import read_status
 from quatro.runs.views.summary import RunSummary, describe_or_unreadable
@@ -118,7 +111,7 @@ def _newest(run: Path) -> list[Path]:
 
 
 def _config(run: Path) -> str:
-    config = read_config(run)
+    config = identity.read_config(run)
     return f"{config.model}, {config.steps} iterations"
 
 
@@ -147,7 +140,7 @@ def _metrics(run: Path) -> str:
 def _checkpoint(run: Path, path: Path) -> str:
     if not is_whole(path):
         raise DataError(f"{path} has lost its {MANIFEST}: a resume goes on without it")
-    refuse_other_config(run, load_config(run), load(path).state, path.name)
+    identity.refuse_other_config(run, load_config(run), load(path).state, path.name)
     return f"{folder_bytes(path) / 2**20:.1f} MiB, as its manifest says"
 
 
@@ -165,8 +158,8 @@ def _latest(run: Path) -> str:
 def _vouched(run: Path, newest: Path) -> str:
     """What the newest checkpoint knows of metrics and rollouts."""
     state = read_document(newest / STATE)
-    refuse_changed(run, state)
-    if gone := missing_rollouts(run, state):
+    identity.refuse_changed(run, state)
+    if gone := identity.missing_rollouts(run, state):
         raise DataError(f"{len(gone)} files of rollouts are gone, the first is rollouts/{gone[0]}")
     return f"the metrics and {len(state.get('rollouts_sha256', {}))} files of rollouts are as they were written"
 
@@ -198,11 +191,11 @@ def _resume(run: RunSummary) -> tuple[bool, str]:
     if not newest:
         return True, f"yes, from the beginning: no checkpoint was written yet; {command}"
     try:
-        if why := why_finished(run.path, run.config):
+        if why := identity.why_finished(run.path, run.config):
             return False, f"nothing to do: {why}"
         found = load(newest[0])
-        refuse_other_settings(run.path, run.config, found.state, newest[0].name)
-        refuse_changed(run.path, found.state)
+        identity.refuse_other_settings(run.path, run.config, found.state, newest[0].name)
+        identity.refuse_changed(run.path, found.state)
     except _FAULTS as error:
         return False, f"no: {_said(error)}"
     return True, f"yes, from {newest[0].name}, with {run.config.steps - found.step} iterations left; {command}"

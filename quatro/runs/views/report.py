@@ -29,17 +29,10 @@ from evals.samples.graded import read_graded
 from evals.samples.reading import sample_files
 from evals.text import escaped, size_text
 from quatro.config import Config, value_texts
+from quatro.runs import points
 from quatro.runs.directory import INSIDE, step_number
 from quatro.runs.identity import read_config
 from quatro.runs.metrics import is_imported, radius_of, read_metrics, read_source
-from quatro.runs.points import (
-    asked_as,
-    is_sweep,
-    point_config,
-    read_points,
-    refuse_other_base,
-    settings_that_differ,
-)
 from quatro.runs.status import read_environment
 from quatro.runs.views.rollouts import failures_text
 from quatro.runs.views.series import run_folders
@@ -139,15 +132,15 @@ def _places(path: Path, notes: list[str]) -> list[_Place]:
     """The run at ``path``, imported or not, or the points of the sweep there in their order; before them their base."""
     if is_imported(path):
         return [_Place(path, None)]
-    if (path / "config.yaml").is_file() or not is_sweep(path):
+    if (path / "config.yaml").is_file() or not points.is_sweep(path):
         runs = [(folder, read_config(folder)) for folder in run_folders([path])]
         return [place for run, config in runs for place in (*_base_of(run, config, notes), _Place(run, config))]
     bases = sorted(folder for folder in path.glob("base/*") if folder.is_dir())
     for folder in bases:
-        refuse_other_base(folder)
+        points.refuse_other_base(folder)
     places = [_Place(folder, None, BASE_CELL) for folder in bases]
-    for name, (cell, settings) in read_points(path).items():
-        config = point_config(path, name, settings)
+    for name, (cell, settings) in points.read_points(path).items():
+        config = points.point_config(path, name, settings)
         places += [] if places else _base_of(path / "runs" / name, config, notes)
         places.append(_Place(path / "runs" / name, config, cell, settings))
     return places
@@ -174,7 +167,7 @@ def _base_of(run: Path, config: Config, notes: list[str]) -> list[_Place]:
     options = {"-b": ",".join(sampled_benchmarks(sampled)) or "NAME", "-n": how.n, "--temperature": how.temperature}
     options |= {"--top-p": how.top_p, "--max-tokens": longest}
     words = [str(word) for option, value in options.items() if value is not None for word in (option, value)]
-    words += [*("--stop=" + escaped(text) for text in config.stop), *asked_as(config)]
+    words += [*("--stop=" + escaped(text) for text in config.stop), *points.asked_as(config)]
     command = shlex.join(["quatro", "sample", config.model, *words])
     notes.append(f"no samples of the base {label}: `{command}` draws them")
     return []
@@ -214,7 +207,7 @@ def _without_seed(name: str, seed: int) -> str:
 def _settings(places: Sequence[_Place]) -> list[dict[str, str]]:
     """What a run's sweep varies, or for runs of no sweep the keys on which they disagree; without method and seed."""
     leaves = [{} if place.config is None else value_texts(place.config) for place in places]
-    differing = settings_that_differ(leaves, besides=_NAMED)
+    differing = points.settings_that_differ(leaves, besides=_NAMED)
     return [
         {key: value for key, value in (place.settings or own).items() if key not in _NAMED}
         for place, own in zip(places, differing, strict=True)
