@@ -22,7 +22,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,6 +31,7 @@ from evals import estimators
 from evals.clustering import cluster, cluster_sizes
 from evals.errors import UsageError
 from evals.estimators import Floats
+from evals.files.frames import DataFrame
 from evals.metrics.measuring import compare as compare
 from evals.metrics.measuring import measure as measure
 from evals.metrics.measuring import paths_of
@@ -48,9 +49,6 @@ from quatro.runs.views.report import report as report
 from quatro.runs.views.summary import RunSummary, describe_run
 from quatro.sample.drawing import draw_samples as draw_samples
 from quatro.types import Observer
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 PathLike = str | os.PathLike[str]
 

@@ -17,7 +17,9 @@ from evals.benchmarks.prompts import split_thought
 from evals.errors import UsageError
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor as Tensor
+else:
+    Tensor = Any  # for annotations: whoever makes one imports torch
 
 FinishReason = Literal["stop", "length"]
 KlEstimator = Literal["k1", "k2", "k3", "k3+", "sequence-exact"]

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from evals.errors import DataError, UsageError
 from evals.figures.grid import GREY, Part, new_figure
 from evals.figures.method_looks import HATCHES, Look
 from evals.figures.panels import bar_keys, bar_look, panel_title, write_inside
-from evals.figures.sheet import PAGE, SMALL, Sheet, fitted, inches_of, styled
+from evals.figures.sheet import PAGE, SMALL, Axes, Figure, Sheet, fitted, inches_of, styled
 from evals.intervals import kinds_text
 from evals.metrics.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_bounds
 from evals.results.document import AVERAGE, Row
 from evals.results.shown import in_order, title_of, without_lone_average
 from evals.similarity import Setting
 from evals.tables.parts import require_k
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _UNSOLVED = "never"
 _LINE_POINTS = 9.5

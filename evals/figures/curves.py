@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from evals.errors import DataError, UsageError
 from evals.figures.grid import GREY, Part, new_figure, wrapped
@@ -20,7 +20,7 @@ from evals.figures.panels import (
     panel_title,
     smaller,
 )
-from evals.figures.sheet import PAGE, SMALL, Sheet, fitted, styled
+from evals.figures.sheet import PAGE, SMALL, Axes, Figure, Line2D, Sheet, fitted, styled
 from evals.intervals import kinds_text
 from evals.results.document import Row
 from evals.results.entries import Entry, published_entries
@@ -28,11 +28,6 @@ from evals.results.paper import paper
 from evals.results.shown import title_of, without_lone_average
 from evals.tables.parts import unique_labels
 from evals.text import visible
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
 
 _TICK_INCHES = 0.26
 Y_LABELS = {"pass@k": "Pass@k, %", "ucc@k": "UCC@k"}

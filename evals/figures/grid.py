@@ -5,15 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from evals.errors import DataError
 from evals.figures.method_looks import Facet
-from evals.figures.sheet import SMALL, STYLE, Sheet, fitted, inches_of, legible
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
+from evals.figures.sheet import SMALL, STYLE, Axes, Figure, Sheet, SubFigure, fitted, inches_of, legible
 
 GREY = "#666666"
 _LEGEND_SIZE = STYLE["legend.fontsize"]

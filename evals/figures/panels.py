@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from evals.figures.grid import GREY, Grid, wrapped
 from evals.figures.method_looks import Labels, Look
-from evals.figures.sheet import SMALL, fitted
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
+from evals.figures.sheet import SMALL, Axes, Line2D, Patch, fitted
 
 BEHIND = 1.2  # zorder of what stands behind the curves of a panel: those of other methods, faint lines
 _PALE = "#CFCFCF"

@@ -5,17 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from evals.figures.grid import Grid
 from evals.figures.method_looks import Labels, method_title
 from evals.figures.panels import draw_behind, finish_y_axis, head_facets, line_look, name_beside, panel_title, smaller
-from evals.figures.sheet import SMALL
+from evals.figures.sheet import SMALL, Axes, Figure
 from evals.training_metrics import EVALUATED, Metric, Rows, running_mean, series, training_metric
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 GSPO, QUATRO = "gspo", "quatro"
 NO_LOG_RATIO = "none"

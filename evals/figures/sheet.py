@@ -19,7 +19,13 @@ from evals.files.whole import write_whole
 from evals.text import visible
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.figure import Figure as Figure
+    from matplotlib.figure import SubFigure as SubFigure
+    from matplotlib.lines import Line2D as Line2D
+    from matplotlib.patches import Patch as Patch
+else:
+    Axes = Figure = SubFigure = Line2D = Patch = Any  # for annotations
 
 # The metadata that would change from day to day, or from version to version, by the ending of a file.
 _METADATA: dict[str, dict[str, str | None]] = {

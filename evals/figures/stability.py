@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from evals.errors import DataError
 from evals.figures.grid import LEAST_FACET, Part, new_figure, wrapped
@@ -32,13 +31,9 @@ from evals.figures.run_settings import (
     left_out,
     reading,
 )
-from evals.figures.sheet import PAGE, Sheet, styled
+from evals.figures.sheet import PAGE, Figure, Line2D, Sheet, styled
 from evals.files.frames import grouped
 from evals.training_metrics import Metric, training_metric
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
 
 # Runs of older versions know the share of tokens only; the paper counts samples.
 CLIPPED, CLIPPED_SAMPLES = training_metric("clip_fraction"), training_metric("clip_fraction_samples")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,12 +13,8 @@ from evals.figures.grid import Part, new_figure, wrapped
 from evals.figures.method_looks import Facet
 from evals.figures.panels import line_keys
 from evals.figures.run_settings import Line, draw_metric, is_smoothed, lines_of
-from evals.figures.sheet import PAGE, SMALL, Sheet, styled
+from evals.figures.sheet import PAGE, SMALL, Axes, Figure, Sheet, styled
 from evals.training_metrics import EVALUATED, FIGURE_PANELS, Rows, series
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _CLOSE = 1.35  # two deltas with a smaller ratio have one label between them
 

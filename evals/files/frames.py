@@ -23,7 +23,9 @@ from evals.files.strict_json import MAX_LINE_BYTES, WIDE_MARKS, refuse, shown
 from evals.files.whole import write_whole
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame as DataFrame
+else:
+    DataFrame = Any  # for annotations
 
 
 Item = TypeVar("Item")

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from evals.benchmarks.catalogue import GRADERS, is_grader
 from evals.errors import UsageError
+from evals.files.frames import DataFrame
 from evals.metrics.comparing import compare_passk, compare_ucc
 from evals.metrics.counting import Clustering, Counted
 from evals.metrics.passk_ucc import BESIDE, check_beside_pass, check_beside_ucc, passk_result, ucc_result
@@ -25,9 +26,6 @@ from evals.samples.about import about_samples, has_foreign_grades
 from evals.samples.graded import Asked, read_graded
 from evals.samples.graders import agreed_grader
 from evals.text import Grid, Shown
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 Source = str | os.PathLike[str] | Iterable["Source"]  # one or several samples files, runs or folders
 Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]

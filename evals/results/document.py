@@ -10,21 +10,17 @@ import json
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypedDict
+from typing import Annotated, Any, Literal, Self, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from evals.errors import DataError
 from evals.files.belonging import refuse_other_run, refuse_other_tag
-from evals.files.frames import FRAME_SUFFIXES, TEXT, frame_of, other_columns, write_frame
+from evals.files.frames import FRAME_SUFFIXES, TEXT, DataFrame, frame_of, other_columns, write_frame
 from evals.files.strict_json import parse_row, read_document, read_lines, shown
 from evals.files.whole import write_whole
 from evals.intervals import PROBLEMS
 from evals.text import Grid, Shown
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
 
 AVERAGE = "average"  # what stands in place of a benchmark's name in rows of the unweighted mean over benchmarks
 # Metrics that count solutions, up to k or up to n; the others are shares.

@@ -6,18 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from evals.errors import DataError, UsageError
 from evals.files.belonging import run_of
-from evals.files.frames import TEXT, frame_of
+from evals.files.frames import TEXT, DataFrame, frame_of
 from evals.files.strict_json import shown
 from evals.results.document import AVERAGE, Comparison, Result, Row, read_result, results_frame
 from evals.text import visible
 from evals.training_metrics import metric_dtypes, metric_rows
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 
 class RunHead(NamedTuple):

@@ -8,16 +8,13 @@ from difflib import get_close_matches
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from evals.benchmarks.catalogue import Kind, kind_of
 from evals.errors import DataError, UsageError
-from evals.files.frames import TEXT, frame_of
+from evals.files.frames import TEXT, DataFrame, frame_of
 from evals.files.strict_json import shown
 from evals.files.whole import strict_json_line
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 FinishReason = Literal["stop", "length"]
 

@@ -5,16 +5,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr
 
 from evals.errors import UsageError
-from quatro.types import Advantages, Batch, Block, Loss, Needs
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
+from quatro.types import Advantages, Batch, Block, Loss, Needs, Tensor
 
 Presets = Mapping[str, Mapping[str, Any]]
 Aggregate = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
 from quatro.dual import DualSolution
 from quatro.methods.quatro import Quatro, dual_metrics
-from quatro.types import Advantages, Needs
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from quatro.types import Advantages, Needs, Tensor
 
 # How far log delta moves in an iteration: +0.2 for 1 % too much entropy, -0.17 for twice the target's KL. Entropy
 # needs the strong gain: it falls slowly, hardly rises again, and its rate changes little with delta.

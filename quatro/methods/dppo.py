@@ -3,15 +3,12 @@
 # Axes: B rows (rollouts), T response tokens.
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from quatro.methods.base import Aggregate, GroupZScore
-from quatro.types import Batch, Loss, LossTerm
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from quatro.types import Batch, Loss, LossTerm, Tensor
 
 # The thresholds of the authors' scripts.
 _THRESHOLDS = {"tv": 0.15, "kl": 0.05}

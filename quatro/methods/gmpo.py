@@ -3,15 +3,12 @@
 # Axes: B rows (rollouts), T response tokens.
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from quatro.methods.base import PAPER_OR_OFFICIAL, VERL_KL, GroupZScore, Presets
-from quatro.types import Batch, Loss, LossTerm
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from quatro.types import Batch, Loss, LossTerm, Tensor
 
 
 class Gmpo(GroupZScore):

@@ -3,15 +3,12 @@
 # Axes: B rows (rollouts).
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from quatro.methods.base import VERL_SURROGATE, GroupZScore, Presets, TokenSurrogate
-from quatro.types import Advantages
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from quatro.types import Advantages, Tensor
 
 
 class Grpo(TokenSurrogate, GroupZScore):

@@ -3,14 +3,11 @@
 # Axes: B rows (rollouts).
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from evals.errors import UsageError
 from quatro.methods.base import TokenSurrogate
-from quatro.types import Advantages
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from quatro.types import Advantages, Tensor
 
 
 class Maxrl(TokenSurrogate):

@@ -4,15 +4,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from quatro.methods.base import TokenSurrogate
-from quatro.types import Advantages, Needs
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from quatro.types import Advantages, Needs, Tensor
 
 
 class Pkpo(TokenSurrogate):

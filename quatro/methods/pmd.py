@@ -3,15 +3,12 @@
 # Axes: B rows (rollouts), T response tokens.
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from quatro.methods.base import Method
-from quatro.types import Advantages, Batch, Loss, LossTerm
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from quatro.types import Advantages, Batch, Loss, LossTerm, Tensor
 
 
 class Pmd(Method):

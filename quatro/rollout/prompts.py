@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,10 +17,7 @@ from evals.errors import DataError
 from evals.files.strict_json import shown
 from quatro.config.blocks import DataConfig
 from quatro.policy.facts import chat_renderer, refuse_unknown_ids
-from quatro.types import Prompt
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from quatro.types import Prompt, Tensor
 
 _AT_ONCE = 512  # texts that the tokenizer is given together: one by one takes it three times as long
 

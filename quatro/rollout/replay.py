@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evals.benchmarks.prompts import THOUGHT
 from evals.errors import DataError
 from evals.samples.reading import read_samples
 from evals.samples.types import Sample
 from quatro.rollout.engine import Engine, RolloutProgress, Seeds
-from quatro.types import Prompt, Rollout, Sampling
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from quatro.types import Prompt, Rollout, Sampling, Tensor
 
 
 class ReplayEngine(Engine):

@@ -22,7 +22,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from evals.errors import DataError, DivergedError, UsageError
 from evals.files.strict_json import read_document
@@ -30,9 +30,7 @@ from evals.files.whole import file_digest, fsync_directory, naming, open_like_fo
 from evals.text import visible
 from quatro.config import Config, load_config
 from quatro.runs.directory import INSIDE, RunDir, step_name, step_number
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from quatro.types import Tensor
 
 logger = logging.getLogger(__name__)
 

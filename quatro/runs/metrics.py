@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evals.errors import DataError
-from evals.files.frames import frame_of
+from evals.files.frames import DataFrame, frame_of
 from evals.files.strict_json import read_document
 from evals.training_metrics import Rows, metric_dtypes, metric_row, metric_rows
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 IMPORTED = "imported.json"  # in the place of a config.yaml
 _TAIL_BYTES = 64 * 1024
