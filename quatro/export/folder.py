@@ -23,10 +23,10 @@ from quatro.runs import checkpoint
 from quatro.runs.directory import require_run
 from quatro.runs.identity import load_from, read_config
 from quatro.runs.status import read_environment
+from quatro.types import Tensor
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
 
 logger = logging.getLogger(__name__)
 

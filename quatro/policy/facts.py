@@ -16,11 +16,11 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from evals.errors import DataError, UsageError
+from quatro.types import Prompt
 
 if TYPE_CHECKING:
     import torch
 
-    from quatro.types import Prompt
 
 # Stop tokens of the Qwen family that a tokenizer or generation config may leave out.
 EXTRA_STOP_TOKENS = ("<|im_end|>", "<|endoftext|>")

@@ -24,11 +24,9 @@ from quatro.config.blocks import CPU_SIZES
 from quatro.policy.facts import stop_ids
 from quatro.policy.loading import load_model, load_shape
 from quatro.rollout.stops import check_temperature
-from quatro.types import Prompt, Rollout, Sampling
+from quatro.types import Prompt, Rollout, Sampling, Tensor
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from quatro.policy.base import Policy
 
 RolloutProgress = Callable[[int, int], None]  # (rollouts finished, tokens drawn so far)

@@ -15,7 +15,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from torch import Tensor
 
 from evals.errors import DivergedError, MissingError, UsageError
 from quatro.config import packages
+from quatro.policy.base import Policy
 from quatro.rollout.engine import Engine, Recipe, RolloutProgress, Seeds
 from quatro.rollout.probe import (
     PROMPT_TOKENS,
@@ -34,9 +35,6 @@ from quatro.rollout.probe import (
 )
 from quatro.rollout.stops import ResponseTexts, check_temperature, response_limits
 from quatro.types import FinishReason, Prompt, Rollout, Sampling
-
-if TYPE_CHECKING:
-    from quatro.policy.base import Policy
 
 logger = logging.getLogger(__name__)
 
