@@ -23,10 +23,13 @@ def step_text(run: RunSummary) -> object:
 
 def run_sections(run: RunSummary, *, is_whole: bool) -> list[tuple[str, Rows]]:
     """Titles and rows. Some metrics and evaluations of a long run are shown only if ``is_whole``."""
+    from evals.training_metrics import LAST_ITERATIONS
+
+    last = f"last iteration, and the mean of the last {min(LAST_ITERATIONS, len(run.rows))}"
     found = [
         (f"{run.path}", _state(run)),
         ("training", _training(run)),
-        (_last_title(run), _last(run, is_whole=is_whole)),
+        (last, _last(run, is_whole=is_whole)),
         (_evaluation_title(run), _evaluations(run, is_whole=is_whole)),
         ("kept", _kept(run)),
     ]
@@ -75,12 +78,6 @@ def method_text(method: Any) -> str:
     own = {key: value for key, value in method.model_dump().items() if key != "name"}
     shown = [f"{key}={value}" for key, value in own.items() if key == "delta" or value != defaults.get(key)]
     return f"{method.name}({', '.join(shown)})" if shown else str(method.name)
-
-
-def _last_title(run: RunSummary) -> str:
-    from evals.training_metrics import LAST_ITERATIONS
-
-    return f"last iteration, and the mean of the last {min(LAST_ITERATIONS, len(run.rows))}"
 
 
 def _last(run: RunSummary, *, is_whole: bool) -> Rows:

@@ -259,8 +259,11 @@ class SamplesReader:
 
     def add_problem(self, row: dict[str, Any], file: Path, at: str) -> _Seen:
         benchmark, id = row["benchmark"], row["id"]
-        if row["answer"] is None and row.get("correct") is None and not _is_code(row, file):
-            refuse(at, "answer is null, which only code may have; add the `answer`, or for code the `tests`")
+        if row["answer"] is None and row.get("correct") is None:
+            # Of code there are tests in place of an answer: in the row, beside its file, or in the benchmark.
+            kind = Kind.recorded_in(row) or kind_of(benchmark)
+            if "tests" not in row and kind.grader != "code" and problems_beside(file) is None:
+                refuse(at, "answer is null, which only code may have; add the `answer`, or for code the `tests`")
         _check_name(benchmark, "benchmark", at)
         _check_name(id, "id", at)
         key = _composed(_composed(benchmark).casefold())
@@ -315,12 +318,6 @@ def _lack(row: dict[str, Any]) -> str:
     """The first column that a sample needs and ``row`` has not, in words; empty if there is none."""
     name = next((name for name in REQUIRED_FIELDS if name not in row), None)
     return "" if name is None else f"has no {name!r} (a sample needs {', '.join(REQUIRED_FIELDS)})"
-
-
-def _is_code(row: dict[str, Any], file: Path) -> bool:
-    """Whether there are tests in place of an answer: in the row, beside its file, or in the benchmark."""
-    kind = Kind.recorded_in(row) or kind_of(row["benchmark"])
-    return "tests" in row or kind.grader == "code" or problems_beside(file) is not None
 
 
 def _check_name(name: str, which: str, at: str) -> None:

@@ -147,8 +147,14 @@ def read_answer(
     if text and num_tokens == 0:  # it does not count
         num_tokens = None
     if prompt_ids is not None:
-        _refuse_other_prompt(prompt_ids, num_prompt, choice.get("prompt_token_ids"))
-        num_prompt = len(prompt_ids)
+        num_sent = len(prompt_ids)
+        if num_prompt not in (None, num_sent) or choice.get("prompt_token_ids") not in (None, list(prompt_ids)):
+            found = "other tokens" if num_prompt in (None, num_sent) else f"{num_prompt} tokens"
+            raise DataError(
+                f"the prompt was sent as {num_sent} token ids, and the server read {found}: it cuts prompts, or adds "
+                "tokens of its own; change that there, or let it make the tokens (--chat or --text)"
+            )
+        num_prompt = num_sent
     if ids is not None:
         if num_tokens not in (None, len(ids)):
             raise _useless(f"with {len(ids)} token ids in a response that is said to have {num_tokens}")
@@ -167,15 +173,6 @@ def read_answer(
     token_ids = None if ids is None else tuple(ids)
     fingerprint = _text(document, "system_fingerprint")
     return Answer(text, cast(FinishReason, reason), token_ids, num_tokens, num_prompt, fingerprint)
-
-
-def _refuse_other_prompt(sent: Sequence[int], num_read: int | None, read: Any) -> None:
-    if num_read not in (None, len(sent)) or read not in (None, list(sent)):
-        found = f"{num_read} tokens" if num_read not in (None, len(sent)) else "other tokens"
-        raise DataError(
-            f"the prompt was sent as {len(sent)} token ids, and the server read {found}: it cuts prompts, or adds "
-            "tokens of its own; change that there, or let it make the tokens (--chat or --text)"
-        )
 
 
 def _content(message: Any) -> Any:

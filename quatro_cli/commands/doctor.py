@@ -128,21 +128,17 @@ def _look_at_machine(*, json: bool) -> None:
 
 def run_checks() -> Iterator[Check]:
     """Every check, in the order in which it is shown."""
-    yield from _versions()
+    from quatro import __version__
+
+    yield Check("quatro", "ok", __version__)
+    yield Check("python", "ok", f"{platform.python_version()} ({sys.executable})")
+    yield Check("system", "ok", platform.platform())
     yield from _packages()
     yield from _hardware()
     yield _guarded("cache folder", _cache_folder)
     yield _guarded("lock self-test", _lock)
     yield _sandbox()
     yield _benchmark_data()
-
-
-def _versions() -> Iterator[Check]:
-    from quatro import __version__
-
-    yield Check("quatro", "ok", __version__)
-    yield Check("python", "ok", f"{platform.python_version()} ({sys.executable})")
-    yield Check("system", "ok", platform.platform())
 
 
 def _packages() -> Iterator[Check]:

@@ -22,6 +22,7 @@ app = App()
 
 _RUNS = Path("runs")
 Yes = Annotated[bool, Option("--yes", help="Do not ask.")]
+Paths = Annotated[list[Path] | None, run_paths("[PATH...]", "Runs, or folders that contain runs. Default: runs.")]
 
 
 @app.callback()
@@ -37,9 +38,7 @@ def _runs() -> None:
 
 
 def list_(
-    paths: Annotated[
-        list[Path] | None, run_paths("[PATH...]", "Runs, or folders that contain runs. Default: runs.")
-    ] = None,
+    paths: Paths = None,
     name: Annotated[str | None, Option(metavar="PATTERN", help="Only runs whose path contains this pattern.")] = None,
     method: Annotated[str | None, Option(metavar="NAME[,NAME]", help="Only runs of these methods.")] = None,
     status: Annotated[
@@ -202,9 +201,7 @@ def rm(runs: Annotated[list[Path], run_paths("RUN...", "Run directories to remov
 
 
 def prune(
-    paths: Annotated[
-        list[Path] | None, run_paths("[PATH...]", "Runs, or folders that contain runs. Default: runs.")
-    ] = None,
+    paths: Paths = None,
     keep: Annotated[
         int, Option(metavar="N", min=1, help="How many of the newest checkpoints to keep.", show_default=True)
     ] = 1,

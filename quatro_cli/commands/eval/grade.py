@@ -231,18 +231,13 @@ def _show_explained(entries: list[dict[str, Any]], *, with_file: bool, with_stor
     heads |= {"reference_form": "read as", **({"stored": "stored"} if with_stored else {}), "end": "ends with"}
     sections = []
     for entry in entries:
-        is_whole = entry["completion_end"] == entry["extracted"]
-        shown = {**entry, "end": None if is_whole else _end_of(entry["completion_end"])}
+        is_whole, end = entry["completion_end"] == entry["extracted"], visible(entry["completion_end"].rstrip())
+        end = end if len(end) <= SHOWN_END else f"...{end[3 - SHOWN_END :]}"
+        shown = {**entry, "end": None if is_whole else end}
         title = f"{entry['benchmark']} {entry['id']}, sample {entry['sample_index']}: {entry['outcome']}"
         rows = [(head, visible(str(shown[key]))) for key, head in heads.items() if shown[key] not in (None, "")]
         sections.append((f"{entry['file']}: {title}" if with_file else title, rows))
     output.sections(sections)
-
-
-def _end_of(text: str) -> str:
-    """The last characters of what a model wrote, escaped."""
-    escaped = visible(text.rstrip())
-    return escaped if len(escaped) <= SHOWN_END else f"...{escaped[3 - SHOWN_END :]}"
 
 
 def _entry(row: Sample, found: Grade) -> dict[str, Any]:
