@@ -33,16 +33,8 @@ from rapidfuzz.process import cdist
 
 from evals.code.programs import normal_solution
 from evals.errors import UsageError
-from evals.similarity import default_threshold
-from evals.similarity.measures import (
-    Distinct,
-    Floats,
-    Integers,
-    check_similarity,
-    check_tokens,
-    distinct,
-    similarity_of_distinct,
-)
+from evals.similarity import default_threshold, measures
+from evals.similarity.measures import Distinct, Floats, Integers
 
 LINKAGES = ("components", "complete", "average", "greedy")
 
@@ -76,7 +68,7 @@ def cluster(
         UsageError: (a ValueError) an unknown name, a threshold outside (0, 1], or a threshold with `exact`.
     """
     threshold = resolve_threshold(similarity, threshold)
-    check_tokens(tokens)
+    measures.check_tokens(tokens)
     unique = solutions_in(texts, tokens=tokens)
     return partitions(unique, similarity=similarity, thresholds=[threshold], linkage=linkage, tokens=tokens)[threshold]
 
@@ -92,14 +84,14 @@ def solutions_in(
     if tokens == "code":
         normal = {text: normal_solution(text, prompt=prompt, entry_point=entry_point) for text in set(texts)}
         texts = [normal[text] for text in texts]
-    return distinct(texts)
+    return measures.distinct(texts)
 
 
 def partitions(
     unique: Distinct, *, similarity: str, thresholds: Sequence[float | None], linkage: str, tokens: str = "math"
 ) -> dict[float | None, list[int]]:
     """`cluster` for several thresholds of one measure (None with `exact`), which share its work."""
-    check_tokens(tokens)
+    measures.check_tokens(tokens)
     check_linkage(linkage)
     if similarity == "exact":
         return {None: by_first_appearance(unique.which_N)}
@@ -113,7 +105,7 @@ def partitions(
             label_U = connected_components(near, label_U, threshold, order=by_frequency)
             labels[threshold] = by_first_appearance(label_U[unique.which_N])
         return labels
-    similarity_UU = similarity_of_distinct(similarity, unique, tokens=tokens)
+    similarity_UU = measures.similarity_of_distinct(similarity, unique, tokens=tokens)
     return {
         threshold: cluster_distinct(unique, similarity_UU, threshold=threshold, linkage=linkage)
         for threshold in numbers
@@ -146,7 +138,7 @@ def resolve_threshold(similarity: str, threshold: float | None) -> float | None:
                 "leave it out, or name other similarities alone"
             )
         return None
-    check_similarity(similarity)
+    measures.check_similarity(similarity)
     threshold = default_threshold(similarity) if threshold is None else threshold
     if threshold is None:
         raise UsageError(
@@ -167,7 +159,7 @@ def neighbours(name: str, unique: Distinct, *, tokens: str = "math") -> Near:
         return _Alignment(
             unique.rouge_strings, scorer=Indel.normalized_similarity, capacity=lambda a, b_M: (a + b_M) / 2
         )
-    return near_in(similarity_of_distinct(name, unique, tokens=tokens))
+    return near_in(measures.similarity_of_distinct(name, unique, tokens=tokens))
 
 
 def near_in(similarity_UU: Floats) -> Near:

@@ -32,20 +32,8 @@ from evals.results.shown import (
     without_lone_average,
 )
 from evals.similarity import setting_of
-from evals.tables.parts import (
-    Cell,
-    Column,
-    Line,
-    Section,
-    Style,
-    Table,
-    cells_of,
-    ks_of,
-    lines_of,
-    method_table,
-    misprint_notes,
-    unique_labels,
-)
+from evals.tables import parts
+from evals.tables.parts import Cell, Column, Line, Section, Style, Table
 from evals.text import visible
 from evals.training_metrics import LAST_ITERATIONS
 
@@ -132,14 +120,14 @@ def _comparable(own: Sequence[Entry], published: Sequence[Entry], metric: str) -
 
 
 def _average(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
-    ks = ks_of(entries, metric, style)
+    ks = parts.ks_of(entries, metric, style)
     names = in_order(name for entry in entries for name in entry.benchmarks(metric))
     complete = set(BENCHMARKS) <= set(names)
 
     def average(entry: Entry, k: int | None) -> Number | None:
         if entry.is_published and not complete:  # the printed mean is over six benchmarks, one's own over fewer
-            parts = [number for name in entry.benchmarks(metric) if (number := entry.number(metric, name, k))]
-            return Number(sum(part.value for part in parts) / len(parts)) if parts else None
+            known = [number for name in entry.benchmarks(metric) if (number := entry.number(metric, name, k))]
+            return Number(sum(one.value for one in known) / len(known)) if known else None
         return entry.average(metric, k)
 
     notes = []
@@ -150,7 +138,7 @@ def _average(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]
             notes.append(f"{entry.label}: the mean is over {found} only and cannot be compared with the others.")
     over = f" over {', '.join(map(title_of, names))}" if names else ""
     title = f"Average {metric_title(metric)}{over}"
-    return [method_table(title, AVERAGE, entries, ks, average, metric=metric, notes=notes)]
+    return [parts.method_table(title, AVERAGE, entries, ks, average, metric=metric, notes=notes)]
 
 
 def _benchmarks(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
@@ -163,7 +151,7 @@ def _benchmarks(entries: Sequence[Entry], metric: str, style: Style) -> list[Tab
 
 
 def _ucc(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
-    ks = ks_of(entries, metric, style)
+    ks = parts.ks_of(entries, metric, style)
     own = [entry for entry in entries if not entry.is_published]
     settings = list(dict.fromkeys(key.setting for entry in own for key in entry.numbers)) or [""]
     groups = [ks] if style.ks else [[k for k in ks if k >= SMALL_K], [k for k in ks if k < SMALL_K]]
@@ -189,16 +177,16 @@ def _ucc_table(entries: Sequence[Entry], metric: str, setting: str, ks: Sequence
 
     shown = [entry for entry in entries if any(number(entry, name, k) for name in rows for k in ks)]
     shown_at = {k: [entry for entry in shown if any(number(entry, name, k) for name in rows)] for k in ks}
-    names = {id(entry): name for entry, name in zip(shown, unique_labels(shown), strict=True)}
+    names = {id(entry): name for entry, name in zip(shown, parts.unique_labels(shown), strict=True)}
     columns = tuple(Column(names[id(entry)], f"k = {k}", is_ours=entry.is_ours) for k in ks for entry in shown_at[k])
     found = [(name, k, entry, number(entry, name, k)) for name in rows for k in ks for entry in shown_at[k]]
     lines = []
     for name in rows:
         of_k = [[one for row, at, _, one in found if (row, at) == (name, k)] for k in ks]
-        cells = tuple(cell for numbers in of_k for cell in cells_of(numbers))
+        cells = tuple(cell for numbers in of_k for cell in parts.cells_of(numbers))
         if any(cells):
             lines.append(Line(title_of(name), cells))
-    notes = misprint_notes((f"{entry.label}, {title_of(name)}, k = {k}", one) for name, k, entry, one in found)
+    notes = parts.misprint_notes((f"{entry.label}, {title_of(name)}, k = {k}", one) for name, k, entry, one in found)
     sizes = {one.n for *_, one in found if one is not None and one.n is not None}
     if len(sizes) > 1:
         notes.append(f"n differs ({min(sizes)} to {max(sizes)} samples per problem): compare UCC@k at equal n only.")
@@ -214,12 +202,12 @@ def _ucc_table(entries: Sequence[Entry], metric: str, setting: str, ks: Sequence
 def _entropy(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
     """One row, baselines first."""
     ordered = sorted(entries, key=lambda entry: entry.is_ours)
-    names = unique_labels(ordered)
+    names = parts.unique_labels(ordered)
     columns = tuple(
         Column(name.removeprefix("Ours "), "Ours" if entry.is_ours else "Baselines", is_ours=entry.is_ours)
         for name, entry in zip(names, ordered, strict=True)
     )
-    cells = cells_of([entry.number(ENTROPY, None, None) for entry in ordered])
+    cells = parts.cells_of([entry.number(ENTROPY, None, None) for entry in ordered])
     notes = [f"Nats per token; of a run: the mean over its last {LAST_ITERATIONS} iterations."]
     if any(entry.is_published for entry in ordered):
         notes += [f"Paper: {remark}." for remark in paper().remarks["tab:final_entropy"]]
@@ -245,7 +233,7 @@ def _code(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
     names = in_order(name for entry in entries for name in entry.benchmarks(metric))
     blocks = [[name] for name in names if name != "mbppplus" or "mbpp" not in names]
     blocks = [["mbpp", "mbppplus"] if block == ["mbpp"] and "mbppplus" in names else block for block in blocks]
-    labels = unique_labels(entries)
+    labels = parts.unique_labels(entries)
     sections = []
     for block in blocks:
         columns, of_columns = [], []
@@ -254,8 +242,8 @@ def _code(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
             chosen = style.ks if style.ks is not None else _CODE_KS.get(name, ks)
             for k in [k for k in chosen if k in ks] or ks:
                 columns.append(Column(str(k), title_of(name) if len(block) > 1 else ""))
-                of_columns.append(cells_of([e.number(metric, name, k) for e in entries], scale=100.0))
-        lines = lines_of(entries, of_columns, labels)
+                of_columns.append(parts.cells_of([e.number(metric, name, k) for e in entries], scale=100.0))
+        lines = parts.lines_of(entries, of_columns, labels)
         if lines:
             sections.append(Section(" / ".join(map(title_of, block)), tuple(columns), lines))
     is_published = any(entry.is_published for entry in entries)
@@ -281,11 +269,11 @@ def _over_k(
     entries: Sequence[Entry], metric: str, name: str, setting: str, style: Style, *, num_benchmarks: int
 ) -> Table:
     words = f" ({setting})" if setting else ""
-    return method_table(
+    return parts.method_table(
         f"{metric_title(metric)} {on_benchmark(name)}{words}",
         title_of(name) + words,
         [entry for entry in entries if any((key.benchmark, key.setting) == (name, setting) for key in entry.numbers)],
-        ks_of(entries, metric, style),
+        parts.ks_of(entries, metric, style),
         lambda entry, k: entry.number(metric, name, k, setting),
         metric=metric,
         plate=f"{metric_title(metric)} on {num_benchmarks} benchmarks{words}",
@@ -296,12 +284,12 @@ def _without_k(entries: Sequence[Entry], metric: str, names: Sequence[str], sett
     scale, unit = unit_of(metric)
     lines = []
     for name in names:
-        cells = cells_of([entry.number(metric, name, None, setting) for entry in entries], scale=scale)
+        cells = parts.cells_of([entry.number(metric, name, None, setting) for entry in entries], scale=scale)
         if metric in UNRANKED:
             cells = [cell and replace(cell, is_best=False) for cell in cells]
         lines.append(Line(title_of(name), tuple(cells)))
     columns = tuple(
-        Column(label, is_ours=entry.is_ours) for label, entry in zip(unique_labels(entries), entries, strict=True)
+        Column(label, is_ours=entry.is_ours) for label, entry in zip(parts.unique_labels(entries), entries, strict=True)
     )
     section = Section("", columns, tuple(lines))
     return Table(metric_title(metric, setting), setting or metric, "Dataset", "", unit, (section,))
