@@ -10,7 +10,7 @@ from evals.figures.method_looks import HATCHES, Look
 from evals.figures.panels import bar_keys, bar_look, panel_title, write_inside
 from evals.figures.sheet import PAGE, SMALL, Axes, Figure, Sheet, fitted, inches_of, styled
 from evals.intervals import kinds_text
-from evals.metrics.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_bounds
+from evals.metrics.flips import BUCKETS, DEFAULT_K, FLIP, FLIP_AT_K, bucket_bounds
 from evals.results.document import AVERAGE, Row
 from evals.results.shown import in_order, title_of, without_lone_average
 from evals.similarity import Setting
@@ -21,10 +21,11 @@ _LINE_POINTS = 9.5
 _SHARES = (1.0, 4.4)  # of the panel: the problems never solved, and the buckets
 
 
-def flips_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int, sheet: Sheet = PAGE) -> Figure:
+def flips_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int | None = None, sheet: Sheet = PAGE) -> Figure:
     """Newly solved problems and flip@k of every bucket, a panel for each benchmark and a bar for each label.
 
-    ``rows_of`` are the rows of `flips_result` by label. Under each bucket stands how many problems it holds.
+    ``rows_of`` are the rows of `flips_result` by label. Under each bucket stands how many problems it holds. ``k`` None
+    is 16, else the smallest that there is.
 
     Raises:
         DataError: two labels disagree on a bucket's number of problems.
@@ -32,7 +33,10 @@ def flips_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int, sheet: Sheet =
     """
     labels = list(rows_of)
     _check_labels(labels)
-    require_k(k, FLIP_AT_K, (row.k for found in rows_of.values() for row in found))
+    held = {row.k for found in rows_of.values() for row in found if row.k is not None}
+    if k is None:
+        k = DEFAULT_K if DEFAULT_K in held else min(held, default=DEFAULT_K)
+    require_k(k, FLIP_AT_K, held)
     rows = {label: [row for row in rows if row.k == k or row.metric == FLIP] for label, rows in rows_of.items()}
     names = in_order(row.benchmark for found in rows.values() for row in found if row.k == k)
     benchmarks = [name for name in names if name != AVERAGE]

@@ -24,7 +24,6 @@ from evals.figures.sheet import WIDTHS, Sheet, save_figure
 from evals.figures.similarity import heatmap_figure, similarity_figure
 from evals.figures.stability import limitation_figure, stability_figure
 from evals.files.whole import write_text
-from evals.metrics.flips import DEFAULT_K
 from evals.results.document import Result, Row
 from evals.results.entries import ENTROPY, Entry, own_entries, published_entries
 from evals.results.paper import CODE_BENCHMARKS, paper
@@ -170,9 +169,7 @@ def _of_settings(figure_of: Callable[..., Drawn]) -> Callable[[SweepSources], Dr
 
 def _flips(found: SweepSources) -> Drawn:
     rows, notes = _few(_rows_by_label(flip_results(found.folder, **found.chosen)))
-    held = {row.k for of_label in rows.values() for row in of_label if row.k is not None}
-    k = DEFAULT_K if DEFAULT_K in held else min(held, default=DEFAULT_K)
-    return Drawn(flips_figure(rows, k=k, sheet=_SHEET), notes)
+    return Drawn(flips_figure(rows, sheet=_SHEET), notes)
 
 
 def _temperature(found: SweepSources) -> Drawn:

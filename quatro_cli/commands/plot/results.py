@@ -100,7 +100,7 @@ def flips(
       quatro plot flips ours-flips.json --k 256 -o flips.pdf
     """
     from evals.figures.bars import flips_figure
-    from evals.metrics.flips import DEFAULT_K, FLIP, FLIP_AT_K
+    from evals.metrics.flips import FLIP, FLIP_AT_K
     from evals.results.reading import rows_by_label
 
     rows = rows_by_label(
@@ -109,9 +109,6 @@ def flips(
         made_by="quatro eval flips BASE TUNED -o FILE",
         expand=expander(results, top_p, temperature, cell, kind="flips"),
     )
-    if k is None:
-        held = {row.k for found in rows.values() for row in found if row.k is not None}
-        k = DEFAULT_K if DEFAULT_K in held else min(held, default=DEFAULT_K)
     printing.save(flips_figure(rows, k=k, sheet=printing.sheet), "flips")
 
 
