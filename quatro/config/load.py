@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -333,7 +334,10 @@ def lasting_differences(then: Mapping[str, Any], digests: Mapping[str, str], con
 
     ``digests`` are those of its paths; of a path that has one on both sides it is compared.
     """
-    return _differences(_with_defaults(then), digests, config, lambda key, before, now: bool(before == now))
+    with suppress(ValueError):  # a key that is gone is a difference to be shown
+        # Defaults stand for keys that it lacks because they are newer.
+        then = Config.model_validate_json(json.dumps(then)).model_dump(mode="json")
+    return _differences(then, digests, config, lambda key, before, now: bool(before == now))
 
 
 def planned_differences(planned: Config, config: Config) -> list[str]:
@@ -368,14 +372,6 @@ def _is_same(planned: Any, value: Any) -> bool:
     if isinstance(planned, str) and isinstance(value, str) and value.startswith("/"):
         return planned == value or planned.rpartition("/")[2].partition("@")[0] in value.split("/")
     return bool(planned == value)
-
-
-def _with_defaults(stored: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A configuration, with defaults for keys that it lacks because they are newer."""
-    try:
-        return Config.model_validate_json(json.dumps(stored)).model_dump(mode="json")
-    except ValueError:  # a key that is gone is a difference to be shown
-        return stored
 
 
 # --- whose a value is: the paper's, verl's default (which the paper follows where it states nothing), or ours ---------

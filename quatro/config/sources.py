@@ -111,16 +111,12 @@ def _entries(
             yield from _entries(value, places, here, path)
 
 
-def shipped_folder() -> Path:
-    """`quatro/_configs` where the package was installed from a wheel, `configs/` in a checkout."""
-    package = Path(str(resources.files("quatro")))
-    installed = package / "_configs"
-    return installed if installed.is_dir() else package.parent / "configs"
-
-
 def shipped_configs() -> dict[str, Path]:
     """Name -> file of every configuration that comes with the package; `quatro.sweep.file` knows the sweeps."""
-    return {path.stem: path for path in sorted(shipped_folder().glob("*.yaml"))}
+    package = Path(str(resources.files("quatro")))
+    installed = package / "_configs"  # from a wheel; a checkout has them in `configs/`
+    folder = installed if installed.is_dir() else package.parent / "configs"
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 
 def find_config(source: str | Path, *, folder: Path = Path()) -> Path:

@@ -72,7 +72,10 @@ def export_model(
         raise UsageError(f"--dtype {dtype}: expected one of {', '.join(DTYPES)}")
     require_run(run)
     final = Path(os.path.realpath(folder))
-    _refuse_present(folder)
+    is_empty = folder.is_dir() and not any(folder.iterdir())
+    if not is_empty and (folder.exists() or folder.is_symlink()):
+        kind = "is not empty" if folder.is_dir() else "is no folder"
+        raise UsageError(f"{folder} {kind}, and nothing is overwritten: name another with -o, or remove it first")
     config, found = read_config(run), load_from(run, step)
     is_adapter = (found.model / ADAPTER_CONFIG).is_file()
     if not is_adapter and not (found.model / "config.json").is_file():
@@ -95,15 +98,6 @@ def export_model(
         raise
     fsync_directory(final.parent)
     return Exported(folder, found.step, stored)
-
-
-def _refuse_present(folder: Path) -> None:
-    """Raises UsageError unless ``folder`` is empty or not there."""
-    if folder.is_dir() and not any(folder.iterdir()):
-        return
-    if folder.exists() or folder.is_symlink():
-        kind = "is not empty" if folder.is_dir() else "is no folder"
-        raise UsageError(f"{folder} {kind}, and nothing is overwritten: name another with -o, or remove it first")
 
 
 def _write_model(source: Path, target: Path, dtype: str | None, progress: ExportProgress | None) -> str:

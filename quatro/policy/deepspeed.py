@@ -281,7 +281,10 @@ def _initialize(module: _Computation, optimizer: _CarefulAdamW, config: Config) 
                 "policy.kind=local"
             ) from error
         logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
-        _without_compiler()
+        # On a CPU it compiles reductions of its own for inference, a minute of g++ that training has no use for.
+        torch_backend: Any = import_module("deepspeed.comm.torch")
+        if os.environ.get("DS_ACCELERATOR") == "cpu" and hasattr(torch_backend, "build_shm_op"):
+            torch_backend.build_shm_op = lambda: None
         # Calls of DeepSpeed's into torch, not ours.
         warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)
         if not torch.distributed.is_initialized():  # one process without a launcher
@@ -290,10 +293,3 @@ def _initialize(module: _Computation, optimizer: _CarefulAdamW, config: Config) 
             torch.distributed.init_process_group(backend, store=torch.distributed.HashStore(), rank=0, world_size=1)
         engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=settings, dist_init_required=False)
     return engine
-
-
-def _without_compiler() -> None:
-    """On a CPU DeepSpeed compiles reductions of its own for inference, a minute of g++ that training has no use for."""
-    backend: Any = import_module("deepspeed.comm.torch")
-    if os.environ.get("DS_ACCELERATOR") == "cpu" and hasattr(backend, "build_shm_op"):
-        backend.build_shm_op = lambda: None

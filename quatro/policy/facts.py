@@ -222,8 +222,11 @@ def render_chat(tokenizer: Any, messages: Messages, *, add_generation_prompt: bo
         reason = f"it takes more than {LIMIT_BYTES:,} bytes of memory for one text"
     except Exception as error:  # a program of a stranger's: whatever it raises means that it makes no prompt
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    name = tokenizer.name_or_path
+    file = next((file for file in (Path(name, file) for file in _FILES) if name and file.is_file()), None)
+    where = f"the chat template of {name}" if file is None else f"{file}: the chat template"
     raise DataError(
-        f"{_where(tokenizer)} makes no prompt: {reason}; mend it, or take the problem alone "
+        f"{where} makes no prompt: {reason}; mend it, or take the problem alone "
         "(`--template plain`, in training `-s data.template=plain`)"
     )
 
@@ -272,9 +275,3 @@ def _timed() -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, outer)
-
-
-def _where(tokenizer: Any) -> str:
-    name = tokenizer.name_or_path
-    found = next((file for file in (Path(name, file) for file in _FILES) if name and file.is_file()), None)
-    return f"the chat template of {name}" if found is None else f"{found}: the chat template"

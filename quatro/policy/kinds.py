@@ -85,7 +85,11 @@ class TorchKind(PolicyKind):
         model = load_model(embedded.resolve_model(config.model), torch.float32, place)
         policy = make_policy(config, model, world, weights, device=device)
         if config.kl.reference is not None:
-            _take_weights(policy.reference, embedded.resolve_model(config.kl.reference))
+            name = embedded.resolve_model(config.kl.reference)
+            found = load_model(name, torch.float32, "cpu").state_dict()
+            if difference := first_difference(found, policy.reference.state_dict()):
+                raise UsageError(f"kl.reference: {name} is of another architecture than the model: {difference}")
+            policy.reference.load_state_dict(found)
         return policy
 
 
@@ -176,17 +180,3 @@ def make_policy(
     model = model if device is None else model.to(device)
     policy: TorchPolicy = located(kind.location)(model, config, world=world, weights=weights)
     return policy
-
-
-def _take_weights(reference: Any, name: str) -> None:
-    """Put the weights of the model ``name`` in place of those that ``reference`` copied from the trained model.
-
-    Raises:
-        UsageError: it is of another architecture.
-    """
-    import torch
-
-    found = load_model(name, torch.float32, "cpu").state_dict()
-    if difference := first_difference(found, reference.state_dict()):
-        raise UsageError(f"kl.reference: {name} is of another architecture than the model: {difference}")
-    reference.load_state_dict(found)

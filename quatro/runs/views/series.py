@@ -95,8 +95,14 @@ def _curves_alone(paths: Sequence[Path]) -> list[TrainingCurve]:
 
 
 def _read(path: Path) -> _Run:
+    """The run at ``path``; its leaves are the keys that matter to what it computes, with their values as text."""
     config = read_config(path)
-    return _Run(path, config, list(read_metrics(path)), _leaves_of(config))
+    own = {
+        key: f"{value:g}" if isinstance(value, float) else str(value)
+        for key, value in leaves(config.model_dump())
+        if key not in _NEUTRAL and not key.startswith(_NEUTRAL_BLOCKS)
+    }
+    return _Run(path, config, list(read_metrics(path)), own)
 
 
 def _full_labels(settings: Sequence[RunSetting]) -> list[str]:
@@ -237,12 +243,3 @@ def _differences(runs: Sequence[_Run]) -> list[tuple[str, str]]:
             own = {key: value for key, value in own.items() if key == "method.preset"}
         texts.append((", ".join(shared), ", ".join(f"{key.removeprefix('method.')} {own[key]}" for key in own)))
     return texts
-
-
-def _leaves_of(config: Config) -> Leaves:
-    """Dotted keys that matter to what a run computes, with their values as text."""
-    return {
-        key: f"{value:g}" if isinstance(value, float) else str(value)
-        for key, value in leaves(config.model_dump())
-        if key not in _NEUTRAL and not key.startswith(_NEUTRAL_BLOCKS)
-    }
