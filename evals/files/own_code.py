@@ -10,6 +10,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable
+from inspect import getattr_static
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -87,6 +88,21 @@ def import_own(spec: str, what: str) -> Any:
         return getattr(module, name)
     except AttributeError:
         raise UsageError(f"{what} {spec!r} cannot be imported: {file_of(spec)} has no {name}") from None
+
+
+def own_kind(spec: str, what: str, base: type) -> Any:
+    """The class that ``spec`` names, derived from ``base`` and with an `open` of its own; ``what`` stands in errors.
+
+    Raises:
+        UsageError: it cannot be imported, or is no such class; names the file to look at.
+    """
+    kind = import_own(spec, what.rpartition(".")[0] or what)
+    if base not in getattr(kind, "__mro__", ()) or getattr_static(kind, "open") is vars(base)["open"]:
+        raise UsageError(
+            f"{what} {spec!r} is {kind!r:.80}; expected a class with `open` that is derived from "
+            f"{base.__module__}.{base.__name__}. Look at {file_of(spec)}"
+        )
+    return kind
 
 
 def own_function(spec: str, what: str, form: str) -> Callable[..., Any]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from inspect import getattr_static
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from evals.errors import UsageError
-from evals.files.own_code import file_of, import_own
+from evals.files.own_code import own_kind
 from quatro.config import packages
 from quatro.config.model import Config
 from quatro.policy import embedded
@@ -146,18 +145,9 @@ def _has_copy(config: Config) -> bool:
 
 
 def own_policy(spec: str) -> type[PolicyKind]:
-    """The class that ``spec`` names, `module:Class`.
-
-    Raises:
-        UsageError: it cannot be imported, or is no policy; names the file to look at.
-    """
-    kind: Any = import_own(spec, "policy")
-    if PolicyKind not in getattr(kind, "__mro__", ()) or getattr_static(kind, "open") is vars(PolicyKind)["open"]:
-        raise UsageError(
-            f"policy.kind {spec!r} is {kind!r:.80}; expected a class with `open` that is derived from "
-            f"quatro.policy.kinds.PolicyKind. Look at {file_of(spec)}"
-        )
-    return kind  # type: ignore[no-any-return]
+    """The class that ``spec`` names, `module:Class`; raises as `own_kind`."""
+    kind: type[PolicyKind] = own_kind(spec, "policy.kind", PolicyKind)
+    return kind
 
 
 def make_policy(

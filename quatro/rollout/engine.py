@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evals.errors import UsageError
-from evals.files.own_code import file_of, import_own
+from evals.files.own_code import own_kind
 from evals.samples.reading import read_samples
 from quatro.config import packages
 from quatro.config.blocks import CPU_SIZES
@@ -209,18 +209,9 @@ class Replay(EngineKind):
 
 
 def own_engine(spec: str) -> type[EngineKind]:
-    """The class that ``spec`` names, `module:Class`.
-
-    Raises:
-        UsageError: it cannot be imported, or is no engine; names the file to look at.
-    """
-    kind: Any = import_own(spec, "engine")
-    if EngineKind not in getattr(kind, "__mro__", ()) or kind.open is EngineKind.open:
-        raise UsageError(
-            f"engine {spec!r} is {kind!r:.80}; expected a class with `open` that is derived from "
-            f"quatro.rollout.engine.EngineKind. Look at {file_of(spec)}"
-        )
-    return kind  # type: ignore[no-any-return]
+    """The class that ``spec`` names, `module:Class`; raises as `own_kind`."""
+    kind: type[EngineKind] = own_kind(spec, "engine", EngineKind)
+    return kind
 
 
 # --- random streams -------------------------------------------------------------------------------------------------
