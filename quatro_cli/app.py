@@ -80,7 +80,9 @@ def report(error: BaseException) -> int:
         )
         return EXIT_BUG
     if isinstance(error, OSError):
-        output.error(_system_message(error))
+        path = error.filename if error.filename is not None else _file_in_use(error.__traceback__)
+        reason = error.strerror or str(error) or type(error).__name__
+        output.error(f"{reason}: {path}" if path is not None else reason)
         return EXIT_BUG
     if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # `Path.resolve`, before 3.13
         output.error(f"{error}: a symbolic link leads back to itself; remove it")
@@ -120,12 +122,6 @@ def foreign_evals() -> str | None:
         "Type: pip uninstall evals, and then in quatro's checkout: pip install --force-reinstall --no-deps -e . "
         "(or name its wheel in place of `-e .`)"
     )
-
-
-def _system_message(error: OSError) -> str:
-    path = error.filename if error.filename is not None else _file_in_use(error.__traceback__)
-    reason = error.strerror or str(error) or type(error).__name__
-    return f"{reason}: {path}" if path is not None else reason
 
 
 def _file_in_use(trace: TracebackType | None) -> str | None:

@@ -165,7 +165,11 @@ def _results(runs: Sequence[ReportRun], groups: Sequence[str]) -> list[Json]:
     results = []
     for (sampling, benchmark, metric, setting), by_run in found.items():
         head = {"sampling": visible(sampling), "benchmark": _benchmark(benchmark), "metric": metric, "setting": setting}
-        curves = [_result_curve(index, rows) for index, rows in by_run.items()]
+        curves = []
+        for index, rows in by_run.items():
+            rows = sorted(rows, key=lambda row: row.k or 0)
+            values = [(row.value, row.ci_low, row.ci_high) for row in rows]
+            curves.append({"run": index, **_points(rows, values, [rows[0].ci_over])})
         means = [
             mean
             for position, group in enumerate(groups)
@@ -173,11 +177,6 @@ def _results(runs: Sequence[ReportRun], groups: Sequence[str]) -> list[Json]:
         ]
         results.append({**head, "curves": curves, "seeds": means})
     return results
-
-
-def _result_curve(run: int, rows: Sequence[Row]) -> Json:
-    rows = sorted(rows, key=lambda row: row.k or 0)
-    return {"run": run, **_points(rows, [(row.value, row.ci_low, row.ci_high) for row in rows], [rows[0].ci_over])}
 
 
 def _points(rows: Sequence[Row], values: Sequence[tuple[float | None, ...]], over: Sequence[str | None]) -> Json:

@@ -59,6 +59,7 @@ def list_(
       quatro runs list --status interrupted,failed,killed
       quatro runs list sweeps/delta --name 'seed=0' --sort best
     """
+    from evals.text import size_text, time_text
     from quatro.runs.views.summary import ORDERS, REWARD, choose_runs, sort_runs
 
     found = _found(paths)
@@ -73,7 +74,12 @@ def list_(
         if sort == "best":
             values = [run.best and "{} {:.4g} (step {})".format(*run.best) for run in runs]
         columns = ["run", "status", "step", "method", shown, "age", "size"]
-        output.table("", columns, [_row(run, value) for run, value in zip(runs, values, strict=True)])
+        rows = []
+        for run, value in zip(runs, values, strict=True):
+            method = run.config.method.name if run.config else None
+            age = None if run.age_s is None else time_text(run.age_s)
+            rows.append([run.path, run.status, step_text(run), method, value, age, size_text(run.size)])
+        output.table("", columns, rows)
         for run in runs:
             if run.status == "unreadable":
                 output.warn(f"{run.path}: {run.reason}")
@@ -264,14 +270,6 @@ def _steps(checkpoints: Sequence[Path]) -> str:
     from quatro.runs.directory import step_number
 
     return " ".join(str(step_number(path.name)) for path in checkpoints)
-
-
-def _row(run: RunSummary, value: object) -> list[Any]:
-    from evals.text import size_text, time_text
-
-    method = run.config.method.name if run.config else None
-    age = None if run.age_s is None else time_text(run.age_s)
-    return [run.path, run.status, step_text(run), method, value, age, size_text(run.size)]
 
 
 def _document(run: RunSummary) -> dict[str, Any]:
