@@ -165,7 +165,9 @@ def csv_rows(file: Path) -> Iterator[tuple[int, dict[str, str]]]:
             if not any(cell.strip() for cell in cells):
                 continue
             if columns is None:
-                columns = _columns(cells, f"{file}:{begins}")
+                columns = [cell.strip() for cell in cells]
+                if twice := [name for name in columns if name and columns.count(name) > 1]:
+                    refuse(f"{file}:{begins}", f"column {shown(twice[0])} occurs twice; rename one of them")
                 continue
             if len(cells) != len(columns):
                 refuse(
@@ -194,14 +196,6 @@ def _csv_text(file: Path) -> str:
         is_wide = content.startswith(WIDE_MARKS)
         found = "UTF-16 or UTF-32" if is_wide else f"byte {content[error.start]:#04x}, which is not UTF-8"
         refuse(f"{file}:{line}", f"found {found}; save the file as UTF-8 (in Excel: `CSV UTF-8`)")
-
-
-def _columns(cells: list[str], at: str) -> list[str]:
-    names = [cell.strip() for cell in cells]
-    twice = [name for name in names if name and names.count(name) > 1]
-    if twice:
-        refuse(at, f"column {shown(twice[0])} occurs twice; rename one of them")
-    return names
 
 
 def parquet_rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -8,7 +8,6 @@ import math
 import re
 import zlib
 from collections.abc import Iterator
-from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,23 +30,19 @@ def read_lines(file: Path) -> Iterator[tuple[int, bytes, bool]]:
         if file.exists() and not file.is_file():  # a pipe or a device may never end
             raise DataError(f"{file} is not a regular file; expected a .jsonl file")
         with file.open("rb") as stored, gzip.GzipFile(fileobj=stored) if file.suffix == ".gz" else stored as stream:
-            yield from _split_lines(file, stream)
+            # Lines end at b"\n" alone: str.splitlines would also cut at U+2028 inside a string.
+            for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE_BYTES), b""), start=1):
+                if len(line) == MAX_LINE_BYTES:
+                    refuse(f"{file}:{number}", f"the line is longer than {MAX_LINE_BYTES} bytes")
+                if number == 1:
+                    line = _check_first_bytes(line, f"{file}:1")
+                if not line.isspace() and line:
+                    yield number, line, line.endswith(b"\n")
     except DataError:
         raise
     except (OSError, EOFError, zlib.error, ValueError) as error:  # ValueError: a name no file system takes
         reason = "not a complete gzip file" if file.suffix == ".gz" else "cannot be read"
         raise DataError(f"{file}: {reason} ({getattr(error, 'strerror', None) or error})") from error
-
-
-def _split_lines(file: Path, stream: BufferedIOBase) -> Iterator[tuple[int, bytes, bool]]:
-    # Lines end at b"\n" alone: str.splitlines would also cut at U+2028 inside a string.
-    for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE_BYTES), b""), start=1):
-        if len(line) == MAX_LINE_BYTES:
-            refuse(f"{file}:{number}", f"the line is longer than {MAX_LINE_BYTES} bytes")
-        if number == 1:
-            line = _check_first_bytes(line, f"{file}:1")
-        if not line.isspace() and line:
-            yield number, line, line.endswith(b"\n")
 
 
 def _check_first_bytes(line: bytes, at: str) -> bytes:

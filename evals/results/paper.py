@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 
 from evals.results.document import Result
 
@@ -82,7 +82,10 @@ class Paper:
 def paper() -> Paper:
     """The published numbers, read once."""
     text = resources.files("evals.results").joinpath("paper_results.json").read_text(encoding="utf-8")
-    document = json.loads(text, object_hook=_with_tuples)
+    document = json.loads(
+        text,
+        object_hook=lambda found: {key: tuple(one) if isinstance(one, list) else one for key, one in found.items()},
+    )
     place = ("table", "metric", "benchmark", "model", "method", "delta")
     flags: dict[tuple[object, ...], list[Flag]] = {}
     for found in document["flags"]:
@@ -97,10 +100,6 @@ def paper() -> Paper:
         for table in remark["tables"]:
             remarks[table] = (*remarks.get(table, ()), remark["text"])
     return Paper(tuple(series), MappingProxyType(remarks), MappingProxyType(document["sampling"]))
-
-
-def _with_tuples(found: dict[str, Any]) -> dict[str, Any]:
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in found.items()}
 
 
 def sampling_warnings(result: Result) -> list[str]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 from evals.errors import DataError, QuatroError
 from evals.figures.bars import flips_figure, temperature_figure
@@ -24,7 +24,7 @@ from evals.figures.sheet import WIDTHS, Sheet, save_figure
 from evals.figures.similarity import heatmap_figure, similarity_figure
 from evals.figures.stability import limitation_figure, stability_figure
 from evals.files.whole import write_text
-from evals.results.document import Result, Row
+from evals.results.document import Row
 from evals.results.entries import ENTROPY, Entry, own_entries, published_entries
 from evals.results.paper import CODE_BENCHMARKS, paper
 from evals.results.reading import Sources, read_sources
@@ -37,7 +37,14 @@ from evals.tables.parts import Style, Table
 from evals.text import visible
 from quatro.runs.views.series import read_settings
 from quatro.sample.folder import Tag
-from quatro.sweep.results import chosen_runs, chosen_tag, flip_results, labelled_results, temperature_results
+from quatro.sweep.results import (
+    SweptResult,
+    chosen_runs,
+    chosen_tag,
+    flip_results,
+    labelled_results,
+    temperature_results,
+)
 
 NOTES = "notes.md"  # in the sweep's folder: what its page says first
 MAIN_CELL = "main"  # of a sweep of several cells, the one that tables are about
@@ -56,12 +63,6 @@ class _Kind(NamedTuple):
     title: str
     label: str
     make: Callable[[SweepSources], list[Table] | Drawn]
-
-
-class _Chosen(TypedDict):
-    top_p: float
-    temperature: float | None
-    cell: str | None
 
 
 class SweepSources:
@@ -88,7 +89,7 @@ class SweepSources:
         return read_sources([self.folder], expand=lambda folder: labelled_results(folder, **self.chosen))
 
     @property
-    def chosen(self) -> _Chosen:
+    def chosen(self) -> dict[str, Any]:
         """What the functions that read a sweep are called with."""
         return {"top_p": self.tag.top_p, "temperature": self.tag.temperature, "cell": self.cell}
 
@@ -168,25 +169,21 @@ def _of_settings(figure_of: Callable[..., Drawn]) -> Callable[[SweepSources], Dr
 
 
 def _flips(found: SweepSources) -> Drawn:
-    rows, notes = _few(_rows_by_label(flip_results(found.folder, **found.chosen)))
+    rows, notes = _few(flip_results(found.folder, **found.chosen))
     return Drawn(flips_figure(rows, sheet=_SHEET), notes)
 
 
 def _temperature(found: SweepSources) -> Drawn:
-    chosen: _Chosen = {**found.chosen, "temperature": found.temperature}
-    results = temperature_results(found.folder, **chosen)
+    results = temperature_results(found.folder, **{**found.chosen, "temperature": found.temperature})
     if len({path.name for _, path in results}) == len(results):
         raise DataError("the samples are of one temperature; measure with `--eval-temperature 0.6,1`")
-    rows, notes = _few(_rows_by_label(results))
+    rows, notes = _few(results)
     return Drawn(temperature_figure(rows, sheet=_SHEET), notes)
 
 
-def _rows_by_label(results: Sequence[tuple[Result, Path]]) -> dict[str, list[Row]]:
-    return {str(result.label): list(result.rows) for result, _ in results}
-
-
-def _few(rows: dict[str, list[Row]]) -> tuple[dict[str, list[Row]], list[str]]:
-    """As many labels as a figure of bars can show: GSPO and QUATRO, as in the paper, or QUATRO's smallest radius."""
+def _few(results: Sequence[SweptResult]) -> tuple[dict[str, list[Row]], list[str]]:
+    """Rows of as many labels as bars can show: GSPO and QUATRO, as in the paper, or QUATRO's smallest radius."""
+    rows = {str(one.result.label): list(one.result.rows) for one in results}
     if len(rows) <= MOST_BARS:
         return rows, []
     ours = [label for label in rows if label.startswith("Ours")]
@@ -352,16 +349,20 @@ def document(page: PaperPage) -> str:
 
 def readme(page: PaperPage, folder: Path, *, num_runs: int, models: Sequence[str], tag: Tag) -> str:
     """The page about the sweep in ``folder``, Markdown: its notes, what is missing, then everything that is there."""
-    notes = folder / NOTES
+    notes, stated = folder / NOTES, paper().sampling
+    beside = f" (the paper: temperature {stated['temperature']:g} and top_p {stated['top_p']:g})"
+    beside = "" if tag == Tag(stated["temperature"], stated["top_p"]) else beside
+    missing = [f"- {one.title}{_of_paper(one.label)}: {one.reason}" for one in page.missing]
     lines = [
         f"# {visible(folder.resolve().name)}",
         "",
         *([notes.read_text(encoding="utf-8").strip(), ""] if notes.is_file() else []),
         f"{num_runs} finished runs of {', '.join(map(visible, models))}, measured at temperature "
-        f"{tag.temperature:g} and top_p {tag.top_p:g}{_unlike_paper(tag)}. Every table is in [tables](tables) as "
+        f"{tag.temperature:g} and top_p {tag.top_p:g}{beside}. Every table is in [tables](tables) as "
         "LaTeX, CSV and Markdown, every figure in [figures](figures) as PDF and PNG; [paper.tex](paper.tex) shows all.",
         "",
-        *_missing_lines(page),
+        *(["## What is missing", "", *missing] if missing else ["Nothing of the paper's is missing."]),
+        "",
     ]
     for made in page.tables:
         text = (page.out / "tables" / f"{made.name}.md").read_text(encoding="utf-8")
@@ -372,17 +373,5 @@ def readme(page: PaperPage, folder: Path, *, num_runs: int, models: Sequence[str
     return "\n".join(lines)
 
 
-def _unlike_paper(tag: Tag) -> str:
-    temperature, top_p = paper().sampling["temperature"], paper().sampling["top_p"]
-    return "" if tag == Tag(temperature, top_p) else f" (the paper: temperature {temperature:g} and top_p {top_p:g})"
-
-
 def _of_paper(label: str) -> str:
     return f" ({label})" if label else ""
-
-
-def _missing_lines(page: PaperPage) -> list[str]:
-    if not page.missing:
-        return ["Nothing of the paper's is missing.", ""]
-    rows = [f"- {one.title}{_of_paper(one.label)}: {one.reason}" for one in page.missing]
-    return ["## What is missing", "", *rows, ""]
