@@ -192,7 +192,9 @@ class CodeGrader:
         for one, program in asked:
             if one.key not in tests_of:
                 tests_of[one.key] = sandbox_tests(one.extra["tests"][name], one.extra.get("entry_point"))
-            program = _with_site_imports(program)
+            # LeetCode imports some modules for a class `Solution`; its signatures say `List[int]`.
+            if _SOLUTION.search(program) is not None and "from __future__" not in program:
+                program = _SITE_IMPORTS + program
             yield Job(program=program, tests=tests_of[one.key], limits=self.limits, every_test=self.every_test)
 
     def close(self) -> None:
@@ -219,10 +221,3 @@ def open_sandbox(workers: int, *, refusal: str, preload: Sequence[str] = (), pac
 def isolation() -> str:
     """The tier and the version of the sandbox on this machine, such as `full, version 1`: part of every result."""
     return f"{probe().name}, version {VERSION}"
-
-
-def _with_site_imports(program: str) -> str:
-    """The program, behind what LeetCode imports for it if it is a class `Solution`; its signatures say `List[int]`."""
-    if _SOLUTION.search(program) is None or "from __future__" in program:
-        return program
-    return _SITE_IMPORTS + program

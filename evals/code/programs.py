@@ -148,7 +148,8 @@ class _Reader:
             except (ValueError, MemoryError, RecursionError):  # which say no place
                 wrong = end // 2 + 1
             else:
-                if not _goes_on(lines[end:]) or not tree.body:
+                following = next((line for line in lines[end:] if line.strip()), "")
+                if not following.startswith((" ", "\t")) or not tree.body:  # no statement goes on there
                     return _before_prose(_Program(source, tree, end == text.count("\n") + 1))
                 last = tree.body[-1]
                 wrong = min(node.lineno for node in (last, *getattr(last, "decorator_list", ())))
@@ -159,11 +160,6 @@ class _Reader:
         """The longest beginning of ``prompt`` + ``rest`` that does more than the prompt alone."""
         program = self.longest(prompt + rest, beyond=prompt.count("\n"))
         return program if _num_acts(program) > _num_acts(self.longest(prompt)) else _NOTHING
-
-
-def _goes_on(lines: Sequence[str]) -> bool:
-    """Whether the lines begin inside a statement: indented."""
-    return next((line for line in lines if line.strip()), "")[:1] in (" ", "\t")
 
 
 def parsed(source: str) -> ast.Module:

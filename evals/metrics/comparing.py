@@ -208,14 +208,11 @@ def namesakes(a: Counted, b: Counted) -> list[tuple[GradedProblem, GradedProblem
         one = texts_a.get((other.benchmark, other.id))
         if one is None or (one.prompt and one.prompt == other.prompt):
             continue
-        if (one.prompt and (other.benchmark, other.prompt) in prompts_a) or _is_unequal(one, other):
+        answers = str(one.answer), str(other.answer)
+        is_same = answers[0] == answers[1] or (one.kind.grader == "math" and same_answer(*answers))
+        if not is_same or (one.prompt and (other.benchmark, other.prompt) in prompts_a):
             found.append((one, other))
     return found
-
-
-def _is_unequal(one: GradedProblem, other: GradedProblem) -> bool:
-    answers = str(one.answer), str(other.answer)
-    return answers[0] != answers[1] and not (one.kind.grader == "math" and same_answer(*answers))
 
 
 def _told(one: GradedProblem, other: GradedProblem, names: tuple[str, str]) -> str:

@@ -77,14 +77,11 @@ def bucket_of(n: int, correct: int) -> str:
 
 def bucket_bounds(n: int) -> dict[str, str]:
     """The base's counts of n that each bucket takes, such as `9-32` of 256; a dash where it takes none."""
-    members: dict[str, list[int]] = {bucket.name: [] for bucket in BUCKETS}
+    members: dict[str, list[str]] = {bucket.name: [] for bucket in BUCKETS}
     for count in range(n + 1):
-        members[bucket_of(n, count)].append(count)
-    return {name: _span(counts) if counts else "-" for name, counts in members.items()}
-
-
-def _span(counts: Sequence[int]) -> str:
-    return str(counts[0]) if len(counts) == 1 else f"{counts[0]}-{counts[-1]}"
+        members[bucket_of(n, count)].append(str(count))
+    ends = {name: dict.fromkeys((*counts[:1], *counts[-1:])) for name, counts in members.items()}
+    return {name: "-".join(both) or "-" for name, both in ends.items()}
 
 
 def flip_at_k(n: int, base_correct: int, tuned_correct: int, k: int) -> float:

@@ -59,14 +59,14 @@ class GradingSettings:
 
     def without_thoughts(self, rows: Sequence[Sample]) -> Sequence[Sample]:
         """The rows with their thoughts apart, in a column of their own."""
-        return rows if self.thinking is None else [_without_thought(row, self.thinking) for row in rows]
-
-
-def _without_thought(row: Sample, markers: str) -> Sample:
-    if THOUGHT in row.extra:
-        return row
-    thought, answer = split_thought(row.completion, markers, row.prompt)
-    return replace(row, completion=answer, extra={**row.extra, THOUGHT: thought})
+        if self.thinking is None:
+            return rows
+        found = list(rows)
+        for place, row in enumerate(rows):
+            if THOUGHT not in row.extra:
+                thought, answer = split_thought(row.completion, self.thinking, row.prompt)
+                found[place] = replace(row, completion=answer, extra={**row.extra, THOUGHT: thought})
+        return found
 
 
 def grade_rows(

@@ -29,11 +29,6 @@ _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/urandom", "/dev/random")
 
 
-def abi() -> int:
-    """The kernel's version of Landlock; `OSError` if it has none or has it switched off."""
-    return syscall(_CREATE_RULESET, None, 0, 1)
-
-
 @functools.cache
 def readable_paths(names: tuple[str, ...] = packages.PACKAGES) -> list[str]:
     """What a program may read: the standard library, the named packages and the system's libraries.
@@ -50,7 +45,7 @@ def make_ruleset(work: str, readable: Iterable[str]) -> int:
     Raises:
         OSError: the kernel has no Landlock, or an older one than the rules need.
     """
-    version = abi()
+    version = syscall(_CREATE_RULESET, None, 0, 1)  # `OSError` if it has none or has it switched off
     if version < _OLDEST_ABI:
         raise OSError(f"Landlock has version {version} here; version {_OLDEST_ABI} is the first that guards truncation")
     rights = max(mask for since, mask in _RIGHTS_BY_ABI.items() if since <= version)

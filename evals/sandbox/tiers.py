@@ -67,7 +67,10 @@ def probe() -> Tier:
     checks: tuple[Check, ...] = ()
     for _ in range(2):  # a probe that somebody killed says nothing about the machine
         try:
-            checks = _tried()
+            with tempfile.TemporaryDirectory(prefix="sandbox-probe-") as folder:
+                command = [*interpreter("tiers"), folder]
+                done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, timeout=_PROBE_S, check=True)
+            checks = tuple(Check(**check) for check in json.loads(done.stdout))
             break
         except (subprocess.SubprocessError, ValueError) as error:
             checks = (Check("limits", "start the probe", str(error)),)
@@ -81,14 +84,6 @@ def interpreter(module: str) -> list[str]:
     """The command that runs `main` of a module of this package, without the caller's paths."""
     start = f"import sys; sys.path.insert(0, {_ROOT!r}); from evals.sandbox.{module} import main; main()"
     return [sys.executable, "-s", "-P", "-c", start]
-
-
-def _tried() -> tuple[Check, ...]:
-    """What a process of its own found."""
-    with tempfile.TemporaryDirectory(prefix="sandbox-probe-") as folder:
-        command = interpreter("tiers") + [folder]
-        done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, timeout=_PROBE_S, check=True)
-    return tuple(Check(**check) for check in json.loads(done.stdout))
 
 
 Act = Callable[[], object]
@@ -222,14 +217,11 @@ def _namespace_acts(secret: Path, work: Path, address: Any, prober: int) -> dict
     def write_much() -> None:
         (work / "large").write_bytes(bytes(2 * _MB))
 
-    def signal_prober() -> None:
-        _in_child(lambda: os.kill(prober, 0))
-
     return {
         "connect to a server of the machine": (lambda: socket.create_connection(address, 5), True),
         "write to a file outside": (lambda: secret.write_text("changed"), True),
         "fill the working folder": (write_much, True),
-        "signal a process outside": (signal_prober, True),
+        "signal a process outside": (lambda: _in_child(lambda: os.kill(prober, 0)), True),
         "write in the working folder": (lambda: (work / "file").write_text("text"), False),
     }
 

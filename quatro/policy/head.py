@@ -138,8 +138,10 @@ class _ChunkedLinear(torch.autograd.Function):
                 grad_CV = grad_CV.to(ctx.dtype)
                 if grad_hidden_CD is not None:
                     grad_hidden_CD[rows] = (grad_CV @ weight).to(grad_hidden_CD.dtype)
-                if grad_weight_VD is not None:
-                    _add_product(grad_weight_VD, grad_CV.T, hidden)
+                if grad_weight_VD is not None and grad_weight_VD.dtype == ctx.dtype:
+                    grad_weight_VD.addmm_(grad_CV.T, hidden)
+                elif grad_weight_VD is not None:
+                    grad_weight_VD += grad_CV.T @ hidden
                 if grad_bias_V is not None:
                     grad_bias_V += grad_CV.sum(0, dtype=grad_bias_V.dtype)
         grad_weight_VD, grad_bias_V = _cast(grad_weight_VD, weight_VD.dtype), _cast(grad_bias_V, weight_VD.dtype)
@@ -157,14 +159,6 @@ def _logp_gradient(logits_CV: Tensor, target_C: Tensor, scale_C: Tensor, tempera
 def _add_entropy_gradient(grad_CV: Tensor, logits_CV: Tensor, entropy_C: Tensor, scale_C: Tensor) -> None:
     all_logp_CV = logits_CV.log_softmax(-1)
     grad_CV.addcmul_(all_logp_CV.exp().mul_(scale_C[:, None]), all_logp_CV.add_(entropy_C[:, None]), value=-1.0)
-
-
-def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """total += left @ right, in the format of ``total``."""
-    if left.dtype == total.dtype:
-        total.addmm_(left, right)
-    else:
-        total += left @ right
 
 
 def _zeros_like(value: Tensor) -> Tensor:

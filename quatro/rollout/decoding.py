@@ -53,15 +53,14 @@ class SlotModel:
                 f"model type {model.config.model_type!r} has layers of type {', '.join(sorted(unknown))}, "
                 "for which the transformers engine has no cache; set rollout.engine=vllm"
             )
-        accepted = inspect.signature(_unwrapped(model).forward).parameters
+        # What is inside DeepSpeed's or DDP's engine and peft's adapter model.
+        inside = getattr(model, "module", model)
+        inside = inside.get_base_model() if hasattr(inside, "get_base_model") else inside
+        accepted = inspect.signature(inside.forward).parameters
         self._takes_positions = "position_ids" in accepted
         self._keep_last = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
         # For a tiny model the outer forward is a tenth of a step: call what is inside it.
         self._has_plain_head = has_plain_head(model)
-
-    def new_cache(self, max_slots: int, max_tokens: int) -> PreallocatedCache:
-        """An empty cache for slots of at most ``max_tokens`` tokens."""
-        return PreallocatedCache(self.model.config.get_text_config().num_hidden_layers, max_slots, max_tokens)
 
     def prefill(self, prompts: Sequence[Sequence[int]], first_slot: int, cache: PreallocatedCache) -> Tensor:
         """Next-token logits (S, V) after each prompt; slots ``first_slot``, ``first_slot`` + 1, ... then hold them.
@@ -117,12 +116,6 @@ class SlotModel:
         else:
             logits_SV = self.model(input_ids=ids, **extra, **self._keep_last).logits[:, -1]
         return logits_SV
-
-
-def _unwrapped(model: Any) -> Any:
-    """The Hugging Face model inside DeepSpeed's or DDP's engine and peft's adapter model."""
-    model = getattr(model, "module", model)
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 class Share(NamedTuple):
@@ -299,7 +292,8 @@ class Decoding:
         prompt_tokens = [len(request.prompts[share.prompt].token_ids) for share in pool.waiting]
         self.rows = Rows(pool.num_rows, max(limits), with_entropy=request.with_entropy)
         most_tokens = max(limit + tokens for limit, tokens in zip(limits, prompt_tokens, strict=True))
-        self.cache = model.new_cache(pool.num_rows, most_tokens)
+        num_layers = model.model.config.get_text_config().num_hidden_layers
+        self.cache = PreallocatedCache(num_layers, pool.num_rows, most_tokens)
         self.num_slots = 0
         self._kept: tuple[int, Tensor] | None = None  # tokens and logits of the prompt that is kept
         self._is_eos = np.zeros(max(request.eos_ids) + 2, dtype=bool)  # the last entry stands for all higher ids
