@@ -216,10 +216,10 @@ MUTANTS = [
     Mutant("the sides' means swapped", COMPARING, "means_of(values_a), means_of(values_b), differences", "means_of(values_b), means_of(values_a), differences"),
     Mutant("warnings of one side", COMPARING, "told_of_sides(*own, names=names)", "told_of_sides(own[0], [], names=names)"),
     Mutant("problems of one id are the same ones", PAIRING, "if str(one.answer) != answer_of", "if not answer_of"),
-    Mutant("prompts that changed places are templates", PAIRING, "if (one.prompt and (other.benchmark", "if (False and (other.benchmark"),
+    Mutant("prompts that changed places are templates", PAIRING, "or (one.prompt and (other.benchmark", "or (False and (other.benchmark"),
     Mutant("90 % intervals of equal scores", BOOTSTRAP, "0.025 **", "0.05 **"),
     Mutant("equal scores are those of one benchmark", BOOTSTRAP, "(len(values) if len(set(values)) == 1 else 1)", "1"),
-    Mutant("votes of one spelling only", "evals/metrics/beside.py", "return bool(same_answer(one, other, policy=policy) or", "return bool(one == other and"),
+    Mutant("votes of one spelling only", "evals/metrics/counting.py", "return bool(same_answer(one, other, policy=policy) or", "return bool(one == other and"),
     Mutant("distinct@k over other problems for each k", PASSK_UCC, "k <= largest[one.benchmark] <= one.correct", "k <= one.correct"),
 ]  # fmt: skip
 

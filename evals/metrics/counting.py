@@ -1,27 +1,35 @@
-"""Samples as counts, which are all that Pass@k and UCC@k need."""
+"""Samples as counts, which are all that Pass@k, UCC@k and maj@k need."""
 
 from __future__ import annotations
 
 import multiprocessing
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from functools import partial
+from itertools import islice
 from multiprocessing.pool import Pool
 from multiprocessing.process import BaseProcess
 from typing import NamedTuple
 
 from evals.benchmarks.catalogue import Kind, kind_of, maker_of
 from evals.clustering import check_linkage, cluster_sizes, partitions, resolve_threshold, solutions_in
-from evals.errors import QuatroError
+from evals.errors import QuatroError, UsageError
 from evals.estimators import vendi_score
 from evals.files.own_code import is_own
-from evals.metrics.beside import wrong_votes
+from evals.files.strict_json import shown
+from evals.grading import ExtractionPolicy, extract, same_answer
+from evals.grading.decide import Policy
 from evals.results.document import GraderInfo
-from evals.samples.types import GradedProblem, Samples
+from evals.samples.types import GradedProblem, Problem, Samples
 from evals.similarity import DEFAULT, Setting, has_vendi_score
 from evals.similarity.measures import Distinct, check_tokens, similarity_of_distinct
 from evals.worker_pool import usable_cores
 
+# Of one problem's wrong answers, the most frequent ones that others are compared with.
+MOST_COMPARED = 32
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
 # Characters of different correct answers from which processes save more than their start costs.
 LEAST_SHARED = 4_000_000
 
@@ -29,7 +37,7 @@ LEAST_SHARED = 4_000_000
 class Counts(NamedTuple):
     """The counts of one problem.
 
-    ``sizes`` are those of its clusters (None before clustering), ``wrong`` the votes of `evals.metrics.beside`.
+    ``sizes`` are those of its clusters (None before clustering), ``wrong`` those of `wrong_votes`.
     """
 
     benchmark: str
@@ -158,7 +166,9 @@ def count_clusters(
         QuatroError: a process ended early, as when memory runs out.
     """
     has_own = any(is_own(setting.similarity) for settings in settings_of.values() for setting in settings)
-    jobs = min(jobs or (1 if has_own else _useful_jobs(problems)), len(problems))
+    num_characters = sum(len(text) for problem in problems for text in set(problem.completions))
+    useful = usable_cores() if num_characters >= LEAST_SHARED and not has_own else 1
+    jobs = min(jobs or useful, len(problems))
     count = partial(_cluster_counts, settings_of=settings_of, with_vendi=with_vendi)
     counts: dict[Setting, list[Counts]] = {}
     others = set(multiprocessing.active_children())
@@ -201,12 +211,6 @@ def _counted_by(
                     ) from None
 
 
-def _useful_jobs(problems: Sequence[GradedProblem]) -> int:
-    """As many processes as cores can be used, but one where there is too little to compare."""
-    num_characters = sum(len(text) for problem in problems for text in set(problem.completions))
-    return usable_cores() if num_characters >= LEAST_SHARED else 1
-
-
 class Counted:
     """Problems as counts, from samples that ``grader`` graded; raises DataError if a sample has no grade.
 
@@ -237,3 +241,56 @@ class Counted:
             extraction=told.get("extraction") or "boxed",
         )
         return [one._replace(wrong=wrong) for one, wrong in zip(self.problems, votes, strict=True)]
+
+
+# ---- the votes behind maj@k
+
+
+def wrong_votes(
+    pairs: Sequence[tuple[Problem, GradedProblem]],
+    *,
+    policy: Policy = "strict",
+    extraction: ExtractionPolicy = "boxed",
+) -> list[tuple[int, ...]]:
+    """How many samples of each problem gave each wrong answer, most frequent first; those without one do not vote.
+
+    Two wrong answers are one candidate if the grader, under ``policy``, calls one of them correct for the other as a
+    reference. That need not be transitive: each spelling, in the order of its votes (then of its text), joins the first
+    candidate to whose first spelling it is equal, of the `MOST_COMPARED` most frequent ones.
+
+    Raises:
+        UsageError: a benchmark's answers are not mathematical, so that no two samples vote for the same one.
+    """
+    votes = []
+    for problem, graded in pairs:
+        times: dict[str, int] = {}  # of each candidate, by its first spelling
+        for answer, count in _spellings(problem, graded, extraction):
+            compared = islice(times, MOST_COMPARED)
+            first = next((one for one in compared if _is_equal(answer, one, policy)), answer)
+            times[first] = times.get(first, 0) + count
+        votes.append(tuple(sorted(times.values(), reverse=True)))
+    return votes
+
+
+def _spellings(problem: Problem, graded: GradedProblem, extraction: ExtractionPolicy) -> list[tuple[str, int]]:
+    """The wrong answers as they are written, and how many samples gave each, those with the most votes first."""
+    grader = graded.kind.grader
+    if grader != "math":
+        raise UsageError(
+            f"maj@k counts equal final answers, which {problem.benchmark} does not have (grader {shown(grader)}); "
+            "leave `maj` out, or name the mathematical benchmarks with -b"
+        )
+    # What is not among the correct completions is wrong, whoever graded.
+    wrong = Counter(sample.completion for sample in problem.samples)
+    wrong.subtract(graded.completions)
+    times: Counter[str] = Counter()
+    for completion, count in (+wrong).items():
+        if answer := extract(completion, extraction).text:
+            times[answer] += count
+    return sorted(times.items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+def _is_equal(one: str, other: str, policy: Policy) -> bool:
+    if policy == "strict" and _INTEGER.fullmatch(one) and _INTEGER.fullmatch(other):
+        return int(one) == int(other)  # most wrong answers are integers
+    return bool(same_answer(one, other, policy=policy) or same_answer(other, one, policy=policy))

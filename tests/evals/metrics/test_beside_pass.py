@@ -8,8 +8,8 @@ import pytest
 
 from evals.errors import UsageError
 from evals.grading import grade, same_answer
-from evals.metrics import beside
-from evals.metrics.beside import wrong_votes
+from evals.metrics import counting
+from evals.metrics.counting import wrong_votes
 from evals.metrics.passk_ucc import passk_result
 from evals.results.document import GraderInfo
 from evals.samples.graders import grade_rows
@@ -76,14 +76,14 @@ def test_names_and_units_that_differ_are_different_votes():
 
 def test_many_different_answers_cost_a_bounded_number_of_comparisons(monkeypatch):
     compared = []
-    monkeypatch.setattr(beside, "MOST_COMPARED", 8)
-    monkeypatch.setattr(beside, "same_answer", lambda *two, **how: compared.append(two) or same_answer(*two, **how))
+    monkeypatch.setattr(counting, "MOST_COMPARED", 8)
+    monkeypatch.setattr(counting, "same_answer", lambda *two, **how: compared.append(two) or same_answer(*two, **how))
     assert votes(samples(boxed(f"x+{i}" for i in range(64)), correct=["none"])) == (1,) * 64
-    assert 64 < len(compared) <= 2 * 64 * beside.MOST_COMPARED
+    assert 64 < len(compared) <= 2 * 64 * counting.MOST_COMPARED
 
 
 def test_integers_need_no_grader(monkeypatch):
-    monkeypatch.setattr(beside, "same_answer", lambda *pair, **how: pytest.fail("compared"))
+    monkeypatch.setattr(counting, "same_answer", lambda *pair, **how: pytest.fail("compared"))
     assert votes(samples(boxed(map(str, range(100, 356))), correct=["none"])) == (1,) * 256
 
 
