@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from evals.errors import DataError
-from quatro.rollout.sharded import ShardedSampler
+from quatro.sample.engines import ShardedSampler
 from quatro.types import Prompt, Rollout, Sampling
 
 PROMPTS = [Prompt("toy", f"p{i}", "", None, "", (i + 1, 2)) for i in range(5)]
