@@ -47,7 +47,13 @@ def ucc(
 
     same: dict[str, Any] = {"similarity": similarity, "threshold": threshold, "linkage": linkage, "tokens": tokens}
     if preset is not None:
-        same = _of_preset(preset, same)
+        from evals.similarity import PAPER
+
+        if preset != "paper":
+            raise usage_error(f"--preset {preset!r}: expected paper")
+        chosen = {**same, "linkage": linkage != "components"}
+        refuse_idle({f"--{name}": value for name, value in chosen.items()}, "--preset")
+        same = {**PAPER._asdict(), "threshold": f"{PAPER.threshold:g}"}
     same["over_seeds"] = over_seeds
     asked = shared.options(benchmarks, n=first, grader=grader, also=also, seed=seed, jobs=jobs, **same)
     files = shared.of_step(files, step, benchmarks)
@@ -57,14 +63,3 @@ def ucc(
         result = result.model_copy(update={"preset": preset})
         output.warn(*sampling_warnings(result))
     shared.finish(result, json=json, out=out)
-
-
-def _of_preset(preset: str, given: dict[str, Any]) -> dict[str, Any]:
-    """The options of the clustering as ``preset`` has them; raises UsageError where they were given, too."""
-    from evals.similarity import PAPER
-
-    if preset != "paper":
-        raise usage_error(f"--preset {preset!r}: expected paper")
-    chosen = {**given, "linkage": given["linkage"] != "components"}
-    refuse_idle({f"--{name}": value for name, value in chosen.items()}, "--preset")
-    return {**PAPER._asdict(), "threshold": f"{PAPER.threshold:g}"}
