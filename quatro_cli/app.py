@@ -59,7 +59,7 @@ OURS = ("evals", "quatro", "quatro_cli")
 
 def report(error: BaseException) -> int:
     """Say what happened on stderr; returns the exit code."""
-    from evals.errors import QuatroError, is_out_of_memory
+    from evals.errors import QuatroError, how_to_install, is_out_of_memory
     from evals.files.own_code import line_of_any_own, own_in_use
 
     if isinstance(error, KeyboardInterrupt):
@@ -70,7 +70,9 @@ def report(error: BaseException) -> int:
             output.error(str(error))
         return error.exit_code
     if isinstance(error, ModuleNotFoundError) and error.name and error.name.split(".")[0] not in OURS:
-        output.error(missing_package(error.name))
+        package = error.name.split(".")[0]
+        how = how_to_install(EXTRAS.get(package, ""))
+        output.error(f"the package {package!r} is not installed; install it with `{how}`")
         return EXIT_MISSING
     if is_out_of_memory(error):
         output.error(
@@ -98,14 +100,6 @@ def report(error: BaseException) -> int:
     else:
         output.error(f"this is a bug: {said}\nPlease report it with the command you typed, and what stands above.")
     return EXIT_BUG
-
-
-def missing_package(module: str) -> str:
-    """What to say where ``module`` cannot be imported."""
-    from evals.errors import how_to_install
-
-    package = module.split(".")[0]
-    return f"the package {package!r} is not installed; install it with `{how_to_install(EXTRAS.get(package, ''))}`"
 
 
 def foreign_evals() -> str | None:

@@ -195,7 +195,11 @@ def _merged(label: str, model_name: str | None, group: Sequence[Labelled], metri
     if not holders:  # averages only
         holders = {key: [i for i, numbers in enumerate(parts) if key in numbers] for part in parts for key in part}
     num_results = _num_results(label, group, holders)
-    problems = [_problems_of(one, metric) if len(group) > 1 else {} for one in group]
+    # What each file knows of each problem, where the metric follows from it.
+    known = [(one.result.problems or ()) if len(group) > 1 and metric in OF_COUNTS else () for one in group]
+    problems: list[_Problems] = [
+        grouped(some, lambda one: (one.benchmark, "" if metric == "pass@k" else setting_of(one))) for some in known
+    ]
     seeds = {
         key: [_by_problem(group[i].path, problems[i], key, parts[i][key].value) for i in where]
         for key, where in holders.items()
@@ -264,12 +268,6 @@ def _mean(key: Key, numbers: Sequence[Number], by_problem: Sequence[Sequence[Map
 
 
 _Problems = Mapping[tuple[str | None, str], Sequence[ProblemEntry]]  # by benchmark and setting
-
-
-def _problems_of(one: Labelled, metric: str) -> _Problems:
-    """What the file knows of each problem, where ``metric`` follows from it."""
-    known = (one.result.problems or ()) if metric in OF_COUNTS else ()
-    return grouped(known, lambda problem: (problem.benchmark, "" if metric == "pass@k" else setting_of(problem)))
 
 
 def _by_problem(path: Path, problems: _Problems, key: Key, value: float) -> dict[str, float]:

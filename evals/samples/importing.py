@@ -117,7 +117,10 @@ class _Conversion:
         if "skipped" in fields:
             self.skipped[fields["skipped"]] += 1
             return
-        fields.update({name: _field(row, path, name, at) for name, path in self.columns.items()})
+        for column, path in self.columns.items():
+            fields[column] = look_up(row, path)
+            if fields[column] is None and column != "answer":
+                refuse(at, f"has no field {shown(path)} for {column}; found the keys {_keys(row)}")
         if "completion" in self.columns:  # all responses to a problem would stand in each of its samples
             fields["extra"] = {
                 key: value for key, value in fields["extra"].items() if key != self.columns["completion"]
@@ -220,13 +223,6 @@ class _Conversion:
 def has_tests(fields: Fields) -> bool:
     """Whether a sample of these ``fields`` is a program with its own tests."""
     return fields.get("answer") is None and fields.get("extra", {}).get("tests") is not None
-
-
-def _field(row: Fields, path: str, name: str, at: str) -> Any:
-    value = look_up(row, path)
-    if value is None and name != "answer":
-        refuse(at, f"has no field {shown(path)} for {name}; found the keys {_keys(row)}")
-    return value
 
 
 def _at(value: Any, position: int) -> Any:

@@ -91,11 +91,6 @@ def split_words(texts: Sequence[str]) -> Numbered:
     return _numbered([text.lower().split() for text in texts])
 
 
-def as_words(texts: Sequence[str]) -> Numbered:
-    """Every text as a single word, its case kept."""
-    return Numbered([*texts], np.arange(len(texts)), np.arange(len(texts) + 1))
-
-
 def token_counts(words: Numbered, tokens: str) -> sparse.csr_matrix:
     """How often each token (column, by first appearance) stands in each text (row), shape (U, V) float64."""
     found = _numbered([TOKENISERS[tokens](word) for word in words.strings])
@@ -176,7 +171,9 @@ class Distinct:
     def token_counts(self, tokens: str) -> sparse.csr_matrix:
         """How often each token stands in each text, shape (U, V)."""
         if tokens not in self._token_counts:
-            words = as_words(self.texts) if tokens == "code" else self.words
+            words = self.words
+            if tokens == "code":  # every text is a single word, its case kept
+                words = Numbered(self.texts, np.arange(len(self.texts)), np.arange(len(self.texts) + 1))
             self._token_counts[tokens] = token_counts(words, tokens)
         return self._token_counts[tokens]
 
