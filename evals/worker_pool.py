@@ -120,11 +120,7 @@ class WorkerPool:
         self._lock = threading.Lock()
 
     def ask(self, requests: Sequence[object]) -> list[Message | Failure]:
-        """What `run` gives, as a list. Safe to use from threads.
-
-        Raises:
-            CannotStartError: no process can work on this machine.
-        """
+        """`run` as a list, safe to use from threads; raises CannotStartError if no process can work on this machine."""
         with self._lock:
             return list(self.run(requests))
 

@@ -33,11 +33,7 @@ def pack_groups(value_B: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor, Tenso
 
 
 def pack_rewards(reward_B: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """`pack_groups` of rewards in float64.
-
-    Raises:
-        ValueError: a reward is not finite.
-    """
+    """`pack_groups` of rewards in float64; raises ValueError for a reward that is not finite."""
     if not bool(torch.isfinite(reward_B).all()):
         raise ValueError(f"rewards must be finite, found {reward_B[~torch.isfinite(reward_B)][0].item()}")
     return pack_groups(reward_B.double(), group_B)
@@ -61,15 +57,8 @@ def _is_uniform(value_QN: Tensor, mask_QN: Tensor) -> Tensor:
     return value_QN.masked_fill(~mask_QN, -infinity).amax(1) == value_QN.masked_fill(~mask_QN, infinity).amin(1)
 
 
-def group_zscore(
-    reward_B: Tensor,
-    group_B: Tensor,
-    *,
-    standardise: bool = True,
-    leave_one_out: bool = False,
-    epsilon: float = 1e-6,
-) -> Tensor:
-    """(R - mean) / (std + epsilon) within each group, float64, std with ddof = 1 as verl has it.
+def group_zscore(reward_B: Tensor, group_B: Tensor, *, standardise: bool = True, leave_one_out: bool = False) -> Tensor:
+    """(R - mean) / (std + 1e-6) within each group, float64, std with ddof = 1 as verl has it.
 
     A group whose rewards are all equal gets exactly 0, tested by its range: in float32 the standard deviation of
     equal rewards is not 0. A group of one has mean 0 and std 1, as in verl; `centred` gives it 0.
@@ -89,7 +78,7 @@ def group_zscore(
     std_Q = torch.where(alone_Q, 1.0, std_Q)
 
     is_uniform_Q = _is_uniform(reward_QN, mask_QN) & ~alone_Q
-    scale_Q = std_Q + epsilon if standardise else torch.ones_like(std_Q)
+    scale_Q = std_Q + 1e-6 if standardise else torch.ones_like(std_Q)
     if leave_one_out:
         scale_Q = torch.where(alone_Q, scale_Q, scale_Q * (size_Q - 1) / size_Q)
     advantage_QN = torch.where(is_uniform_Q[:, None], 0.0, centred_QN / scale_Q[:, None])

@@ -1,7 +1,4 @@
-"""What flows through the loop: prompts, rollouts, batches, advantages, loss terms, metrics; and blocks of settings.
-
-Imports no torch.
-"""
+"""Prompts, rollouts, batches, advantages, loss terms, metrics; and blocks of settings. Imports no torch."""
 
 # Axes: B rows (rollouts), T response tokens.
 from __future__ import annotations

@@ -70,7 +70,7 @@ INNER, LOCAL = "quatro/loop/learn.py", "quatro/policy/torch_policy.py"
 
 MUTANTS = [
     Mutant("population standard deviation (ddof 0)", OPS, "(size_Q - 1).clamp(min=1)", "size_Q"),
-    Mutant("z-score with epsilon 1e-4", OPS, "epsilon: float = 1e-6", "epsilon: float = 1e-4"),
+    Mutant("z-score with epsilon 1e-4", OPS, "std_Q + 1e-6", "std_Q + 1e-4"),
     Mutant(
         "mean subtracted from a group of one", OPS, "torch.where(alone_Q[:, None], reward_QN, centred_QN)", "centred_QN"
     ),

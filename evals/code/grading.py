@@ -37,11 +37,7 @@ def asserts(code: Sequence[str], *, setup: str = "") -> Tests:
 
 
 def as_json(tests: Calls | Stdio) -> Tests:
-    """The tests in the form above, which leaves the entry point out.
-
-    Raises:
-        ValueError: a value has no form in tagged JSON.
-    """
+    """The tests in the form above, without the entry point; raises ValueError for a value without tagged JSON."""
     fields = {name: value for name, value in vars(tests).items() if name != "entry_point"}
     try:
         for name in _TAGGED:

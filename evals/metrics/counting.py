@@ -35,10 +35,7 @@ LEAST_SHARED = 4_000_000
 
 
 class Counts(NamedTuple):
-    """The counts of one problem.
-
-    ``sizes`` are those of its clusters (None before clustering), ``wrong`` those of `wrong_votes`.
-    """
+    """Of one problem: ``sizes`` are those of its clusters (None before clustering), ``wrong`` of `wrong_votes`."""
 
     benchmark: str
     id: str

@@ -108,7 +108,10 @@ def grade_rows(
         chosen = [rows[index] for index in places[kind]]
         if is_own(kind):
             judge = own_grader(kind)
-            found = [_grade_own(row, judge) for row in chosen]
+            found = []
+            for row in chosen:
+                is_right = judge(row.completion, row.answer, f"sample {row.sample_index} of {shown(row.id)}")
+                found.append(Grade(is_right, "correct" if is_right else "incorrect", None, OWN))
         elif kind == "countdown":
             found = [_grade_countdown(row) for row in chosen]
         elif kind == "reasoning-gym":
@@ -171,11 +174,6 @@ def _math_verify_grades(
         return Grade(is_right, "correct" if is_right else "incorrect", answer, MATH_VERIFY)
 
     return [judged(extract(completion, extraction).text, str(reference)) for completion, reference in pairs]
-
-
-def _grade_own(row: Sample, judge: Verdict) -> Grade:
-    is_right = judge(row.completion, row.answer, f"sample {row.sample_index} of {shown(row.id)}")
-    return Grade(is_right, "correct" if is_right else "incorrect", None, OWN)
 
 
 def graders_of(rows: Sequence[Sample], grader: str | None) -> dict[str, str]:

@@ -184,11 +184,7 @@ def write_json(form: JSON) -> bytes:
 
 
 def read_json(data: bytes) -> JSON:
-    """What `write_json` wrote.
-
-    Raises:
-        MalformedError: it is no JSON, or is nested too deeply.
-    """
+    """What `write_json` wrote; raises MalformedError for what is no JSON, or is nested too deeply."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:

@@ -69,11 +69,7 @@ def load_config(source: str | Path, *, overrides: Sequence[str] = (), method: st
 
 
 def resolve_config(source: str | Path, *, overrides: Sequence[str] = (), method: str | None = None) -> ResolvedConfig:
-    """As `load_config`, with the file's stem and the origin of every key.
-
-    Raises:
-        UsageError: as `load_config`.
-    """
+    """As `load_config`, raises included, with the file's stem and the origin of every key."""
     path = find_config(source)
     found = read_settings(path)
     settings = [_parse_override(text) for text in overrides]

@@ -1,7 +1,4 @@
-"""Shows the keys to people (text) and editors (JSON).
-
-They are defined in model.py, blocks.py, quatro/methods/ and quatro/rewards/.
-"""
+"""The keys as text for people and JSON for editors, as model.py, blocks.py, methods/ and rewards/ define them."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -205,11 +205,7 @@ def load_yaml(path: Path) -> Document:
 
 
 def scalar_text(value: Any) -> str:
-    """One value on one line; lists and mappings are in flow style.
-
-    Raises:
-        TypeError: YAML's core has no such type.
-    """
+    """One value on one line, lists and mappings in flow style; TypeError for what YAML's core has no form of."""
     match value:
         case None:
             return "null"

@@ -20,11 +20,7 @@ class Maxrl(TokenSurrogate):
     name: Literal["maxrl"] = "maxrl"
 
     def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:
-        """As `Method.advantages`.
-
-        Raises:
-            UsageError: a reward is negative, which would turn the direction of the update round.
-        """
+        """As `Method.advantages`; UsageError for a negative reward, which would turn the update's direction round."""
         import torch
 
         from quatro.ops import centred

@@ -237,11 +237,7 @@ class _CarefulAdamW(torch.optim.AdamW):
 
 
 def _initialize(module: _Computation, optimizer: _CarefulAdamW, config: Config) -> Any:
-    """DeepSpeed's engine around ``module``.
-
-    Raises:
-        MissingError: it cannot start on this machine.
-    """
+    """DeepSpeed's engine around ``module``; raises MissingError where it cannot start on this machine."""
     settings: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": 1,  # rows are ours to count
         "gradient_accumulation_steps": 1,

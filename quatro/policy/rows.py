@@ -46,11 +46,7 @@ class Rows:
         """Some rows, cropped to their own longest sequence and response."""
         length = int(self.total_length_B[index].max())
         width = max(1, int(self.batch.mask_BT[index].sum(dim=-1).max()))
-        batch = self.batch
-
-        def crop(value_BT: Tensor | None) -> Tensor | None:
-            return None if value_BT is None else value_BT[index, :width]
-
+        batch, ref_logp_BT = self.batch, self.batch.ref_logp_BT
         return Rows(
             ids_BL=self.ids_BL[index, :length],
             prompt_length_B=self.prompt_length_B[index],
@@ -61,7 +57,7 @@ class Rows:
                 advantage_B=batch.advantage_B[index],
                 group_B=batch.group_B[index],
                 group_size_B=batch.group_size_B[index],
-                ref_logp_BT=crop(batch.ref_logp_BT),
+                ref_logp_BT=None if ref_logp_BT is None else ref_logp_BT[index, :width],
             ),
         )
 

@@ -34,11 +34,7 @@ def draw_rows(
     *,
     with_entropy: bool,
 ) -> Drawn:
-    """As `draw_tokens`, for arrays of the host and in slices of bounded size.
-
-    Raises:
-        DivergedError: the logits are not finite.
-    """
+    """As `draw_tokens`, for arrays of the host, in slices of bounded size; DivergedError: the logits are not finite."""
     num_slots, vocabulary = logits_SV.shape
     slots_at_once = max(1, MAX_SAMPLED_LOGITS // vocabulary)
     token_L = np.empty(len(slot_L), dtype=np.int64)

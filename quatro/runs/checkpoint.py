@@ -260,11 +260,7 @@ def _set_aside(path: Path) -> Path:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """A safetensors file.
-
-    Raises:
-        OSError: names the file.
-    """
+    """A safetensors file; raises OSError, which names it."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 

@@ -38,11 +38,7 @@ def metrics_frame(run: Path) -> DataFrame:
 
 
 def last_metrics(run: Path) -> dict[str, Any]:
-    """The last whole row of metrics.jsonl; empty where there is none.
-
-    Raises:
-        DataError: as `metric_rows`.
-    """
+    """The last whole row of metrics.jsonl, empty where there is none; raises DataError as `metric_rows`."""
     file = run / "metrics.jsonl"
     if not file.is_file():
         return dict(*read_metrics(run))  # of nothing, or it refuses what is there

@@ -1,7 +1,4 @@
-"""Draws samples of benchmarks from a model or a run: `draw_samples`, which is what `quatro sample` calls.
-
-Nothing here loads torch before something is drawn.
-"""
+"""`draw_samples` of a model or a run, which `quatro sample` calls. No torch before something is drawn."""
 
 from __future__ import annotations
 

@@ -66,11 +66,7 @@ class SampleRequest:
         return longest
 
     def numbers(self) -> tuple[int, Sampling]:
-        """n, and how responses are drawn (but for length and stop).
-
-        Raises:
-            UsageError: unknown preset, or a value out of range.
-        """
+        """n and the sampling but for length and stop; UsageError for an unknown preset or a value out of range."""
         if self.preset not in (None, *PRESETS):
             raise UsageError(f"unknown preset {self.preset!r}; the presets are {', '.join(PRESETS)}")
         given = {name: value for name in USUAL if (value := getattr(self, name)) is not None}

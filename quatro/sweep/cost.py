@@ -1,7 +1,4 @@
-"""What is left to do of a sweep: responses, samples, the disk of its checkpoints, and time once a run of it is done.
-
-Imports no torch.
-"""
+"""What is left of a sweep: responses, samples, disk, and time once a run of it is done. Imports no torch."""
 
 from __future__ import annotations
 

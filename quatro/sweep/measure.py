@@ -111,10 +111,7 @@ def other_weights(points: Iterable[Point], folder: Path) -> list[str]:
 
 
 def sample_arguments(evaluation: SweepEvaluation, point: Point, run: Path, tag: Tag, num_gpus: int = 0) -> list[str]:
-    """What `quatro sample` is called with; drawing again draws only what is missing.
-
-    Of several GPUs each has an engine.
-    """
+    """What `quatro sample` is called with, an engine on each of several GPUs; drawing again draws what is missing."""
     config, is_base = point.config, point.cell == BASE_CELL
     what = [config.model if is_base else str(run), "-b", ",".join(evaluation.benchmarks), "-n", str(evaluation.n)]
     what += ["--temperature", f"{tag.temperature:g}", "--top-p", f"{tag.top_p:g}"]

@@ -24,7 +24,7 @@ from evals.figures.sheet import WIDTHS, Sheet, save_figure
 from evals.figures.similarity import heatmap_figure, similarity_figure
 from evals.figures.stability import limitation_figure, stability_figure
 from evals.files.whole import write_text
-from evals.results.document import Row
+from evals.results.document import Result, Row
 from evals.results.entries import ENTROPY, Entry, own_entries, published_entries
 from evals.results.paper import CODE_BENCHMARKS, paper
 from evals.results.reading import Sources, read_sources
@@ -37,14 +37,7 @@ from evals.tables.parts import Style, Table
 from evals.text import visible
 from quatro.runs.views.series import read_settings
 from quatro.sample.folder import Tag
-from quatro.sweep.results import (
-    SweptResult,
-    chosen_runs,
-    chosen_tag,
-    flip_results,
-    labelled_results,
-    temperature_results,
-)
+from quatro.sweep.results import chosen_runs, chosen_tag, flip_results, labelled_results, temperature_results
 
 NOTES = "notes.md"  # in the sweep's folder: what its page says first
 MAIN_CELL = "main"  # of a sweep of several cells, the one that tables are about
@@ -181,9 +174,9 @@ def _temperature(found: SweepSources) -> Drawn:
     return Drawn(temperature_figure(rows, sheet=_SHEET), notes)
 
 
-def _few(results: Sequence[SweptResult]) -> tuple[dict[str, list[Row]], list[str]]:
+def _few(results: Sequence[tuple[Result, Path]]) -> tuple[dict[str, list[Row]], list[str]]:
     """Rows of as many labels as bars can show: GSPO and QUATRO, as in the paper, or QUATRO's smallest radius."""
-    rows = {str(one.result.label): list(one.result.rows) for one in results}
+    rows = {str(result.label): list(result.rows) for result, _ in results}
     if len(rows) <= MOST_BARS:
         return rows, []
     ours = [label for label in rows if label.startswith("Ours")]

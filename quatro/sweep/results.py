@@ -1,7 +1,4 @@
-"""The results of a sweep for tables and figures, under the paper's labels: of each seed, or means over seeds.
-
-Imports no torch.
-"""
+"""Results of a sweep under the paper's labels, of each seed or means over seeds. Imports no torch."""
 
 # Axes: S seeds, P problems, C counts of correct samples.
 from __future__ import annotations
@@ -338,10 +335,7 @@ def temperature_rows(group: Mapping[int, Path], tag: Tag) -> list[Row]:
 
 
 def flip_rows(group: Mapping[int, Path], base: Path, tag: Tag) -> list[Row]:
-    """Newly solved problems, and flip@k of each bucket at k = 1, 2, 4, ..., n, on each benchmark.
-
-    An empty bucket has no row.
-    """
+    """Newly solved problems, and flip@k of each bucket that is not empty at k = 1, 2, 4, ..., n, on each benchmark."""
     befores, rows = counts_in(base, tag), []
     for everyone in _by_benchmark(group, tag):
         before = befores.get(everyone[0].benchmark)

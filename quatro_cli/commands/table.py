@@ -9,19 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from typer import Option
 
-from quatro_cli.options import (
-    SweepCell,
-    SweepTemperature,
-    SweepTopP,
-    WithPaper,
-    expander,
-    names,
-    numbers,
-    refuse_idle,
-    refuse_loss,
-    run_paths,
-    usage_error,
-)
+from quatro_cli import options
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
@@ -53,20 +41,21 @@ Out = Annotated[Path | None, Option("-o", "--out", metavar="FILE", help="Write t
 
 def table(
     paths: Annotated[
-        list[Path], run_paths("RESULT|RUN|SWEEP", "Files from `quatro eval ... -o FILE`, run directories, or sweeps.")
+        list[Path],
+        options.run_paths("RESULT|RUN|SWEEP", "Files from `quatro eval ... -o FILE`, run directories, or sweeps."),
     ],
     layout: LayoutChosen = None,
     metric: Metric = None,
     average: Annotated[bool, Option("--average", help="Show the mean over benchmarks.")] = False,
-    with_paper: WithPaper = False,
+    with_paper: options.WithPaper = False,
     format: FormatChosen = None,
     k: Annotated[str | None, Option(metavar="K[,K]", help="Only these values of k. Default: all.")] = None,
     ci: Annotated[bool, Option("--ci", help="Show 95 % intervals, over seeds and problems.")] = False,
     labels: Labels = None,
     models: Models = None,
-    top_p: SweepTopP = None,
-    temperature: SweepTemperature = None,
-    cell: SweepCell = None,
+    top_p: options.SweepTopP = None,
+    temperature: options.SweepTemperature = None,
+    cell: options.SweepCell = None,
     out: Out = None,
 ) -> None:
     """Print result files as a table in the paper's layout.
@@ -86,33 +75,33 @@ def table(
     from evals.tables.layouts import PAPER_TABLES, build_tables, comparison_table
     from evals.tables.parts import Style
 
-    ks, rows = numbers(k, "--k", int), names(labels, "--labels")
+    ks, rows = options.numbers(k, "--k", int), options.names(labels, "--labels")
     chosen_by = {"--metric": metric, "--average": average, "--with-paper": with_paper, "--k": k, "--models": models}
-    refuse_loss(out, paths)
+    options.refuse_loss(out, paths)
     if layout == "tidy":
-        refuse_idle({**chosen_by, "--labels": labels, "--ci": ci, "--format": format}, "--layout tidy")
-    comparison, expand = _comparison(paths), expander(paths, top_p, temperature, cell)
+        options.refuse_idle({**chosen_by, "--labels": labels, "--ci": ci, "--format": format}, "--layout tidy")
+    comparison, expand = _comparison(paths), options.expander(paths, top_p, temperature, cell)
     if layout == "tidy":
         _write_tidy(comparison or read_sources(paths, describe=_describe, expand=expand), out)
         return
     if comparison is not None:
-        refuse_idle({"--layout": layout, "--labels": labels, **chosen_by}, "what `quatro eval compare` wrote")
+        options.refuse_idle({"--layout": layout, "--labels": labels, **chosen_by}, "what `quatro eval compare` wrote")
         _finish(format, "comparison", comparison_table(comparison), ci=ci, out=out)
         return
     sources = read_sources(paths, describe=_describe, expand=expand)
     chosen, shown = _layout(sources, layout, metric, average=average)
     if with_paper and not PAPER_TABLES[chosen]:
-        raise usage_error(f"--with-paper: the paper has no table of {shown}; leave it out")
+        raise options.usage_error(f"--with-paper: the paper has no table of {shown}; leave it out")
     own, warnings = own_entries(sources, shown)
-    own = renamed(own, rows, names(models, "--models"))
+    own = renamed(own, rows, options.names(models, "--models"))
     found = [number for entry in own for number in entry.numbers.values()]
     if ci and all(number.low is None for number in found):
-        raise usage_error(
+        raise options.usage_error(
             "--ci: no file has intervals, and no mean is of seeds that give one; "
             "`quatro eval passk FILE --ci -o RESULT.json` makes them, and keeps what a mean over seeds needs"
         )
     if ks is not None and not any(key.k is not None for entry in own for key in entry.numbers):
-        raise usage_error(f"--k: {shown} has no k")
+        raise options.usage_error(f"--k: {shown} has no k")
     published = published_entries(shown, tables=PAPER_TABLES[chosen]) if with_paper else []
     tables = build_tables(chosen, own, published, metric=shown, style=Style(ks=ks, with_average=average, with_ci=ci))
     output.warn(*warnings)
@@ -158,7 +147,9 @@ def _comparison(paths: list[Path]) -> Comparison | None:
         found = read_comparison(path) if path.is_file() else None
         if found is not None:
             if len(paths) > 1:
-                raise usage_error(f"{path} is of `quatro eval compare` and is a table of its own; name no other file")
+                raise options.usage_error(
+                    f"{path} is of `quatro eval compare` and is a table of its own; name no other file"
+                )
             return found
     return None
 
@@ -171,20 +162,24 @@ def _layout(
 
     if wanted is not None and wanted != "metric":
         if average and wanted not in ("average", "ucc"):
-            raise usage_error(f"--average is for the layouts average and ucc, found --layout {wanted}")
+            raise options.usage_error(f"--average is for the layouts average and ucc, found --layout {wanted}")
         shown = METRIC_OF.get(wanted, "pass@k")
         if metric not in (None, shown):
-            raise usage_error(f"the layout {wanted} shows {shown}, found --metric {metric}; leave one of them out")
+            raise options.usage_error(
+                f"the layout {wanted} shows {shown}, found --metric {metric}; leave one of them out"
+            )
         return wanted, shown
     if metric is None:
         metrics = sources.metrics or ["entropy"]
         if sources.sweeps and "pass@k" in metrics:  # it holds everything; this comes first
             metrics = ["pass@k"]
         if len(metrics) > 1:
-            raise usage_error(f"the files hold {', '.join(metrics)}: choose one with --metric {'|'.join(metrics)}")
+            raise options.usage_error(
+                f"the files hold {', '.join(metrics)}: choose one with --metric {'|'.join(metrics)}"
+            )
         metric = metrics[0]
     if average and metric not in ("pass@k", "ucc@k"):
-        raise usage_error(f"--average is for pass@k and ucc@k, found {metric}")
+        raise options.usage_error(f"--average is for pass@k and ucc@k, found {metric}")
     if wanted == "metric":
         return "metric", metric
     if metric == "pass@k":

@@ -39,11 +39,7 @@ def method_of(verl_name: str, block: Mapping[str, Any]) -> Method:
 
 
 def verl_name_of(method: Method) -> str:
-    """What verl calls ``method``.
-
-    Raises:
-        UsageError: it is a class of your own.
-    """
+    """What verl calls ``method``; raises UsageError for a class of your own."""
     known = {METHODS[name]: verl_name for verl_name, name in METHOD_OF.items()}
     if verl_name := known.get(type(method)):
         return verl_name
@@ -51,11 +47,7 @@ def verl_name_of(method: Method) -> str:
 
 
 def refuse_inexpressible(method: Method) -> None:
-    """Refuse what no plug-in of verl can do.
-
-    Raises:
-        UsageError: names the key.
-    """
+    """Raises UsageError, which names the key, for what no plug-in of verl can do."""
     if getattr(method, "delta_schedule", "constant") != "constant":
         raise UsageError(
             "delta_schedule: expected constant, because verl does not tell advantage estimators what an iteration "

@@ -1,7 +1,4 @@
-"""Runs and sweeps gathered into a report: status, configuration, metrics and samples, as they stand on disk.
-
-Imports no torch.
-"""
+"""Runs and sweeps as a report: status, configuration, metrics and samples as they are on disk. Imports no torch."""
 
 from __future__ import annotations
 

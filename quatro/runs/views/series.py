@@ -1,7 +1,4 @@
-"""Training runs as the settings that figures compare: runs that differ in their seed alone belong together.
-
-Imports no torch.
-"""
+"""Runs as the settings that figures compare; those that differ in their seed alone are one. Imports no torch."""
 
 from __future__ import annotations
 

@@ -291,11 +291,7 @@ def sort_runs(runs: Sequence[RunSummary], order: str) -> list[RunSummary]:
 
 
 def ending(path: Path) -> list[str]:
-    """The lines about the run in ``path``; none unless it is done.
-
-    Raises:
-        DataError: metrics.jsonl is broken.
-    """
+    """The lines about the run in ``path``, none unless it is done; raises DataError if metrics.jsonl is broken."""
     run = describe_run(path)
     return [f"{heading:11}{said}" for heading, said in _lines(run)] if run.status == "done" else []
 
