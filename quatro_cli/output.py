@@ -223,11 +223,7 @@ class Output:
         return self._console(name).width
 
     def flush(self) -> None:
-        """Push out what is buffered.
-
-        Raises:
-            OSError: stdout cannot be written, for example to a full disk; a reader that went away is fine.
-        """
+        """Push out what is buffered; OSError for a full disk and the like, and none for a reader that went away."""
         self._write("stdout", "")
         self._write("stderr", "")
 

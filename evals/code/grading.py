@@ -49,11 +49,7 @@ def as_json(tests: Calls | Stdio) -> Tests:
 
 
 def sandbox_tests(tests: Tests, entry_point: str | None) -> Asserts | Calls | Stdio:
-    """The tests as the sandbox takes them.
-
-    Raises:
-        ValueError: they are not of the form above; the message says what is wrong.
-    """
+    """The tests as the sandbox takes them; ValueError, which says what is wrong, for those not of the form above."""
     kind, fields = tests.get("kind"), {name: value for name, value in tests.items() if name != "kind"}
     make = _KINDS.get(str(kind))
     if make is None:

@@ -36,11 +36,7 @@ def naming(path: Path, *, temporary: Path | None = None) -> Iterator[None]:
 
 
 def refuse_unwritable(folder: Path) -> None:
-    """Find out before any work that nothing can be written to ``folder``, or to where it would be made.
-
-    Raises:
-        OSError: names the folder.
-    """
+    """Raises OSError, which names the folder, if nothing can be written to ``folder`` or where it would be made."""
     above = next(one for one in (folder, *folder.absolute().parents) if one.is_dir())
     temporary = above / f".writable.{os.getpid()}.tmp"
     with naming(above, temporary=temporary):
@@ -49,11 +45,7 @@ def refuse_unwritable(folder: Path) -> None:
 
 
 def write_bytes(path: Path, chunks: Iterable[bytes]) -> None:
-    """Replace ``path`` by the concatenation of ``chunks``.
-
-    Raises:
-        OSError: names the file; what stood there before still does.
-    """
+    """Replace ``path`` by the ``chunks``, or leave what stood there and raise OSError, which names the file."""
     temporary = path.with_name(f".{path.name[:60]}.{secrets.token_hex(4)}.tmp")
     with naming(path, temporary=temporary):
         try:

@@ -334,11 +334,7 @@ class Comparison(FileDocument):
 
 
 def read_comparison(path: Path) -> Comparison | None:
-    """The comparison in ``path``; None if the file holds something else.
-
-    Raises:
-        DataError: it is one, and a key is wrong or it has no rows.
-    """
+    """The comparison in ``path``, None for anything else; DataError if a key of it is wrong or it has no rows."""
     try:
         document = read_document(path)
     except (OSError, DataError):

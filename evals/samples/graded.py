@@ -78,10 +78,7 @@ class Asked:
 
 
 def _files_to_read(paths: Sequence[Path], asked: Asked) -> tuple[dict[Path, list[Path]], list[Note], list[str]]:
-    """The files of each path, or in their place their graded copies; the notes of graded files, and warnings.
-
-    Raises: as `named_files`.
-    """
+    """The files of each path, or their graded copies; the notes of these, and warnings. Raises as `named_files`."""
     sources_of = named_files(paths)
     copies: dict[Path, Path] = {}
     notes: list[Note] = []

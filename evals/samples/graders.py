@@ -153,11 +153,7 @@ def _grade_maths(
 def _math_verify_grades(
     pairs: Iterable[tuple[str, str | float | None]], extraction: ExtractionPolicy = "boxed"
 ) -> list[Grade]:
-    """Its grades of (completion, reference), with the answer where our grader finds it.
-
-    Raises:
-        MissingError: math-verify is not installed.
-    """
+    """Its grades of (completion, reference), with our answer where there is one; MissingError without math-verify."""
     try:
         from math_verify import parse, verify
     except ModuleNotFoundError as error:

@@ -303,11 +303,7 @@ def _load(found: Checkpoint, parts: Parts, position: Position) -> None:
 
 
 def tensors_of(found: Checkpoint, policy: Policy) -> dict[str, Tensor]:
-    """The tensors that this rank saved in ``found``, on the CPU.
-
-    Raises:
-        DataError: another number of ranks saved the optimiser's shards.
-    """
+    """The tensors that this rank saved in ``found``, on the CPU; DataError if another number of ranks saved shards."""
     world, then = policy.world, int(found.state["ranks"])
     if policy.is_sharded and then != world.size:
         raise DataError(
@@ -332,11 +328,7 @@ def refuse_earlier_version(found: Checkpoint) -> None:
 
 
 def refuse_other_inputs(parts: Parts, state: Mapping[str, Any], name: str) -> None:
-    """Refuse to go on with another model or other data than the run began with.
-
-    Raises:
-        DataError: the model or the data have changed.
-    """
+    """Raises DataError if the model or the data are not those that the run began with."""
     found = parts.fingerprints.items()
     refuse_differing(
         name, [f"the {what} changed since the run began" for what, own in found if state["inputs"].get(what) != own]

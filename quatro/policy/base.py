@@ -109,11 +109,7 @@ class Policy(ABC):
         """Go on from what `state` returned."""
 
     def snapshot(self) -> list[Tensor]:
-        """A copy of the trained weights, for `inner_updates: auto`.
-
-        Raises:
-            UsageError: this policy keeps no second set of weights.
-        """
+        """A copy of the trained weights, for `inner_updates: auto`; UsageError where no second set of them is kept."""
         raise UsageError(
             f"{type(self).__name__} keeps no second set of weights, which inner_updates: auto needs; set inner_updates "
             "to a number, or use policy.kind local"

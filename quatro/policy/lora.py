@@ -169,11 +169,7 @@ def save(model: Any, folder: Path, *, base_model: str) -> None:
 
 @torch.no_grad()
 def load(model: Any, folder: Path) -> None:
-    """Puts what `save` wrote into the adapter of ``model``.
-
-    Raises:
-        DataError: it is the adapter of another model, or unreadable.
-    """
+    """Puts what `save` wrote into the adapter of ``model``; DataError for another model's, or an unreadable one."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 

@@ -85,20 +85,12 @@ class StopCheck:
         self._world = world
 
     def check(self) -> None:
-        """All ranks call it, between two optimiser steps or iterations.
-
-        Raises:
-            Stopped: on all ranks, if a stop was requested of any.
-        """
+        """All ranks call it between optimiser steps or iterations; raises Stopped on all if a stop was asked of any."""
         if self._is_agreed():
             raise Stopped
 
     def poll(self) -> None:
-        """A rank calls it by itself, in the middle of work that `end_of_work` ends.
-
-        Raises:
-            Stopped: a stop was requested of this rank.
-        """
+        """A rank calls it amid work that `end_of_work` ends; raises Stopped if a stop was requested of this rank."""
         if self._request.requested:
             raise Stopped
 

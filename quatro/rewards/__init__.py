@@ -47,11 +47,7 @@ def make_grader(grader: str) -> Reward:
 
 
 def check_prompts(prompts: Sequence[Prompt], reward: RewardConfig | str) -> None:
-    """Check that the reward can grade every prompt; a function takes any prompt.
-
-    Raises:
-        DataError: names the first prompt that it cannot grade.
-    """
+    """Raises DataError, which names it, for the first prompt that the reward cannot grade; a function takes any."""
     config = _config(reward)
     REWARDS[config.name].check(prompts, config.options)
 

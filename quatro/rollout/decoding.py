@@ -37,11 +37,7 @@ MIN_SHARE_FREE = 0.125
 
 
 class SlotModel:
-    """``model`` as it is at the time of a call, on ``device``.
-
-    Raises:
-        UsageError: the model has layers that do not keep keys and values.
-    """
+    """``model`` as it is at the time of a call, on ``device``; UsageError for layers that keep no keys and values."""
 
     def __init__(self, model: Any, device: torch.device) -> None:
         self.model = model

@@ -193,10 +193,7 @@ def _best_step(run: Path, newest: Path, there: str) -> int:
 
 
 def load_newest(run: Path) -> Checkpoint | None:
-    """The newest complete checkpoint of ``run``, or None; one that was being replaced is put back first.
-
-    Raises: as `load`.
-    """
+    """The newest complete checkpoint of ``run``, or None; one being replaced is put back first. Raises as `load`."""
     for path in (run / "checkpoints").glob(".*.old"):
         original = path.with_name(path.name.removeprefix(".").split(".")[0])
         if is_whole(path) and not original.exists():

@@ -59,11 +59,7 @@ def is_imported(run: Path) -> bool:
 
 
 def read_source(run: Path) -> dict[str, str]:
-    """Where an imported run is from, by what imported.json calls it: from, file, sha256, time.
-
-    Raises:
-        DataError: imported.json is damaged.
-    """
+    """The from, file, sha256 and time of an imported run, as imported.json has them; DataError where it is damaged."""
     document = read_document(run / IMPORTED)
     source = {key: document[key] for key in ("from", "file", "sha256", "time") if isinstance(document.get(key), str)}
     if len(source) < 4:

@@ -184,10 +184,7 @@ def is_locked(run: Path) -> bool:
 
 @contextlib.contextmanager
 def held(run: Path) -> Iterator[None]:
-    """Nobody else works on the run inside; it writes nothing, since a disk may be full.
-
-    Raises: as `RunLock`.
-    """
+    """Nobody else works on the run inside; it writes nothing, since a disk may be full. Raises as `RunLock`."""
     descriptor = os.open(run / "lock", os.O_RDWR)
     try:
         _take(descriptor, run, run / "lock")
