@@ -155,7 +155,7 @@ test-vectors: $(VENV)-verl/.installed
 
 # The comparisons that need no file and no other environment.
 bench: $(STAMP)
-	for name in dual_speed grading_speed passk_speed rollout_vs_generate shared_prompt startup ucc_speed; do \
+	for name in dual_speed grading_speed passk_speed rollout_vs_generate startup ucc_speed; do \
 	  $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 $(VENV)-trl/.installed: pyproject.toml constraints.txt

@@ -1,4 +1,4 @@
-"""The first training of an embedded model, which a bar shows."""
+"""The making of a model that lies nowhere yet, which a bar shows."""
 
 from __future__ import annotations
 
@@ -7,17 +7,26 @@ from collections.abc import Callable
 from quatro_cli.output import output
 
 
-def ensure_model(name: str, progress: Callable[[int, int, float], None] | None = None) -> str:
-    """The folder of ``name``, made first if it is an embedded model that the cache does not hold.
+def ensure_model(name: str, progress: Callable[[int, int, str], None] | None = None) -> str:
+    """The folder of ``name``, made first if it is a model that is made here and the cache does not hold.
 
-    That is its warm start, which happens once and takes about a minute: a bar shows it, or ``progress``.
+    That happens once, and a bar shows it, or ``progress``.
     """
-    from quatro.policy.embedded import is_cached, recipe_of, resolve_model
+    from quatro.policy.embedded import is_cached, making_of, resolve_model
 
     if is_cached(name):
         return resolve_model(name)
-    output.info(f"{name} is not in the cache: teaching it its task (once, about a minute)")
+    output.info(f"{name} is not in the cache: {making_of(name)}")
     if progress is not None:
         return resolve_model(name, progress=progress)
-    with output.progress("warm start", recipe_of(name).steps) as bar:
-        return resolve_model(name, progress=lambda step, steps, loss: bar(step, f"loss {loss:.2f}"))
+    with output.progress(f"making {name}", 100) as bar:
+        return resolve_model(name, progress=lambda done, total, what: bar(100 * done // max(total, 1), what))
+
+
+def ensure_shape(*names: str | None) -> None:
+    """Fetches what a look at these models needs before they are made: the model that a supervised start begins with."""
+    from quatro.policy.embedded import is_cached, shape_name
+
+    for name in filter(None, names):
+        if not is_cached(name) and (shape := shape_name(name)):
+            ensure_model(shape)

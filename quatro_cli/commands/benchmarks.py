@@ -29,7 +29,7 @@ def _benchmarks() -> None:
     QUATRO_BENCHMARKS names; then you give the name of the entry:
 
     \b
-      [gsm8k]
+      [my-gsm8k]
       file = "gsm8k.jsonl"        # beside the TOML file; or hub = [{ id = "...", split = "..." }]
       problem_field = "question"
       answer_field = "answer"     # or solution_field: the answer is its last \\boxed

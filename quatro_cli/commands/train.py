@@ -67,6 +67,7 @@ def train(
     from quatro.runs.identity import why_finished
     from quatro.runs.status import read_status, refuse_locked
     from quatro.runs.views.live import TrainingView
+    from quatro_cli.warm_start import ensure_shape
 
     launch = launched()
     if not launch.is_first:
@@ -81,6 +82,8 @@ def train(
     else:
         config, run_path = _to_begin(source, settings=settings, method=method, out=out)
         run_path = free_name(run_path) if new else run_path
+    if launch.local_rank == 0:
+        ensure_shape(config.model, config.kl.reference)
     if not dry_run:
         if resume and (why := why_finished(run_path, config)):
             output.info(f"{run_path} is done: {why}; `quatro runs show {run_path}` tells about it")
@@ -187,7 +190,7 @@ def _train(
         output.info("\n".join([*batch_arithmetic(prepared), *notes(prepared)]))  # the run itself logs its warnings
         if launch.local_rank == 0:
             for name in filter(None, (config.model, config.kl.reference)):
-                ensure_model(name, lambda done, total, _: view.doing(Stage("warm start", "", {"steps": (done, total)})))
+                ensure_model(name, lambda done, total, what: view.doing(Stage(what, "", {"steps": (done, total)})))
         world.barrier("the model to be there")
         if not resume and is_abandoned(path):
             output.info(f"{path} held a run that ended before its first checkpoint; it is begun anew")

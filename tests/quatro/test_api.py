@@ -42,7 +42,7 @@ def workplace(tiny_folder, tmp_path_factory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("QUATRO_CACHE", str(folder / "cache"))
-        shutil.copytree(tiny_folder, embedded._folder(embedded.recipe_of("embedded:countdown"), "countdown"))
+        shutil.copytree(tiny_folder, embedded._folder("embedded:countdown"))
         run = quatro.fine_tune("quickstart", "runs/first", overrides={"steps": 2})
         samples = quatro.draw_samples(run, "countdown", n=2, grade=True)
         passk_result(read_graded(list(map(Path, samples)))[0], ks=[1, 2]).write("passk.json")

@@ -77,8 +77,8 @@ def test_the_prompt_of_the_built_in_benchmark_is_its_problem():
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["show", "math501"], 2, "countdown, codegrammar, math500"),
-        (["fetch", "math501"], 2, "countdown, codegrammar, math500"),
+        (["show", "math501"], 2, "countdown, codegrammar, word-problems, math500"),
+        (["fetch", "math501"], 2, "countdown, codegrammar, word-problems, math500"),
         (["fetch", "countdown"], 2, "built in"),
         (["fetch", "amc23", "--from", "gone.jsonl"], 4, "gone.jsonl"),
     ],

@@ -239,7 +239,8 @@ def test_a_pipe_says_drawing_and_learning_before_the_first_result(slow_run, fork
         wait_for("step 1/2: drawing\n")
         allow(tmp_path, 1000)
         wait_for("step 1/2: learning\n")
-        assert "reward" not in said
+        assert not re.search("^step .*reward", said, re.MULTILINE)
+        assert len(re.findall("^(?:best|worst) response of the first batch, reward ", said, re.MULTILINE)) == 2
         (tmp_path / "learn").touch()
         assert child.wait(LIMIT_S) == 0
     finally:

@@ -15,6 +15,7 @@ from evals.benchmarks.prompts import messages
 from evals.errors import UsageError
 from quatro.config import Config
 from quatro.integrations.verl.methods import refuse_inexpressible, verl_name_of
+from quatro.policy.embedded import is_made
 from quatro.registry import ENGINES
 from quatro.rollout.prompts import training_problems
 
@@ -104,7 +105,7 @@ def _refuse(config: Config) -> None:
         ),
         "checkpoint.keep.best": (config.checkpoint.best is not None, "verl keeps the newest checkpoints only"),
         "early_stop.patience": (config.early_stop.patience > 0, "verl ends after its last iteration"),
-        "model": (config.model.startswith("embedded:"), "verl loads a folder or a Hub id"),
+        "model": (is_made(config.model), "verl loads a folder or a Hub id"),
         "policy.lora": (config.policy.lora is not None, "verl's adapters are not covered; use our own trainer"),
         "entropy_coefficient": (
             config.entropy_coefficient > 0 and config.kl.aggregate != "token-mean",

@@ -22,6 +22,7 @@ def test_registry_entries_are_complete_and_refer_to_what_exists():
     assert list(registry()) == [
         "countdown",
         "codegrammar",
+        "word-problems",
         "math500",
         "amc23",
         "aime24",
@@ -29,6 +30,10 @@ def test_registry_entries_are_complete_and_refer_to_what_exists():
         "minerva",
         "olympiad",
         "math_train",
+        "svamp",
+        "svamp_train",
+        "gsm8k",
+        "gsm8k_train",
         "humaneval",
         "humanevalplus",
         "mbpp",
@@ -66,6 +71,8 @@ def test_no_split_or_config_is_written_that_public_code_does_not_show():
         "evalplus/mbppplus": ("", "test"),
         "codeparrot/apps": ("all", "train"),
         "DigitalLearningGmbH/MATH-lighteval": ("", "train"),
+        "ChilleD/SVAMP": ("", "train"),
+        "openai/gsm8k": ("main", "train"),
         "EleutherAI/hendrycks_math": ("", "train"),
     }
 
@@ -73,9 +80,10 @@ def test_no_split_or_config_is_written_that_public_code_does_not_show():
 @pytest.mark.parametrize("name", [name for name, entry in registry().items() if entry.source == "hub"])
 def test_verified_counts_and_hashes_are_those_of_the_data(name):
     folder = os.environ.get("QUATRO_DATA")
-    if not folder or not (Path(folder) / f"{name}.jsonl").exists():
+    file = Path(folder or "-") / f"{'gsm8k_test' if name == 'gsm8k' else name}.jsonl"
+    if not file.exists():
         pytest.skip("QUATRO_DATA does not name a folder with this benchmark")
-    problems = load_problems(str(Path(folder) / f"{name}.jsonl"))
+    problems = load_problems(str(file), name=name)
     dropped = 2 if name == "math_train" else 0
     assert len(problems) == registry()[name].count - dropped
     assert content_hash(problems) == registry()[name].sha256
@@ -155,7 +163,7 @@ def test_a_file_named_like_a_benchmark_gets_its_row_fixes(tmp_path):
 
 
 def test_unknown_names_and_needless_splits_are_refused(tmp_path):
-    with pytest.raises(UsageError, match="one of countdown, codegrammar, math500"):
+    with pytest.raises(UsageError, match="one of countdown, codegrammar, word-problems, math500"):
         load_problems("math501")
     with pytest.raises(UsageError, match="split"):
         load_problems("math500", split="train")

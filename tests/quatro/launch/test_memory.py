@@ -133,19 +133,35 @@ def test_rows_that_do_not_divide_evenly_are_those_of_the_rank_with_most():
         assert estimate(config, num_ranks).memory() == estimate(alike).memory()
 
 
-def test_on_a_cpu_they_are_constants_and_no_memory_is_asked_for(tiny_config, monkeypatch):
+def test_on_a_cpu_they_are_constants_that_fit(tiny_config, monkeypatch):
     prepared = prepare(tiny_config("rollout.rows_at_once=7"))
     given = prepared.config
     prepared = with_sizes(prepared)
     assert prepared.config == given.with_sizes(CPU_SIZES)
     assert prepared.config.sizes == Sizes(16384, 7, 1 << 17) == given.sizes
-    note = "in place of auto, as on every CPU: microbatch_tokens=16384, rollout.cache_tokens=131072"
-    assert note in describe(prepared).notes
+    note = "of memory: microbatch_tokens=16384, rollout.cache_tokens=131072"
+    assert any(one.endswith(note) for one in describe(prepared).notes)
     # What says numbers takes none from the memory of a device, and no rank speaks to the others.
     monkeypatch.setattr("quatro.launch.describe.total_bytes", lambda device: 80 * GB)
     fixed = prepare(prepared.config)
     assert with_sizes(fixed, World(rank=0, size=2)) is fixed
     assert not any("in place of auto" in note for note in describe(fixed).notes)
+
+
+def test_on_a_cpu_with_little_memory_micro_batches_are_smaller(tiny_config, monkeypatch):
+    prepared = prepare(tiny_config())
+    always = Estimate.of(prepare(prepared.config.with_sizes(CPU_SIZES))).memory()
+    for room, tokens in ((10**12, 16384), (always.always + always.gradients + 2 * 10**6, 1024)):
+        monkeypatch.setattr("quatro.launch.describe.machine_bytes", lambda room=room: room)
+        assert with_sizes(prepared).config.sizes == CPU_SIZES._replace(microbatch_tokens=tokens)
+
+
+def test_the_dry_run_on_a_cpu_names_the_faster_number_format(tiny_config, monkeypatch):
+    for speed, said in ((5.0, "5.0 times as fast in bfloat16"), (0.25, "4.0 times as fast in float32")):
+        monkeypatch.setattr("quatro.launch.describe.bfloat16_speed", lambda speed=speed: speed)
+        notes = [one for one in describe(prepare(tiny_config("dtype=float32"))).notes if said in one]
+        assert len(notes) == 1
+        assert ("-s dtype=bfloat16" in notes[0]) == (speed > 1)
 
 
 @dataclasses.dataclass(frozen=True)
