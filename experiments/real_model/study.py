@@ -116,6 +116,7 @@ def measured(job: Job, work: Path) -> dict[str, Any]:
 
 def _train_command(job: Job, run: Path) -> list[str]:
     settings = (*ARMS[job.arm], f"optimizer.lr={job.rate}", f"seed={job.seed}", f"steps={job.steps}", "kl.beta=0")
+    settings += ("prompts_per_step=8", "minibatch_prompts=4")
     # The last two checkpoints: the last iteration's rollouts, by the policy that drew them and by the one they made.
     settings += (f"checkpoint.every={job.steps - 1}", "checkpoint.keep=2")
     return ["train", "smollm2", *(word for one in settings for word in ("-s", one)), "-o", str(run)]

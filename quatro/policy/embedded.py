@@ -4,7 +4,7 @@
 `embedded:code` writes the small functions of codegrammar, and `embedded:palindrome`, `embedded:shortest-path` and
 `embedded:spell-backward` play tasks of reasoning-gym (about a minute of one core each; the recipes stand in
 `quatro/tasks`). `model: smollm2` and any GGUF file are unpacked by `gguf.py`, and `model: smollm2-started` is SmolLM2
-after a supervised start on word problems (about three minutes of two cores).
+after a supervised start on word problems (some minutes of two cores).
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def making_of(name: str) -> str:
     if name.startswith("embedded:"):
         return "teaching it its task (once, about a minute)"
     if name == STARTED:
-        return "a supervised start of SmolLM2 on word problems (once, about three minutes on two cores)"
+        return "a supervised start of SmolLM2 on word problems (once, some minutes of two cores)"
     return "making a folder of the GGUF file" + (" (once, a download of 93 MB)" if name == SMOLLM2 else " (once)")
 
 

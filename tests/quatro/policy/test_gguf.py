@@ -163,7 +163,8 @@ def test_the_start_learns_answers_and_their_end_and_is_made_once(tmp_path, monke
         load_model(str(folder), torch.float32, "cpu")(ids).logits[0, -1].softmax(-1)[tokenizer.eos_token_id].item()
         for folder in (before, tmp_path / "started")
     ]
-    assert ends[1] > 2 * ends[0]
+    # Of its random weights little is unlearnt in 40 steps; without the end among what is learnt it is 1e-4.
+    assert ends[0] < 1e-5 < 5e-3 < ends[1]
 
     monkeypatch.setattr(embedded, "StartRecipe", lambda: StartRecipe(steps=2, rows=2))
     monkeypatch.setattr(embedded, "SMOLLM2", str(file))
