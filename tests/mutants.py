@@ -24,7 +24,7 @@ from guards import GUARDS, tests_by_fault  # noqa: E402
 
 TIMEOUT_S = 900
 # What needs another environment, or minutes.
-ELSEWHERE = ("long", "gpu", "vllm", "deepspeed", "verl", "verl_ray", "trl", "browser", "latex")
+ELSEWHERE = ("long", "gpu", "vllm", "deepspeed", "verl", "verl_ray", "trl", "browser", "latex", "real")
 # The cheap ones first: a mutant that they catch does not reach the run that is written out by hand.
 TESTS = {
     "quatro": (

@@ -1,0 +1,136 @@
+"""Every wing of the loop on a pretrained model of 135M parameters, in batches of 4 x 4: `make test-real`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.real
+torch = pytest.importorskip("torch")
+pytest.importorskip("gguf", reason="needs pip install -e '.[gguf]'")
+
+from evals.errors import MissingError  # noqa: E402
+from quatro.policy.embedded import resolve_model  # noqa: E402
+from quatro.policy.loading import load_model  # noqa: E402
+from tests.kit import quatro, read_json, read_rows, settings  # noqa: E402
+
+BATCH = ["prompts_per_step=4", "rollouts_per_prompt=4", "minibatch_prompts=2", "inner_updates=2", "steps=1"]
+LIMIT_S = 600
+
+
+@pytest.fixture(scope="session", autouse=True)
+def started() -> Path:
+    """The folder of the started model, which is made here once (some minutes)."""
+    try:
+        return Path(resolve_model("smollm2-started"))
+    except MissingError as error:
+        pytest.skip(f"SmolLM2 cannot be had here: {error}")
+
+
+def train(path: Path, *pairs: str) -> dict:
+    """The metrics of a run of one iteration, or of the last of several."""
+    quatro("train", "smollm2", *settings(*BATCH, *pairs), "-o", path)
+    return read_rows(path / "metrics.jsonl")[-1]
+
+
+def weights(path: Path, step: int = 1) -> dict:
+    return load_model(str(path / "checkpoints" / f"step-{step:06d}"), torch.float32, "cpu").state_dict()
+
+
+@pytest.fixture(scope="session")
+def first(tmp_path_factory) -> Path:
+    """A run of one iteration."""
+    path = tmp_path_factory.mktemp("real") / "first"
+    train(path)
+    return path
+
+
+def test_a_run_is_exported_sampled_again_and_reported(first, tmp_path):
+    row = read_rows(first / "metrics.jsonl")[-1]
+    assert 0 < row["reward/mean"] < 1
+    assert 0 < row["kl/new_old"] < 1
+    quatro("export", first, "-o", tmp_path / "exported")
+    assert "HuggingFaceTB/SmolLM2-135M-Instruct" in (tmp_path / "exported" / "README.md").read_text(encoding="utf-8")
+    drawing = ["-b", "word-problems", "--limit", "4", "-n", "4", "--max-tokens", "64", "--grade", "-o"]
+    for name, model in (("run", first), ("exported", tmp_path / "exported")):
+        template = ["--template", "question"] if name == "exported" else []
+        quatro("sample", model, *template, *drawing, tmp_path / name)
+    answers = [
+        [row["completion"] for row in read_rows(tmp_path / name / "word-problems.jsonl")]
+        for name in ("run", "exported")
+    ]
+    assert answers[0] == answers[1]
+    assert len(answers[0]) == 16
+    quatro("report", first, "-o", tmp_path / "report.html")
+    assert "word-problems" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_dry_run_is_near_the_measured_peak(tmp_path):
+    """In processes of their own: the peak is that of a process."""
+    command = [
+        sys.executable,
+        "-m",
+        "quatro_cli",
+        "train",
+        "smollm2",
+        *settings("steps=1"),
+        "-o",
+        str(tmp_path / "run"),
+    ]
+    said = subprocess.run(
+        [*command, "--dry-run", "--json"], capture_output=True, text=True, check=True, timeout=LIMIT_S
+    )
+    predicted = json.loads(said.stdout)["memory_bytes"]["total"] / 2**30
+    bare = subprocess.run(
+        [sys.executable, "-c", "import torch, transformers, resource; from transformers import LlamaForCausalLM; "
+         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)"],
+        capture_output=True, text=True, check=True, timeout=LIMIT_S,
+    )  # fmt: skip
+    subprocess.run(command, check=True, timeout=2 * LIMIT_S)
+    measured = read_rows(tmp_path / "run" / "metrics.jsonl")[-1]["perf/peak_memory_gib"] - float(bare.stdout)
+    assert predicted == pytest.approx(measured, rel=0.15)
+
+
+def test_a_run_that_is_stopped_inside_an_iteration_ends_with_the_same_bits(first, tmp_path):
+    """Ctrl-C while it learns; the second iteration follows after the resume."""
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    train(whole, "steps=2")
+    command = [sys.executable, "-m", "quatro_cli", "train", "smollm2", *settings(*BATCH, "steps=2"), "-o", str(cut)]
+    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert child.stderr is not None
+    for line in child.stderr:
+        if "learning" in line:
+            break
+    time.sleep(1)
+    child.send_signal(signal.SIGINT)
+    child.stderr.read()
+    assert child.wait(LIMIT_S) == 130
+    assert read_json(cut / "status.json")["step"] == 0
+    quatro("train", cut, "--resume")
+    assert all(torch.equal(one, weights(whole, 2)[name]) for name, one in weights(cut, 2).items())
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        ("policy={lora: {rank: 8}}", "optimizer.lr=1e-4"),
+        ("dtype=bfloat16",),
+        ("policy.gradient_checkpointing=true",),
+        ("method.name=gspo",),
+    ],
+    ids=["lora", "bfloat16", "checkpointing", "gspo"],
+)
+def test_settings_learn_from_the_same_responses(first, tmp_path, pairs):
+    row, plain = train(tmp_path / "run", *pairs), read_rows(first / "metrics.jsonl")[-1]
+    assert row["reward/mean"] == pytest.approx(plain["reward/mean"], abs=0.26 if "dtype=bfloat16" in pairs else 1e-9)
+    assert 0 < row["kl/new_old"] < 1
+    if "policy.gradient_checkpointing=true" in pairs:
+        assert row["kl/new_old"] == pytest.approx(plain["kl/new_old"], rel=1e-3)
+    if "dtype=bfloat16" in pairs:
+        assert row["kl/new_old"] == pytest.approx(plain["kl/new_old"], rel=0.5)
