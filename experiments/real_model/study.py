@@ -131,11 +131,8 @@ def log_ratios(run: Path, steps: int) -> list[list[float]]:
 
     prompts = {item.id: prompt_of(item.text) for item in items("train")}
     folders = [run / "checkpoints" / f"step-{step:06d}" for step in (steps - 1, steps)]
-    old, new = (
-        load_model(str(folder / "model" if (folder / "model").is_dir() else folder), torch.float32, "cpu")
-        for folder in folders
-    )
-    tokenizer = load_tokenizer("smollm2-started")
+    old, new = (load_model(str(folder / "model"), torch.float32, "cpu") for folder in folders)
+    tokenizer = load_tokenizer(str(folders[0] / "model"))
 
     def log_probability(model: Any, prompt: list[int], answer: list[int]) -> float:
         ids = torch.tensor([prompt + answer])
