@@ -12,6 +12,7 @@ _EXTRAS = {
     "deepspeed": ("deepspeed", ", or use -s policy.kind=local"),
     "peft": ("lora", ""),
     "gguf": ("gguf", ""),
+    "accelerate": ("gguf", ""),
     "transformers": ("train", ", or let a server make the tokens: --chat or --text"),
 }
 

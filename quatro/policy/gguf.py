@@ -63,8 +63,9 @@ def quiet(done: int, total: int, what: str) -> None:
 
 
 def require_reader(name: str) -> None:
-    """Raises MissingError with what to install if the package that reads GGUF files is not here."""
-    packages.require("gguf", f"{name} is made of a GGUF file, and reading it")
+    """Raises MissingError with what to install if a package that reads GGUF files is not here."""
+    for package in ("gguf", "accelerate"):
+        packages.require(package, f"{name} is made of a GGUF file, and reading it")
 
 
 def make(name: str, folder: Path, progress: Progress = quiet) -> None:
