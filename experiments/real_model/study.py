@@ -4,7 +4,7 @@
     python -m experiments.real_model.study [--runs 1]         # goes on, by default to the end
 
 Each run is trained and sampled by the commands that anyone would type, in a folder that is deleted once its results are
-in experiments/results/real-model. An interrupted run goes on where it was.
+in experiments/real_model/results. An interrupted run goes on where it was.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from evals.files.strict_json import parse_row, read_lines
 from evals.files.whole import write_whole
 from quatro.runs.metrics import read_metrics
 
-RESULTS = Path(__file__).parents[1] / "results" / "real-model"
+RESULTS = Path(__file__).parent / "results"
 ARMS = {
     "quatro-0.1": ("method.name=quatro", "method.delta=0.1"),
     "quatro-0.01": ("method.name=quatro", "method.delta=0.01"),
