@@ -7,7 +7,6 @@ reward never sees this: it looks at the box alone.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -16,8 +15,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from evals.estimators import pass_at_k, ucc_at_k
-from evals.files.strict_json import parse_row, read_lines
+from evals.files.frames import grouped
 from evals.grading import last_boxed
+from evals.samples.graded import read_graded
 
 Verdict = Literal["valid", "false", "none"]
 LONGEST_SENTENCE = 300  # characters; in a longer one no equation is looked for
@@ -42,12 +42,7 @@ _RESULTS = re.compile(
     r"\b(?:is|are|equals?|gives?|makes?|leaves?|gets?|becomes?|creates?|results? in|add to|leaving)\b|->"
 )
 _SENTENCES = re.compile(r"[;\n]|[.!?](?!\d)|,(?!\d{3})|\b(?:so|then|first)\b")
-_OPERATIONS = {
-    "+": lambda left, right: left + right,
-    "-": lambda left, right: left - right,
-    "*": lambda left, right: left * right,
-    "/": lambda left, right: left / right,
-}
+_OPERATIONS = frozenset("+-*/")
 
 
 class Equation(NamedTuple):
@@ -117,20 +112,18 @@ def _computed(side: str) -> tuple[tuple[Fraction, ...], Fraction] | None:
     """The numbers of one side of an equation, and what they give; None where it is no sum of numbers."""
     signs = re.findall(r"\d+(?:\.\d+)?|[-+*/]", re.sub(r"(?<=[a-z])-|-(?=[a-z])", " ", side))
     numbers, operations = signs[::2], signs[1::2]
-    if len(signs) % 2 == 0 or not all(sign in _OPERATIONS for sign in operations) or set(numbers) & set(_OPERATIONS):
+    if len(signs) % 2 == 0 or not set(operations) <= _OPERATIONS or set(numbers) & _OPERATIONS:
         return None
-    values = list(map(Fraction, numbers))
-    # Products before sums, both from left to right.
-    for level in ("*/", "+-"):
-        at = 0
-        while at < len(operations):
-            if operations[at] not in level:
-                at += 1
-                continue
-            if operations[at] == "/" and values[at + 1] == 0:
-                return None
-            values[at : at + 2] = [_OPERATIONS[operations.pop(at)](values[at], values[at + 1])]
-    return tuple(map(Fraction, numbers)), values[0]
+    operands = tuple(map(Fraction, numbers))
+    total, product = Fraction(0), operands[0]  # what was added up so far, and the product that is still open
+    for sign, operand in zip(operations, operands[1:], strict=True):
+        if sign == "/" and operand == 0:
+            return None
+        if sign in "*/":
+            product = product * operand if sign == "*" else product / operand
+        else:
+            total, product = total + product, operand if sign == "+" else -operand
+    return operands, total + product
 
 
 class Answers(dict[str, dict[Derivation, list[str]]]):
@@ -139,19 +132,10 @@ class Answers(dict[str, dict[Derivation, list[str]]]):
     n: int
 
     @classmethod
-    def of(cls, samples: Mapping[str, Iterable[tuple[str, bool]]]) -> Answers:
-        """From the texts of each problem, each with its verdict; all problems have as many.
-
-        Raises:
-            ValueError: they have not.
-        """
-        found = cls()
-        (found.n,) = {len(list(texts)) for texts in samples.values()}
-        for id, texts in samples.items():
-            found[id] = defaultdict(list)
-            for text, is_right in texts:
-                if is_right:
-                    found[id][derivation_of(text)].append(text)
+    def of(cls, n: int, right: Mapping[str, Iterable[str]]) -> Answers:
+        """From the ``right`` ones of ``n`` samples of each problem."""
+        found = cls({id: grouped(texts, derivation_of) for id, texts in right.items()})
+        found.n = n
         return found
 
     def ways_of(self, id: str) -> dict[tuple[str, ...], int]:
@@ -169,17 +153,17 @@ class Answers(dict[str, dict[Derivation, list[str]]]):
     @property
     def false_share(self) -> float:
         """The share of right answers with a false derivation; 0 where none is right."""
-        by_verdict = defaultdict[str, int](int)
-        for found in self.values():
-            for derivation, texts in found.items():
-                by_verdict[derivation.verdict] += len(texts)
-        return by_verdict["false"] / max(1, sum(by_verdict.values()))
+        sizes = [(one.verdict == "false", len(texts)) for found in self.values() for one, texts in found.items()]
+        return sum(size for is_false, size in sizes if is_false) / max(1, sum(size for _, size in sizes))
 
 
 def read_answers(path: Path) -> Answers:
-    """The samples of a graded file; raises DataError as `parse_row` does."""
-    samples = defaultdict[str, list[tuple[str, bool]]](list)
-    for number, line, _ in read_lines(path):
-        if (row := parse_row(line, f"{path}:{number}")) is not None:
-            samples[row["id"]].append((row["completion"], row["correct"]))
-    return Answers.of(samples)
+    """The samples of one benchmark, as many of each problem.
+
+    Raises:
+        DataError: as `read_graded`.
+        ValueError: problems have different numbers of samples.
+    """
+    problems = read_graded([path])[0].graded()
+    (n,) = {problem.n for problem in problems}
+    return Answers.of(n, {problem.id: problem.completions for problem in problems})
