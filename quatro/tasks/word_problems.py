@@ -22,6 +22,7 @@ from importlib import resources
 from typing import Literal, NamedTuple
 
 from evals.benchmarks.problems import Problem
+from evals.benchmarks.prompts import messages
 
 Split = Literal["train", "test"]
 WORD_PROBLEMS = "word-problems"
@@ -131,8 +132,8 @@ def solution(item: Item, rng: random.Random) -> str:
 
 
 def prompt_of(problem: str) -> str:
-    """What the model reads, as the template `question` has it."""
-    return f"Question: {problem}\nAnswer:"
+    """What the model reads: the template of the benchmark."""
+    return messages("question", problem)[0]["content"]
 
 
 def problems_of(name: str, split: Split) -> list[Problem]:
