@@ -59,8 +59,11 @@ def resolve_model(name: str, *, progress: Progress = gguf.quiet) -> str:
     if gguf.is_gguf(name):
         return str(_once(_folder(name), lambda folder: gguf.make(name, folder, progress)))
     if name == STARTED:
-        before = resolve_model(SMOLLM2, progress=progress)
-        return str(_once(_folder(name), lambda folder: start(StartRecipe(), before, folder, progress)))
+
+        def make(folder: Path) -> None:
+            start(StartRecipe(), resolve_model(SMOLLM2, progress=progress), folder, progress)
+
+        return str(_once(_folder(name), make))
     recipe = recipe_of(name)
     return str(_once(_folder(name), lambda folder: train(recipe, folder, progress=progress)))
 

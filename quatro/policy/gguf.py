@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
-import logging
 import os
 import re
 import shutil
@@ -28,8 +27,6 @@ from evals.files.belonging import file_sha256
 from evals.files.whole import write_text
 from quatro.config import packages
 from quatro.tasks.word_problems import SMOLLM2
-
-logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int, str], None]  # (done, total, what: a phase, or the loss in nats per answer token)
 
