@@ -140,7 +140,8 @@ def describe(prepared: Prepared, run: Path | None = None, *, resume: bool = Fals
     fit = None if free is None else estimate.fit(memory, free)
     pace = None if run is None else pace_beside(run, config)
     steps_left = config.steps - (int(read_status(run).get("step") or 0) if run is not None and resume else 0)
-    said = [*startup_warnings(config), *prepared.warnings, *notes(prepared), *_try_reward(prepared)]
+    logged = [*startup_warnings(config), *prepared.warnings, *prepared.prompts.notes]  # by a run itself
+    said = [*logged, *notes(prepared), *_try_reward(prepared)]
     if device.type == "cpu":
         said.append(_speed_note(config))
     return DryRun(prepared, memory, fit, said, steps_left, pace)
@@ -155,7 +156,7 @@ def _speed_note(config: Config) -> str:
 
 
 def notes(prepared: Prepared) -> list[str]:
-    """What is worth knowing of a run before it begins."""
+    """What is worth knowing of a run before it begins, but for what it logs itself."""
     config, device = prepared.config, prepared.device
     engine = ENGINES[config.rollout.engine]
     found = []
@@ -166,7 +167,6 @@ def notes(prepared: Prepared) -> list[str]:
     kept = "weights" if config.policy.lora is None else "the adapter's weights"
     masters = POLICIES[config.policy.kind].masters.format(weights=kept)
     found.append(f"device: {device.type}, computing in {config.dtype}, {masters}")
-    found += prepared.prompts.notes
     if prepared.sizes_note:
         found.append(prepared.sizes_note)
     if prepared.reward.device_bytes(device.type) and not engine.shares_weights:
@@ -405,31 +405,25 @@ class Estimate:
         return Sizes(*(max(fewest, min(most, p)) for p, fewest, most in zip(powers, FEWEST, MOST, strict=True)))
 
 
-def _sizes_of_a_cpu(prepared: Prepared, num_bytes: int | None) -> Sizes:
-    """`CPU_SIZES`, with smaller micro-batches where they would not fit into ``num_bytes``."""
-    if num_bytes is None:
-        return CPU_SIZES
-    fitting = Estimate.of(prepared).sizes(num_bytes // prepared.launch.size)
-    return CPU_SIZES._replace(microbatch_tokens=min(CPU_SIZES.microbatch_tokens, fitting.microbatch_tokens))
-
-
 def with_sizes(prepared: Prepared, world: World | None = None) -> Prepared:
     """``prepared`` with numbers in place of `auto`: rank 0's, for the smallest memory of any rank."""
     world, config = world or World(), prepared.config
     if config.with_sizes(CPU_SIZES) == config:
         return prepared
     smallest = -world.largest(-(total_bytes(prepared.device) or 0))
+    machine = 0 if smallest else machine_bytes() or 0
 
     def fitting() -> Sizes:
-        beside = prepared.reward.device_bytes(prepared.device.type)
-        return (
-            Estimate.of(prepared).sizes(smallest - beside) if smallest else _sizes_of_a_cpu(prepared, machine_bytes())
-        )
+        if smallest:
+            return Estimate.of(prepared).sizes(smallest - prepared.reward.device_bytes(prepared.device.type))
+        if not machine:
+            return CPU_SIZES
+        tokens = Estimate.of(prepared).sizes(machine // prepared.launch.size).microbatch_tokens
+        return CPU_SIZES._replace(microbatch_tokens=min(CPU_SIZES.microbatch_tokens, tokens))
 
     sizes = world.from_first(fitting, "the sizes of the run")
     given = dict(leaves(config.model_dump()))
     chosen = ", ".join(f"{key}={size}" for key, size in zip(SIZE_KEYS, sizes, strict=True) if given[key] == "auto")
-    origin = (
-        f"for {size_text(smallest)} of GPU memory" if smallest else f"for {size_text(machine_bytes() or 0)} of memory"
-    )
+    memory = f"{size_text(smallest)} of GPU memory" if smallest else f"{size_text(machine)} of memory"
+    origin = f"for {memory}" if smallest or machine else "as on every CPU"
     return replace(prepared, config=config.with_sizes(sizes), sizes_note=f"in place of auto, {origin}: {chosen}")

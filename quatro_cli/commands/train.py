@@ -187,9 +187,7 @@ def _train(
             output.mute(errors=False)
         prepared = prepared if resume else with_sizes(prepared, world)
         config = prepared.config
-        logged = prepared.prompts.notes  # by the run itself, as its warnings are
-        said = [*batch_arithmetic(prepared), *(note for note in notes(prepared) if note not in logged)]
-        output.info("\n".join(said))
+        output.info("\n".join([*batch_arithmetic(prepared), *notes(prepared)]))
         if launch.local_rank == 0:
             for name in filter(None, (config.model, config.kl.reference)):
                 ensure_model(name, lambda done, total, what: view.doing(Stage(what, "", {"steps": (done, total)})))
