@@ -1,7 +1,8 @@
 """Runs what is missing of the study that DESIGN.md describes; one file for each run, written as soon as it is measured.
 
-    python -m experiments.real_model.study --list             # what is done, and what comes next
-    python -m experiments.real_model.study [--runs 1]         # goes on, by default to the end
+    python -m experiments.real_model.study --list              # what is done, and what comes next
+    python -m experiments.real_model.study [--at-once 12]      # goes on to the end; on a GPU several side by side
+    python -m experiments.real_model.study --only base         # one of them
 
 Each run is trained and sampled by the commands that anyone would type, in a folder that is deleted once its results are
 in experiments/real_model/results. An interrupted run goes on where it was.
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,16 +128,18 @@ def log_ratios(run: Path, steps: int) -> list[list[float]]:
     """``[number of tokens, log s]`` of each whole rollout of the last iteration, s = pi_theta(o) / pi_old(o)."""
     import torch
 
+    from quatro.policy.device import find_device
     from quatro.policy.loading import load_model, load_tokenizer
     from quatro.tasks.word_problems import items, prompt_of
 
     prompts = {item.id: prompt_of(item.text) for item in items("train")}
     folders = [run / "checkpoints" / f"step-{step:06d}" for step in (steps - 1, steps)]
-    old, new = (load_model(str(folder / "model"), torch.float32, "cpu") for folder in folders)
+    device = find_device("auto")
+    old, new = (load_model(str(folder / "model"), torch.float32, device) for folder in folders)
     tokenizer = load_tokenizer(str(folders[0] / "model"))
 
     def log_probability(model: Any, prompt: list[int], answer: list[int]) -> float:
-        ids = torch.tensor([prompt + answer])
+        ids = torch.tensor([prompt + answer], device=device)
         with torch.no_grad():
             logp = model(ids).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
         return float(logp.gather(1, ids[0, len(prompt) :, None]).sum(dtype=torch.float64))
@@ -165,28 +169,42 @@ def _quatro(*arguments: str) -> None:
     subprocess.run([sys.executable, "-m", "quatro_cli", *arguments], check=True)
 
 
+def run(job: Job, work: Path) -> None:
+    """Measures ``job``, writes its results, and deletes what it made in ``work``."""
+    before_s = sum(os.times()[:4])
+    found = measured(job, work)
+    found["cpu_s"] = sum(os.times()[:4]) - before_s
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(found, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+    write_whole(job.path, [lzma.compress(text.encode("utf-8"), preset=9 | lzma.PRESET_EXTREME)])
+    for folder in (work / job.name, work / f"{job.name}-samples"):
+        shutil.rmtree(folder, ignore_errors=True)  # the base has no run
+    sys.stdout.write(f"{job.path}: Pass@1 {pass_at_1(found):.3f}\n")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run what is missing of the study of a real model.")
     parser.add_argument("--work", type=Path, default=Path("runs/real-model"), help="folder for runs under way")
-    parser.add_argument("--runs", type=int, default=10**6, help="stop after so many; default: the end")
+    parser.add_argument("--at-once", type=int, default=1, metavar="N", help="so many side by side")
+    parser.add_argument("--only", metavar="NAME", help="this one")
     parser.add_argument("--list", action="store_true", help="say what is done and what is missing")
     options = parser.parse_args()
     if options.list:
         sys.stdout.write("".join(f"{'done' if job.path.exists() else '-':5} {job.name}\n" for job in jobs()))
         return 0
-    for _ in range(options.runs):
-        job = next((one for one in jobs() if not one.path.exists()), None)
-        if job is None:
-            break
-        before_s = sum(os.times()[:4])
-        found = measured(job, options.work)
-        found["cpu_s"] = sum(os.times()[:4]) - before_s
-        RESULTS.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(found, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
-        write_whole(job.path, [lzma.compress(text.encode("utf-8"), preset=9 | lzma.PRESET_EXTREME)])
-        for folder in options.work.glob(f"{job.name}*"):
-            shutil.rmtree(folder)
-        sys.stdout.write(f"{job.path}: Pass@1 {pass_at_1(found):.3f}\n")
+    if options.only:
+        run(next(job for job in jobs() if job.name == options.only), options.work)
+        return 0
+
+    def go(job: Job) -> int:
+        command = [sys.executable, "-m", "experiments.real_model.study", "--only", job.name]
+        command += ["--work", str(options.work)]
+        return subprocess.run(command, check=False).returncode
+
+    with ThreadPoolExecutor(options.at_once) as pool:
+        while missing := [job for job in jobs() if not job.path.exists()]:
+            if any(pool.map(go, missing)):
+                return 1
     return 0
 
 

@@ -174,10 +174,11 @@ def start(recipe: StartRecipe, before: str, folder: Path, progress: Progress = g
     """Teaches the model in the folder ``before`` to solve word problems, and to end with its own end token."""
     import torch
 
+    from quatro.policy.device import find_device
     from quatro.policy.loading import load_model, load_tokenizer
 
     tokenizer = load_tokenizer(before)
-    model = load_model(before, torch.float32, "cpu").train()
+    model = load_model(before, torch.float32, device := find_device("auto")).train()
 
     def batches() -> Iterator[tuple[Tensor, Tensor]]:
         pairs = recipe.pairs()
@@ -191,7 +192,7 @@ def start(recipe: StartRecipe, before: str, folder: Path, progress: Progress = g
                 end = len(prompt) + len(answer) + 1
                 row[: end - 1] = torch.tensor([*prompt, *answer])
                 mask[len(prompt) : end] = True
-            yield rows, is_answer
+            yield rows.to(device), is_answer.to(device)
 
     _learn(model, batches(), recipe, progress)
     model.eval().save_pretrained(folder)
