@@ -13,15 +13,7 @@ from typing import Any
 
 import torch
 from earlier import told
-from gpu_case import (
-    Case,
-    clock,
-    peak_gib,
-    random_model,
-    random_prompts,
-    reset_peak,
-    stop_ids,
-)
+from gpu_case import Case, clock, peak_gib, random_model, random_prompts, reset_peak, stop_ids
 from random_words import NumberTokenizer, timed_run, write_words
 from record import Records
 

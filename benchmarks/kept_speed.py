@@ -24,10 +24,7 @@ from pathlib import Path
 import ucc_speed
 from earlier import ROOT, told, unpack
 
-COMMANDS = {
-    "passk": ["passk", "--json"],
-    "ucc": ["ucc", "--similarity", "tfidf,rouge-l,jaccard,edit", "--json"],
-}
+COMMANDS = {"passk": ["passk", "--json"], "ucc": ["ucc", "--similarity", "tfidf,rouge-l,jaccard,edit", "--json"]}
 
 
 def write_graded(path: Path, problems: int, n: int, seed: int) -> None:

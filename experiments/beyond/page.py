@@ -24,21 +24,13 @@ CELLS = {
     "S13": "δ steered to a token entropy of 0.95, or to a realised KL of 0.01",
     "S14": "rewards 1 / (1 + distance from the target)",
 }
-TITLES = {
-    "l": "Graded rewards",
-    "x": "As many updates as the realised KL allows",
-    "y": "Radii that change over a run",
-}
+TITLES = {"l": "Graded rewards", "x": "As many updates as the realised KL allows", "y": "Radii that change over a run"}
 
 
 def findings_of(results: Results) -> list[Finding]:
     """Every claim judged."""
     return with_common_spread(
-        [
-            *updates_and_radii.budget(results),
-            *updates_and_radii.schedules(results),
-            *graded.graded_rewards(results),
-        ]
+        [*updates_and_radii.budget(results), *updates_and_radii.schedules(results), *graded.graded_rewards(results)]
     )
 
 

@@ -22,18 +22,7 @@ from experiments.replication.cells import (
     within_factor,
 )
 from experiments.replication.delta_claims import relative_to
-from experiments.replication.results import (
-    ALL,
-    NUCLEUS,
-    Group,
-    Results,
-    last,
-    log_of,
-    mean_of,
-    passed,
-    table,
-    unique,
-)
+from experiments.replication.results import ALL, NUCLEUS, Group, Results, last, log_of, mean_of, passed, table, unique
 from experiments.replication.rules import GREATER, Finding
 
 PLAIN, AUTO, SHRINKING, STEERED = "S0", "S11", "S12", "S13"

@@ -158,10 +158,7 @@ def dual(results: Results) -> list[Finding]:
     )
     calm = tuple(
         Comparison(
-            f"{cell}: δ {delta}",
-            estimate_of(table(ours(results, cell, delta), _LATE_VARIATION)),
-            (0.0, 0.1),
-            SHARE,
+            f"{cell}: δ {delta}", estimate_of(table(ours(results, cell, delta), _LATE_VARIATION)), (0.0, 0.1), SHARE
         )
         for cell in ("S1", "S2")
         for delta in DELTAS

@@ -15,17 +15,7 @@ from evals.figures.panels import draw_curve, line_keys, line_look, make_logarith
 from evals.figures.run_settings import Drawn, RunSetting
 from evals.figures.sheet import PAGE, save_figure, styled
 from evals.figures.stability import limitation_figure, stability_figure
-from experiments.replication.cells import (
-    CELLS,
-    DELTAS,
-    MIDDLE,
-    REALISED_KL,
-    at_lr,
-    baseline,
-    ours,
-    quatro,
-    theirs,
-)
+from experiments.replication.cells import CELLS, DELTAS, MIDDLE, REALISED_KL, at_lr, baseline, ours, quatro, theirs
 from experiments.replication.results import (
     ALL,
     NUCLEUS,

@@ -12,12 +12,7 @@ from enum import StrEnum
 import numpy as np
 
 from evals.estimators import Floats
-from evals.intervals import (
-    SeedSpread,
-    half_width,
-    mean_over_seeds_and_problems,
-    residual_mean_square,
-)
+from evals.intervals import SeedSpread, half_width, mean_over_seeds_and_problems, residual_mean_square
 
 GREATER = (0.0, math.inf)
 LESS = (-math.inf, 0.0)

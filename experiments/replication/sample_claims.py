@@ -10,24 +10,9 @@ import numpy as np
 
 from evals.estimators import Floats
 from evals.metrics.flips import BUCKETS
-from experiments.replication.cells import (
-    DELTAS,
-    PASS1_MARGIN,
-    POINTS,
-    TAG_WORDS,
-    compare,
-    judged,
-    ours,
-    theirs,
-)
+from experiments.replication.cells import DELTAS, PASS1_MARGIN, POINTS, TAG_WORDS, compare, judged, ours, theirs
 from experiments.replication.results import ALL, NUCLEUS, Group, Measure, Results, Run, difference, passed, unique_ratio
-from experiments.replication.rules import (
-    GREATER,
-    LESS,
-    Comparison,
-    Finding,
-    Unit,
-)
+from experiments.replication.rules import GREATER, LESS, Comparison, Finding, Unit
 from quatro.runs.points import base_name
 from quatro.sample.folder import Tag
 from quatro.sweep.results import NEVER, is_measured
@@ -62,10 +47,7 @@ def flips(results: Results) -> list[Finding]:
     rates = f"chance that {FLIP_K} base samples all fail and {FLIP_K} tuned ones hold a success"
     findings = [
         Finding(
-            "f1",
-            "QUATRO solves more of the problems that the base never solved (newly solved)",
-            where,
-            beside(NEVER),
+            "f1", "QUATRO solves more of the problems that the base never solved (newly solved)", where, beside(NEVER)
         )
     ]
     findings += [
