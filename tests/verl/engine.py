@@ -23,7 +23,9 @@ from verl.workers.utils.padding import left_right_2_no_padding, no_padding_2_pad
 
 from quatro.config import Config
 from quatro.integrations.verl.command import VerlCommand, verl_command
+from quatro.loop.learn import make_objective
 from quatro.policy.rows import Rows
+from quatro.policy.torch_policy import LocalPolicy
 
 # What differs on a CPU from the command that we print.
 ON_CPU = {
@@ -127,6 +129,40 @@ class VerlEngine:
         }
         tensordict_utils.assign_non_tensor(data, **settings)
         return data
+
+
+class Watched(LocalPolicy):
+    """Our policy, which keeps loss and gradient of its last step."""
+
+    def take_step(self, loss_sum: Tensor) -> Any:
+        self.gradient = {name: weight.grad.clone() for name, weight in self.model.named_parameters()}
+        self.loss = float(loss_sum)
+        return super().take_step(loss_sum)
+
+
+def gradients_apart(config: Config, model: Any, rows: Rows, reward_B: Tensor, noise_BT: Tensor) -> dict[int, float]:
+    """Number of micro-batches -> distance of verl's gradient from ours, relative to ours; the losses must be equal.
+
+    ``model`` has the weights of ``config.model`` and takes a step. log pi_old is log pi plus the noise.
+    """
+    policy, engine = Watched(model, config), VerlEngine(config)
+    own_BT, mask_BT = policy.score(rows).logp_BT, rows.batch.mask_BT
+    torch.testing.assert_close(engine.logp(rows, rows_at_a_time=4)[mask_BT], own_BT[mask_BT], rtol=1e-5, atol=1e-5)
+    advantage_B = config.method.advantages(reward_B, rows.batch.group_B).value_B
+    rows = rows.with_batch(old_logp_BT=own_BT + noise_BT, advantage_B=advantage_B)
+    policy.update(rows, make_objective(config), use_own_logp=False, need_entropy=False)
+    advantage_BT, found = engine.advantages(rows, reward_B), {}
+    for num_micro in (1, 2, 4):
+        loss, gradients = engine.gradient(rows, advantage_BT, rows_at_a_time=len(rows) // num_micro)
+        assert abs(loss - policy.loss) <= max(1e-6, 1e-5 * abs(policy.loss))
+        found[num_micro] = relative_difference(gradients, policy.gradient)
+    return found
+
+
+def relative_difference(theirs: dict[str, Tensor], ours: dict[str, Tensor]) -> float:
+    assert theirs.keys() == ours.keys()
+    gap = sum((theirs[name] - ours[name]).square().sum() for name in ours)
+    return float((gap / sum(value.square().sum() for value in ours.values())).sqrt())
 
 
 def _whole(tensor: Any) -> Tensor:

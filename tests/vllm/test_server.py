@@ -3,13 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,48 +14,7 @@ pytest.importorskip("vllm")
 from evals.errors import MissingError, UsageError  # noqa: E402
 from evals.samples.reading import read_samples  # noqa: E402
 from quatro.sample.drawing import draw_samples  # noqa: E402
-
-START_LIMIT_S = 600
-# One process and one thread: a crowded machine has no more to give.
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
-
-
-class VllmServer:
-    """vLLM's server of a model, in a process group of its own."""
-
-    def __init__(self, folder: Path, log: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}/v1"
-        arguments = ["--model", str(folder), "--host", "127.0.0.1", "--port", str(port), "--max-model-len", "64"]
-        with log.open("wb") as file:
-            self.process = subprocess.Popen(
-                # `vllm serve` wants the metadata of a package called vllm, and the CPU build is called vllm-cpu.
-                [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *arguments, "--dtype", "float32"]
-                + ["--enforce-eager", "--kv-cache-memory-bytes", str(64 << 20)],
-                env={**os.environ, **ENVIRONMENT},
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        deadline = time.monotonic() + START_LIMIT_S
-        while not self.is_ready():
-            assert self.process.poll() is None, log.read_text(encoding="utf-8")[-3000:]
-            assert time.monotonic() < deadline, log.read_text(encoding="utf-8")[-3000:]
-            time.sleep(0.5)
-
-    def is_ready(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.url}/models", timeout=10) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
-
-    def kill(self) -> None:
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+from tests.vllm.server import VllmServer  # noqa: E402
 
 
 @pytest.fixture(scope="module")
