@@ -16,6 +16,7 @@ from experiments import choosing
 from experiments.ablation import page as ablation
 from experiments.archive import known_archives, unpack
 from experiments.beyond import page as beyond
+from experiments.real_model import page as real_model
 from experiments.replication.__main__ import write_replication
 from experiments.replication.page import replicate
 from experiments.replication.results import Results, read_results
@@ -38,11 +39,14 @@ def main() -> int:
                 out / "choosing-delta.json": choosing.document(choices),
                 out / "ablation.md": ablation.page(sweeps, predictions),
                 out / "ablation.json": ablation.document(predictions),
+                out / "real-model.md": real_model.page((DOCS / "real-model.md").read_text(encoding="utf-8")),
+                out / "real-model.json": real_model.document(),
             }
             if (results := sweeps.get("beyond-paper")) is not None:
                 findings = beyond.findings_of(results)
                 texts[out / "beyond-paper.md"] = beyond.page(results, findings)
                 texts[out / "beyond-paper.json"] = beyond.document(results, findings)
+            real_model.draw(out / "images/real-model.png")
             for path, text in texts.items():
                 write_whole(path, [text.encode("utf-8")])
     except (DataError, UsageError) as error:

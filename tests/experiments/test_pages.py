@@ -11,7 +11,7 @@ def test_the_pages_are_those_of_the_committed_results(tmp_path, monkeypatch, cap
     monkeypatch.setattr("sys.argv", ["experiments.pages", "--out", str(tmp_path)])
     assert pages.main() == 0
     written = sorted(path.name for path in tmp_path.iterdir() if path.is_file())
-    stems = ("ablation", "beyond-paper", "choosing-delta", "replication")
+    stems = ("ablation", "beyond-paper", "choosing-delta", "real-model", "replication")
     assert written == [f"{stem}.{ending}" for stem in stems for ending in ("json", "md")]
     for name in written:
         assert (tmp_path / name).read_bytes() == (pages.DOCS / name).read_bytes(), name
