@@ -1,0 +1,43 @@
+"""The study of a real model: its verdicts and the share of false derivations, on made-up numbers."""
+
+import numpy as np
+import pytest
+
+from evals.intervals import PairedDifference
+from experiments.real_model import page
+from quatro.tasks.derivations import Answers
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (4.0, 8.0, page.HOLDS),
+        (-8.0, -4.0, page.FAILS),
+        (-2.0, 2.5, page.SMALL),  # whole within the margin of 3 points
+        (1.0, 4.0, page.SMALL),  # a difference for sure, of less than the margin
+        (-2.0, 9.0, page.OPEN),
+    ],
+)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_claim_is_judged_by_its_interval_and_margin(low, high, expected, sign):
+    ends = sorted((sign * low, sign * high))
+    claim = page.Claim("it", "pass@1", "base", "grpo", sign)
+    assert claim.verdict(PairedDifference(sum(ends) / 2, *ends, 0.5)) == expected
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(-2.0, 9.0, page.HOLDS), (-9.0, -3.5, page.FAILS), (-9.0, 2.0, page.OPEN)],
+)
+def test_not_less_looks_at_the_lower_end_alone(low, high, expected):
+    claim = page.Claim("it", "pass@1", "base", "grpo", 1, is_not_less=True)
+    assert claim.verdict(PairedDifference((low + high) / 2, low, high, 0.5)) == expected
+
+
+def test_the_linearised_share_of_false_derivations_has_the_share_as_its_mean():
+    true, false = "8 + 7 = 15. \\boxed{15}", "8 + 7 = 16, so it is 15. \\boxed{15}"
+    answers = Answers.of(8, {"a": [true] * 3 + [false], "b": [true], "c": []})
+    share = page.OUTCOMES["false"].of(answers)
+    assert share.shape == (1, 3, 1)
+    assert np.mean(share) == pytest.approx(100 * 1 / 5)
+    assert np.ptp(share) > 0
