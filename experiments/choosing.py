@@ -11,14 +11,15 @@ import numpy as np
 from experiments.beyond.page import CELLS as BEYOND
 from experiments.replication.cells import (
     CELLS,
-    COUNT,
     DELTAS,
     MIDDLE,
+    PASS1,
     POINTS,
     REALISED_KL,
-    SMALL_PASS1,
+    UCC,
     K,
     compare,
+    measured,
     ours,
     quatro,
 )
@@ -33,18 +34,7 @@ from experiments.replication.markdown import (
     settings_row,
     summary,
 )
-from experiments.replication.results import (
-    ALL,
-    NUCLEUS,
-    Group,
-    Measure,
-    Results,
-    difference,
-    json_text,
-    passed,
-    table,
-    unique,
-)
+from experiments.replication.results import ALL, NUCLEUS, Group, Measure, Results, difference, json_text, table
 from experiments.replication.rules import (
     Comparison,
     Estimate,
@@ -104,7 +94,7 @@ class Regime:
     def rival(self) -> str:
         """The delta with the highest Pass@1 (top_p 0.7) besides the chosen one."""
         others = [delta for delta in DELTAS if delta != self.chosen]
-        return max(others, key=lambda delta: known(estimate_of(table(self.groups[delta], passed(1, NUCLEUS)))).mean)
+        return max(others, key=lambda delta: known(measured(self.groups[delta], PASS1.measure)).mean)
 
 
 def regimes(sweeps: Mapping[str, Results]) -> Iterator[Regime]:
@@ -161,7 +151,7 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
         "",
         "For each task and way of training: what the rule chose, the better one of the two other δ by Pass@1 (top_p "
         "0.7), and the difference. ✓: by its interval the choice is at most "
-        f"{100 * SMALL_PASS1:g} points worse; ✗: it is worse by more; ?: undecided. The last column is what the choice "
+        f"{100 * PASS1.small:g} points worse; ✗: it is worse by more; ?: undecided. The last column is what the choice "
         f"costs in UCC@{K} (top_p 1) beside δ 0.001. The common spread of seeds is that of the comparisons on this "
         "page, so that intervals differ a little from those of the same comparisons on other pages. The rival is found "
         "on the samples that it is then compared on, which speaks against the rule, and each line is judged on its "
@@ -185,7 +175,7 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
     ]
     judged = [(regime.task, regime.words, *item) for regime in found for item in regime.groups.items()]
     for task, words, delta, group in [*judged, *_not_judged(sweeps)]:
-        ratio = number(estimate_of(table(group, relative_to(delta))), _RATIO)
+        ratio = number(measured(group, relative_to(delta)), _RATIO)
         lines.append(settings_row([task, words, delta, ratio], group))
     return "\n".join(lines) + "\n"
 
@@ -209,11 +199,10 @@ def _not_judged(sweeps: Mapping[str, Results]) -> Iterator[tuple[str, str, str, 
 
 def _of_the_rule(found: Sequence[Regime]) -> list[Finding]:
     """What the rule chose in each regime: r1 beside the best of the other deltas, r2 beside the middle one."""
-    not_worse = (-SMALL_PASS1, np.inf)
 
     def beside(regime: Regime, delta: str) -> Comparison:
         what = f"{regime.words}: δ {regime.chosen} − {delta}"
-        return compare(what, regime.groups[regime.chosen], regime.groups[delta], passed(1, NUCLEUS), not_worse, POINTS)
+        return compare(what, regime.groups[regime.chosen], regime.groups[delta], PASS1, PASS1.not_less)
 
     rivals = tuple(beside(regime, regime.rival) for regime in found)
     middles = tuple(beside(regime, MIDDLE) for regime in found if regime.chosen != MIDDLE)
@@ -230,7 +219,7 @@ def _line(regime: Regime, beside_rival: Comparison) -> str:
     gap = f"{SIGNS[beside_rival.verdict]} {number(beside_rival.estimate, POINTS)}"
     cost = "0"
     if chosen != smallest:
-        cost = number(estimate_of(difference(regime.groups[chosen], regime.groups[smallest], unique(K, ALL))), COUNT)
+        cost = number(estimate_of(difference(regime.groups[chosen], regime.groups[smallest], UCC.measure)), UCC.unit)
     return f"| {regime.task} | {regime.words} | {ratios} | {chosen} | {rival} | {gap} | {cost} |"
 
 
@@ -241,7 +230,7 @@ def _outcome(
     count = Counter(one.verdict for one in beside_rival)
     kept, lost, open_ones = (count[verdict] for verdict in (Verdict.holds, Verdict.does_not, Verdict.undecided))
     said = (
-        f"In {kept} of {len(found)} regimes the rule's δ was at most {100 * SMALL_PASS1:g} points worse than the best "
+        f"In {kept} of {len(found)} regimes the rule's δ was at most {100 * PASS1.small:g} points worse than the best "
         f"of the others, in {lost} it was worse by more, and {open_ones} are undecided."
     )
     if not beside_middle:

@@ -7,34 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.replication.cells import (
-    COUNT,
-    NATS,
-    POINTS,
-    REALISED_KL,
-    SMALL_ENTROPY,
-    SMALL_UCC,
-    K,
-    compare,
-    quatro,
-    within,
-)
+from experiments.replication.cells import ENTROPY, PASS1, POINTS, REALISED, UCC, K, Outcome, compare, measured, quatro
 from experiments.replication.markdown import NOTE, TIMES, claim_entry, claims_table, number, summary
-from experiments.replication.results import (
-    ALL,
-    NUCLEUS,
-    Group,
-    Measure,
-    Results,
-    commits,
-    json_text,
-    last,
-    log_of,
-    mean_of,
-    passed,
-    table,
-    unique,
-)
+from experiments.replication.results import Group, Measure, Results, commits, json_text, mean_of
 from experiments.replication.rules import (
     GREATER,
     LESS,
@@ -42,7 +17,6 @@ from experiments.replication.rules import (
     Finding,
     TooAlike,
     Unit,
-    estimate_of,
     known,
     too_alike,
     with_common_spread,
@@ -89,24 +63,25 @@ CELLS = {
     "W1": Cell("spell-backward", "W2", "W1", "0.01", "spell-backward"),
 }
 
-# Outcome -> measure, unit, margin. At delta 0.1 the margin of Pass@1 is twice as large.
-OUTCOMES: Mapping[str, tuple[Measure, Unit, float]] = {
-    "accuracy in training": (mean_of("accuracy/mean"), POINTS, 0.005),
-    "Pass@1, top_p 0.7": (passed(1, NUCLEUS), POINTS, 0.006),
-    f"UCC@{K}, top_p 1": (unique(K, ALL), COUNT, SMALL_UCC),
-    "final entropy": (last("entropy/token_mean"), NATS, SMALL_ENTROPY),
+# At delta 0.1 the margin of Pass@1 is twice as large.
+OUTCOMES = {
+    "accuracy in training": Outcome(mean_of("accuracy/mean"), POINTS, 0.005),
+    "Pass@1, top_p 0.7": PASS1,
+    f"UCC@{K}, top_p 1": UCC,
+    "final entropy": ENTROPY,
 }
 GAINS = ("accuracy in training", "Pass@1, top_p 0.7")
 _PAIR = ("none", "dual")
 _GAINS_SHOWN = ("Pass@1, top_p 0.7, %", "accuracy in training, %")
 
+_PERCENT, _PLAIN = Unit(1, "", 100.0, is_signed=False), Unit(2, "", is_signed=False)
 _SHOWN: Mapping[str, tuple[Measure, Unit]] = {
-    "realised KL, nats": (log_of(mean_of(REALISED_KL)), Unit(4, "", is_ratio=True)),
-    "share of the KL without success, %": (mean_of("dual/share_without_success"), Unit(1, "", 100.0, is_signed=False)),
-    "accuracy in training, %": (mean_of("accuracy/mean"), Unit(1, "", 100.0, is_signed=False)),
-    "Pass@1, top_p 0.7, %": (passed(1, NUCLEUS), Unit(1, "", 100.0, is_signed=False)),
-    f"UCC@{K}, top_p 1": (unique(K, ALL), Unit(2, "", is_signed=False)),
-    "final entropy, nats": (last("entropy/token_mean"), Unit(2, "", is_signed=False)),
+    "realised KL, nats": (REALISED.measure, Unit(4, "", is_ratio=True)),
+    "share of the KL without success, %": (mean_of("dual/share_without_success"), _PERCENT),
+    "accuracy in training, %": (mean_of("accuracy/mean"), _PERCENT),
+    "Pass@1, top_p 0.7, %": (PASS1.measure, _PERCENT),
+    f"UCC@{K}, top_p 1": (UCC.measure, _PLAIN),
+    "final entropy, nats": (ENTROPY.measure, _PLAIN),
 }
 
 
@@ -134,13 +109,13 @@ def findings_of(sweeps: Mapping[str, Results]) -> list[Finding]:
 
     def beside(name: str, kind: str, outcome: str, region: tuple[float, float] | None) -> Comparison:
         dual = f"dual{WIDE}" if kind.endswith(WIDE) else "dual"
-        measure, unit, margin = OUTCOMES[outcome]
-        if outcome.startswith("Pass@1") and CELLS[name].delta == "0.1":
-            margin *= 2
+        of = OUTCOMES[outcome]
+        if of is PASS1 and CELLS[name].delta == "0.1":
+            of = of._replace(small=2 * of.small)
         what = f"{name}, {outcome}: {WORDS[kind]} − dual"
         pair = arm(sweeps, name, kind), arm(sweeps, name, dual)
         # A prediction of no difference is a region, so that a difference beyond the margin contradicts it.
-        return compare(what, *pair, measure, region or within(margin), unit, margin=margin if region else 0.0)
+        return compare(what, *pair, of, region or of.alike)
 
     def claim(
         number: int,
@@ -256,7 +231,7 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
         for kind in WORDS:
             group = arm(sweeps, name, kind)
             if group:
-                shown = (number(estimate_of(table(group, measure)), unit) for measure, unit in _SHOWN.values())
+                shown = (number(measured(group, measure), unit) for measure, unit in _SHOWN.values())
                 lines.append(f"| {name}: {cell.words} | {WORDS[kind]} | {len(group)} | {' | '.join(shown)} |")
     return "\n".join(lines) + "\n"
 
@@ -271,10 +246,10 @@ def _without_stabiliser(sweeps: Mapping[str, Results]) -> list[str]:
 
         def shown(kind: str, outcome: str, groups: Mapping[str, Group] = groups) -> str:
             measure, unit = _SHOWN[outcome]
-            return unit.text(known(estimate_of(table(groups[kind], measure))).mean)
+            return unit.text(known(measured(groups[kind], measure)).mean)
 
-        passed_1 = {kind: known(estimate_of(table(group, passed(1, NUCLEUS)))).mean for kind, group in groups.items()}
-        log_kl = {kind: known(estimate_of(table(groups[kind], log_of(mean_of(REALISED_KL))))).mean for kind in _PAIR}
+        passed_1 = {kind: known(measured(group, PASS1.measure)).mean for kind, group in groups.items()}
+        log_kl = {kind: known(measured(groups[kind], REALISED.measure)).mean for kind in _PAIR}
         moves.append(f"{math.exp(log_kl['none'] - log_kl['dual']):.0f} times in {name}")
         if max(passed_1, key=lambda kind: passed_1[kind]) == "none":
             gains = (

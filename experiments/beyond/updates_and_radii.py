@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 
 from experiments.replication.cells import (
-    COUNT,
     DELTAS,
+    ENTROPY,
     FACTOR,
     MIDDLE,
     NATS,
-    PASS1_MARGIN,
-    POINTS,
-    REALISED_KL,
-    SMALL_UCC,
+    REALISED,
+    STEADY_PASS1,
+    UCC,
     K,
     compare,
     judged,
@@ -22,15 +21,12 @@ from experiments.replication.cells import (
     within_factor,
 )
 from experiments.replication.delta_claims import relative_to
-from experiments.replication.results import ALL, NUCLEUS, Group, Results, last, log_of, mean_of, passed, table, unique
+from experiments.replication.results import Group, Results, table
 from experiments.replication.rules import GREATER, Finding
 
 PLAIN, AUTO, SHRINKING, STEERED = "S0", "S11", "S12", "S13"
 TARGET_ENTROPY, TARGET_KL = "0.95", "0.01"
 
-_PASS1, _UNIQUE = passed(1, NUCLEUS), unique(K, ALL)
-_NOT_LESS = (-PASS1_MARGIN, math.inf)
-_NOT_FEWER = (-SMALL_UCC, math.inf)
 _OURS = "not in the paper"
 
 
@@ -45,8 +41,8 @@ def budget(results: Results) -> list[Finding]:
         comparison
         for delta, pair in pairs.items()
         for comparison in (
-            compare(f"Pass@1, δ {delta}", *pair, _PASS1, _NOT_LESS, POINTS),
-            compare(f"UCC@{K}, δ {delta}", *pair, _UNIQUE, _NOT_FEWER, COUNT),
+            compare(f"Pass@1, δ {delta}", *pair, STEADY_PASS1, STEADY_PASS1.not_less),
+            compare(f"UCC@{K}, δ {delta}", *pair, UCC, UCC.not_less),
         )
     )
     return [
@@ -78,14 +74,14 @@ def schedules(results: Results) -> list[Finding]:
         for name in ("linear", "cosine")
         for group in (results.group(SHRINKING, {"method.delta_schedule": name}),)
         for comparison in (
-            compare(f"{name}: Pass@1", group, constant, _PASS1, GREATER, POINTS, margin=PASS1_MARGIN),
-            compare(f"{name}: UCC@{K}", group, constant, _UNIQUE, _NOT_FEWER, COUNT),
+            compare(f"{name}: Pass@1", group, constant, STEADY_PASS1, GREATER),
+            compare(f"{name}: UCC@{K}", group, constant, UCC, UCC.not_less),
         )
     )
     entropy = results.group(STEERED, {"method.delta_schedule": "target-entropy"})
     target_kl = {"method.delta_schedule": "target-kl", "method.delta_target": TARGET_KL, "method.delta": "0.1"}
-    realised = table(results.group(STEERED, target_kl), log_of(mean_of(REALISED_KL)))
-    final = table(entropy, last("entropy/token_mean"))
+    realised = table(results.group(STEERED, target_kl), REALISED.measure)
+    final = table(entropy, ENTROPY.measure)
     hits_entropy = judged(
         f"final entropy − {TARGET_ENTROPY}",
         None if final is None else final - float(TARGET_ENTROPY),

@@ -12,74 +12,56 @@ import numpy as np
 from evals.estimators import Floats
 from experiments.replication.cells import (
     CELLS,
-    COUNT,
     DELTAS,
+    ENTROPY,
     FACTOR,
     NATS,
     NEIGHBOURS,
-    POINTS,
-    REALISED_KL,
+    PASS1,
+    REALISED,
     SHARE,
-    SMALL_ENTROPY,
-    SMALL_FACTOR,
-    SMALL_PASS,
-    SMALL_PASS1,
-    SMALL_UCC,
     TAG_WORDS,
+    UCC,
     K,
+    Outcome,
     compare,
+    factor_of,
+    measured,
     ours,
-    within,
+    pass_at,
+    ucc_at_k,
     within_factor,
 )
-from experiments.replication.results import (
-    ALL,
-    NUCLEUS,
-    Measure,
-    Results,
-    Run,
-    last,
-    log_of,
-    mean_of,
-    passed,
-    table,
-    unique,
-)
-from experiments.replication.rules import GREATER, Comparison, Finding, Unit, estimate_of, exact
+from experiments.replication.results import ALL, NUCLEUS, Measure, Results, Run, mean_of
+from experiments.replication.rules import GREATER, Comparison, Finding, exact
 from quatro.runs.views.series import positive_advantages
 from quatro.sample.folder import Tag
 
-_REALISED = log_of(mean_of(REALISED_KL))
 NUM_ROLLOUTS = 8
 
 
 class Trade(NamedTuple):
-    """What delta decides: a measure of which the smaller delta has more, or, where ``larger_wins``, the larger one."""
+    """What delta decides: an outcome of which the smaller delta has more, or, where ``larger_wins``, the larger one."""
 
     claim: str
-    measure: Measure
-    unit: Unit
-    margin: float
+    outcome: Outcome
     larger_wins: bool = False
 
 
 def entropy() -> Trade:
-    return Trade("a smaller δ ends with a higher entropy", last("entropy/token_mean"), NATS, SMALL_ENTROPY)
+    return Trade("a smaller δ ends with a higher entropy", ENTROPY)
 
 
 def pass_k(tag: Tag) -> Trade:
-    claim = f"a smaller δ has a higher Pass@{K} ({TAG_WORDS[tag]})"
-    return Trade(claim, passed(K, tag), POINTS, SMALL_PASS)
+    return Trade(f"a smaller δ has a higher Pass@{K} ({TAG_WORDS[tag]})", pass_at(K, tag))
 
 
 def ucc_k(tag: Tag) -> Trade:
-    claim = f"a smaller δ has a higher UCC@{K} ({TAG_WORDS[tag]})"
-    return Trade(claim, unique(K, tag), COUNT, SMALL_UCC)
+    return Trade(f"a smaller δ has a higher UCC@{K} ({TAG_WORDS[tag]})", ucc_at_k(tag))
 
 
 def pass_1(tag: Tag) -> Trade:
-    claim = f"a larger δ has a higher Pass@1 ({TAG_WORDS[tag]})"
-    return Trade(claim, passed(1, tag), POINTS, SMALL_PASS1, larger_wins=True)
+    return Trade(f"a larger δ has a higher Pass@1 ({TAG_WORDS[tag]})", pass_at(1, tag), larger_wins=True)
 
 
 def trend(results: Results, cells: Sequence[str], trade: Trade) -> tuple[Comparison, ...]:
@@ -87,17 +69,16 @@ def trend(results: Results, cells: Sequence[str], trade: Trade) -> tuple[Compari
 
     A step goes the other way if it does so by more than the margin.
     """
-    _, measure, unit, margin, larger_wins = trade
     largest, smallest = DELTAS[0], DELTAS[-1]
     found = []
     for cell in cells:
         for small, large in ((smallest, largest), *NEIGHBOURS):
             is_end = (small, large) == (smallest, largest)
-            slack = 0.0 if is_end else margin
-            region = (-math.inf, slack) if larger_wins else (-slack, math.inf)
+            slack = 0.0 if is_end else trade.outcome.small
+            region = (-math.inf, slack) if trade.larger_wins else (-slack, math.inf)
             pair = ours(results, cell, small), ours(results, cell, large)
             what = f"{cell}: δ {small} − {large}{'' if is_end else ', not reversed'}"
-            found.append(compare(what, *pair, measure, region, unit, margin=margin if is_end else 0.0))
+            found.append(compare(what, *pair, trade.outcome, region))
     return tuple(found)
 
 
@@ -112,14 +93,9 @@ def trade_off(results: Results) -> list[Finding]:
         *((ucc_k(tag), diversity, tag == ALL) for tag in tags),
         *((pass_1(tag), overall, tag == ALL) for tag in tags),
     ]
+    cells = ("S1", "S2", "S9")
     return [
-        Finding(
-            f"a{n}",
-            trade.claim[0].upper() + trade.claim[1:],
-            where,
-            trend(results, ("S1", "S2", "S9"), trade),
-            is_ours=is_ours,
-        )
+        Finding(f"a{n}", trade.claim[0].upper() + trade.claim[1:], where, trend(results, cells, trade), is_ours=is_ours)
         for n, (trade, where, is_ours) in enumerate(trades, 1)
     ]
 
@@ -143,23 +119,15 @@ def dual(results: Results) -> list[Finding]:
         )
         for small, large in NEIGHBOURS
     )
+    lam = factor_of(mean_of("dual/lam_mean"))
     grows = tuple(
-        compare(
-            f"{cell}: mean λ, δ {small} / {large}",
-            ours(results, cell, small),
-            ours(results, cell, large),
-            log_of(mean_of("dual/lam_mean")),
-            GREATER,
-            FACTOR,
-            margin=SMALL_FACTOR,
-        )
+        compare(f"{cell}: mean λ, δ {small} / {large}", *pair, lam, GREATER)
         for cell in ("S1", "S2")
         for small, large in NEIGHBOURS
+        for pair in [(ours(results, cell, small), ours(results, cell, large))]
     )
     calm = tuple(
-        Comparison(
-            f"{cell}: δ {delta}", estimate_of(table(ours(results, cell, delta), _LATE_VARIATION)), (0.0, 0.1), SHARE
-        )
+        Comparison(f"{cell}: δ {delta}", measured(ours(results, cell, delta), _LATE_VARIATION), (0.0, 0.1), SHARE)
         for cell in ("S1", "S2")
         for delta in DELTAS
     )
@@ -203,39 +171,23 @@ def where_it_acts(results: Results) -> list[Finding]:
     def ends(cell: str, *, is_dead: bool) -> tuple[Comparison, ...]:
         loose, tight = ours(results, cell, largest), ours(results, cell, smallest)
         steps = f"{cell}: {{}}, δ {smallest} − {largest}".format
-        unchanged = tuple(
-            compare(steps(what), tight, loose, measure, within(margin), unit)
-            for what, measure, margin, unit in (
-                ("Pass@1 (top_p 0.7)", passed(1, NUCLEUS), SMALL_PASS1, POINTS),
-                ("final entropy", last("entropy/token_mean"), SMALL_ENTROPY, NATS),
-            )
-        )
+
+        def region(outcome: Outcome) -> tuple[float, float]:
+            return outcome.alike if is_dead else GREATER
+
+        unchanged = (("Pass@1 (top_p 0.7)", PASS1), ("final entropy", ENTROPY)) if is_dead else ()
         return (
-            compare(
-                f"{cell}: realised KL, δ {largest} / {smallest}",
-                loose,
-                tight,
-                _REALISED,
-                within(SMALL_FACTOR) if is_dead else GREATER,
-                FACTOR,
-                margin=0.0 if is_dead else SMALL_FACTOR,
+            compare(f"{cell}: realised KL, δ {largest} / {smallest}", loose, tight, REALISED, region(REALISED)),
+            *(
+                compare(steps(what), tight, loose, outcome, region(outcome))
+                for what, outcome in ((f"UCC@{K} (top_p 1)", UCC), *unchanged)
             ),
-            compare(
-                f"{cell}: UCC@{K} (top_p 1), δ {smallest} − {largest}",
-                tight,
-                loose,
-                unique(K, ALL),
-                within(SMALL_UCC) if is_dead else GREATER,
-                COUNT,
-                margin=0.0 if is_dead else SMALL_UCC,
-            ),
-            *(() if not is_dead else unchanged),
         )
 
     tracks = [
         Comparison(
             f"{cell}: realised KL / δ, δ {delta}",
-            estimate_of(table(ours(results, cell, delta), relative_to(delta))),
+            measured(ours(results, cell, delta), relative_to(delta)),
             within_factor(0.5, 2.0),
             FACTOR,
         )
@@ -275,4 +227,4 @@ _LATE_VARIATION = Measure("late variation of dual/lam_mean", _late_variation)
 @cache
 def relative_to(delta: str) -> Measure:
     """The logarithm of the mean realised KL of an iteration over delta."""
-    return Measure(f"{_REALISED.name} / {delta}", lambda run: _REALISED(run) - np.log(float(delta)))
+    return Measure(f"{REALISED.measure.name} / {delta}", lambda run: REALISED.measure(run) - np.log(float(delta)))

@@ -15,20 +15,21 @@ from evals.figures.panels import draw_curve, line_keys, line_look, make_logarith
 from evals.figures.run_settings import Drawn, RunSetting
 from evals.figures.sheet import PAGE, save_figure, styled
 from evals.figures.stability import limitation_figure, stability_figure
-from experiments.replication.cells import CELLS, DELTAS, MIDDLE, REALISED_KL, at_lr, baseline, ours, quatro, theirs
-from experiments.replication.results import (
-    ALL,
-    NUCLEUS,
-    Group,
-    Measure,
-    Results,
-    log_of,
-    mean_of,
-    passed,
-    table,
-    unique,
+from experiments.replication.cells import (
+    CELLS,
+    DELTAS,
+    MIDDLE,
+    REALISED,
+    UCC,
+    at_lr,
+    baseline,
+    measured,
+    ours,
+    quatro,
+    theirs,
 )
-from experiments.replication.rules import Estimate, estimate_of, known
+from experiments.replication.results import ALL, NUCLEUS, Group, Measure, Results, passed, unique
+from experiments.replication.rules import Estimate, known
 from experiments.replication.sample_claims import FLIP_K, HOT, hot_runs
 from experiments.replication.small_n import SIZES, DualError
 from quatro.runs.points import base_name
@@ -102,7 +103,7 @@ def curves_figure(results: Results) -> Figure | None:
             for column, (title, measure, scale) in enumerate(kinds):
                 axis = grid.axes[2 * row + column]
                 for look, group in zip(labels.looks, everyone.values(), strict=True):
-                    found = [known(estimate_of(table(group, measure(k, tag)))) for k in _KS]
+                    found = [known(measured(group, measure(k, tag))) for k in _KS]
                     values, ends = [scale * one.mean for one in found], [_ends(one, scale) for one in found]
                     draw_curve(axis, line_look(look), _KS, values, ends)
                 axis.set_xscale("log", base=2)
@@ -127,8 +128,8 @@ def regimes_figure(results: Results) -> Figure | None:
         figure, (grid,) = new_figure(PAGE, Part(PAGE.width, 2, 2.1, most=2, keys=line_keys(labels)))
         left, right = grid.axes
         for look, cell in zip(labels.looks, cells, strict=True):
-            realised = [known(estimate_of(table(group, log_of(mean_of(REALISED_KL))))) for group in groups[cell]]
-            unique_found = [known(estimate_of(table(group, unique(256, ALL)))) for group in groups[cell]]
+            realised = [known(measured(group, REALISED.measure)) for group in groups[cell]]
+            unique_found = [known(measured(group, UCC.measure)) for group in groups[cell]]
             draw_curve(left, line_look(look), deltas, [float(np.exp(one.mean)) for one in realised])
             draw_curve(right, line_look(look), deltas, [one.mean for one in unique_found])
         left.plot(deltas, deltas, color=GREY, linewidth=0.9, linestyle="dashed")

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from experiments.replication.cells import REALISED_KL, K
-from experiments.replication.results import ALL, NUCLEUS, Group, Measure, last, log_of, mean_of, passed, table, unique
+from experiments.replication.cells import ENTROPY, PASS1, REALISED, UCC, K, measured
+from experiments.replication.results import NUCLEUS, Group, Measure, passed, unique
 from experiments.replication.rules import (
     MOST_SEEDS,
     Comparison,
@@ -16,7 +16,6 @@ from experiments.replication.rules import (
     Finding,
     Unit,
     Verdict,
-    estimate_of,
     seeds_to_decide,
     tally,
 )
@@ -32,12 +31,12 @@ _ONE_DIGIT = Unit(1, "", is_signed=False)
 
 # What is said of every setting, in this order.
 COLUMNS: Mapping[str, tuple[Measure, Unit]] = {
-    "realised KL, nats": (log_of(mean_of(REALISED_KL)), Unit(4, "", is_ratio=True)),
-    "final entropy, nats": (last("entropy/token_mean"), _PLAIN),
-    "Pass@1, top_p 0.7, %": (passed(1, NUCLEUS), _PERCENT),
+    "realised KL, nats": (REALISED.measure, Unit(4, "", is_ratio=True)),
+    "final entropy, nats": (ENTROPY.measure, _PLAIN),
+    "Pass@1, top_p 0.7, %": (PASS1.measure, _PERCENT),
     f"Pass@{K}, top_p 0.7, %": (passed(K, NUCLEUS), _PERCENT),
     f"UCC@{K}, top_p 0.7": (unique(K, NUCLEUS), _ONE_DIGIT),
-    f"UCC@{K}, top_p 1": (unique(K, ALL), _ONE_DIGIT),
+    f"UCC@{K}, top_p 1": (UCC.measure, _ONE_DIGIT),
 }
 
 _COUNTED = {  # of one claim, and of any other number of them
@@ -119,7 +118,7 @@ def settings_head(keys: Sequence[str]) -> list[str]:
 
 def settings_row(keys: Sequence[str], group: Group) -> str:
     """The line of a setting, whose runs are ``group``."""
-    cells = [number(estimate_of(table(group, measure)), unit) for measure, unit in COLUMNS.values()]
+    cells = [number(measured(group, measure), unit) for measure, unit in COLUMNS.values()]
     return f"| {' | '.join([*keys, str(len(group)), *cells])} |"
 
 

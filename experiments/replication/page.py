@@ -9,37 +9,27 @@ from dataclasses import dataclass, replace
 from experiments.replication import delta_claims, sample_claims, small_n, stability_claims
 from experiments.replication.cells import (
     CELLS,
-    COUNT,
     DELTAS,
     KINDS,
     MIDDLE,
     OTHERS,
-    POINTS,
+    PASS1,
     REALISED_KL,
+    UCC,
     K,
     compare,
+    measured,
     ours,
+    pass_at,
     theirs,
     within,
 )
 from experiments.replication.markdown import NOTE, TIMES, claim_entry, claims_table, number, summary
-from experiments.replication.results import (
-    ALL,
-    NUCLEUS,
-    Measure,
-    Results,
-    commits,
-    json_text,
-    passed,
-    table,
-    training_seconds,
-    unique,
-)
+from experiments.replication.results import ALL, NUCLEUS, Results, commits, json_text, training_seconds
 from experiments.replication.rules import (
     Finding,
     Unit,
     Verdict,
-    estimate_of,
     known,
     pooled_spread,
     sister_tables,
@@ -83,11 +73,11 @@ FIGURES: Mapping[str, Mapping[str, str]] = {
 
 # Claims with little chance in them: computed exactly, from many samples of the base, or of what hardly varies.
 _SURE = ("d", "e", "h1", "h2", "h3", "h4", "i4")
-_AT_THEIR_BEST: Mapping[str, tuple[Measure, Unit]] = {
-    "Pass@1, top_p 0.7": (passed(1, NUCLEUS), POINTS),
-    "Pass@1, top_p 1": (passed(1, ALL), POINTS),
-    f"Pass@{K}, top_p 0.7": (passed(K, NUCLEUS), POINTS),
-    f"UCC@{K}, top_p 1": (unique(K, ALL), COUNT),
+_AT_THEIR_BEST = {
+    "Pass@1, top_p 0.7": PASS1,
+    "Pass@1, top_p 1": pass_at(1, ALL),
+    f"Pass@{K}, top_p 0.7": pass_at(K, NUCLEUS),
+    f"UCC@{K}, top_p 1": UCC,
 }
 
 
@@ -269,15 +259,12 @@ def _at_their_best(found: Replication) -> list[str]:
     """QUATRO beside GSPO in the cell where GSPO has its highest Pass@1: chosen after the results, so no claim."""
     cells = {cell: (ours(found.results, cell, MIDDLE), theirs(found.results, cell)) for cell in CELLS}
 
-    def passed_1(cell: str) -> float:
-        return known(estimate_of(table(cells[cell][1], _AT_THEIR_BEST["Pass@1, top_p 0.7"][0]))).mean
-
-    best = max((cell for cell, pair in cells.items() if all(pair)), key=passed_1, default=None)
+    passed_1 = {cell: known(measured(pair[1], PASS1.measure)).mean for cell, pair in cells.items() if all(pair)}
+    best = max(passed_1, key=passed_1.__getitem__, default=None)
     if best is None:
         return []
     comparisons = [
-        compare(f"{best}, {name}", *cells[best], measure, within(0.0), unit)
-        for name, (measure, unit) in _AT_THEIR_BEST.items()
+        compare(f"{best}, {name}", *cells[best], outcome, within(0.0)) for name, outcome in _AT_THEIR_BEST.items()
     ]
     extra = with_common_spread([*found.findings, Finding("", "", "", tuple(comparisons))])[-1]
     lines = [
@@ -287,10 +274,10 @@ def _at_their_best(found: Replication) -> list[str]:
         f"| {best}: {CELLS[best]} | GSPO | QUATRO, δ {MIDDLE} | difference |",
         "|---|---|---|---|",
     ]
-    for (name, (measure, unit)), one in zip(_AT_THEIR_BEST.items(), extra.comparisons, strict=True):
-        plain = replace(unit, is_signed=False)
-        gspo, quatro = (plain.text(known(estimate_of(table(group, measure))).mean) for group in reversed(cells[best]))
-        lines.append(f"| {name} | {gspo} | {quatro} | {number(one.estimate, unit)} |")
+    for (name, outcome), one in zip(_AT_THEIR_BEST.items(), extra.comparisons, strict=True):
+        plain = replace(outcome.unit, is_signed=False)
+        gspo, quatro = (plain.text(known(measured(group, outcome.measure)).mean) for group in reversed(cells[best]))
+        lines.append(f"| {name} | {gspo} | {quatro} | {number(one.estimate, outcome.unit)} |")
     return [*lines, ""]
 
 
@@ -300,7 +287,7 @@ def _realised(results: Results) -> list[str]:
     rows = []
     for cell in ("S7", "S2", "S1", "S9"):
         groups = [(delta, ours(results, cell, delta)) for delta in DELTAS]
-        found = [estimate_of(table(group, delta_claims.relative_to(delta))) for delta, group in groups]
+        found = [measured(group, delta_claims.relative_to(delta)) for delta, group in groups]
         if all(found):
             rows.append(f"| {cell}: {CELLS[cell]} | {' | '.join(number(one, ratio) for one in found)} |")
     if not rows:

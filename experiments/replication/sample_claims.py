@@ -10,7 +10,17 @@ import numpy as np
 
 from evals.estimators import Floats
 from evals.metrics.flips import BUCKETS
-from experiments.replication.cells import DELTAS, PASS1_MARGIN, POINTS, TAG_WORDS, compare, judged, ours, theirs
+from experiments.replication.cells import (
+    DELTAS,
+    POINTS,
+    STEADY_PASS1,
+    TAG_WORDS,
+    Outcome,
+    compare,
+    judged,
+    ours,
+    theirs,
+)
 from experiments.replication.results import ALL, NUCLEUS, Group, Measure, Results, Run, difference, passed, unique_ratio
 from experiments.replication.rules import GREATER, LESS, Comparison, Finding, Unit
 from quatro.runs.points import base_name
@@ -30,36 +40,19 @@ def flips(results: Results) -> list[Finding]:
     gspo = theirs(results, "S6")
 
     def beside(name: str) -> tuple[Comparison, ...]:
+        flipped = Outcome(flip_measure(results, name), POINTS, SMALL_FLIP)
         return tuple(
-            compare(
-                f"δ {delta} − GSPO",
-                ours(results, "S6", delta),
-                gspo,
-                flip_measure(results, name),
-                GREATER,
-                POINTS,
-                margin=SMALL_FLIP,
-            )
-            for delta in DELTAS
+            compare(f"δ {delta} − GSPO", ours(results, "S6", delta), gspo, flipped, GREATER) for delta in DELTAS
         )
 
     where = "App. “Flip rate”, Fig. flip_rate; the margin is ours"
     rates = f"chance that {FLIP_K} base samples all fail and {FLIP_K} tuned ones hold a success"
-    findings = [
-        Finding(
-            "f1", "QUATRO solves more of the problems that the base never solved (newly solved)", where, beside(NEVER)
-        )
+    claims = [(NEVER, "QUATRO solves more of the problems that the base never solved (newly solved)")]
+    claims += [
+        (bucket.name, f"QUATRO flips more of the {bucket.name} problems (flip@{FLIP_K}: {rates})")
+        for bucket in BUCKETS[:2]
     ]
-    findings += [
-        Finding(
-            f"f{number}",
-            f"QUATRO flips more of the {bucket.name} problems (flip@{FLIP_K}: {rates})",
-            where,
-            beside(bucket.name),
-        )
-        for number, bucket in enumerate(BUCKETS[:2], start=2)
-    ]
-    return findings
+    return [Finding(f"f{n}", claim, where, beside(name)) for n, (name, claim) in enumerate(claims, 1)]
 
 
 @cache
@@ -79,55 +72,41 @@ def flip_measure(results: Results, name: str) -> Measure:
 def temperature(results: Results) -> list[Finding]:
     """(g) GSPO sampled hotter against QUATRO sampled at 1."""
 
+    gspo = {cell: theirs(results, cell) for cell in ("S1", "S2")}
+    gain_of = "{}: GSPO at T 1.5 − T 1".format
+
     def gain(tag: Tag) -> tuple[Comparison, ...]:
+        hot, cold = unique_ratio(HOT[tag]), unique_ratio(tag)
         return tuple(
-            judged(
-                f"{cell}: GSPO at T 1.5 − T 1",
-                _hot_difference(theirs(results, cell), theirs(results, cell), tag, is_first_hot=True),
-                GREATER,
-                UCR,
-                margin=SMALL_UCR,
-            )
-            for cell in ("S1", "S2")
+            judged(gain_of(cell), difference(hot_runs(group, tag), group, hot, cold), GREATER, UCR, margin=SMALL_UCR)
+            for cell, group in gspo.items()
         )
 
-    def ahead(tag: Tag) -> tuple[Comparison, ...]:
-        return tuple(
-            judged(
-                f"{cell}: δ {delta} at T 1 − GSPO at T 1.5",
-                _hot_difference(ours(results, cell, delta), theirs(results, cell), tag, is_first_hot=False),
-                GREATER,
-                UCR,
-                margin=SMALL_UCR,
-            )
-            for cell in ("S1", "S2")
-            for delta in DELTAS
-        )
+    def ahead(tag: Tag, delta: str, cell: str) -> Comparison:
+        hot, cold = unique_ratio(HOT[tag]), unique_ratio(tag)
+        value_SP = difference(ours(results, cell, delta), hot_runs(gspo[cell], tag), cold, hot)
+        return judged(f"{cell}: δ {delta} at T 1 − GSPO at T 1.5", value_SP, GREATER, UCR, margin=SMALL_UCR)
 
+    hot, cold = passed(1, HOT[NUCLEUS]), passed(1, NUCLEUS)
     quality = tuple(
         judged(
-            f"{cell}: GSPO at T 1.5 − T 1",
-            difference(
-                hot_runs(theirs(results, cell), NUCLEUS),
-                theirs(results, cell),
-                passed(1, HOT[NUCLEUS]),
-                passed(1, NUCLEUS),
-            ),
+            gain_of(cell),
+            difference(hot_runs(group, NUCLEUS), group, hot, cold),
             LESS,
             POINTS,
-            margin=PASS1_MARGIN,
+            margin=STEADY_PASS1.small,
         )
-        for cell in ("S1", "S2")
+        for cell, group in gspo.items()
     )
     where = "App. “Temperature variation”, Fig. temperature"
     findings = []
     for number, tag in enumerate((NUCLEUS, ALL)):
-        words = TAG_WORDS[tag]
+        lead = tuple(ahead(tag, delta, cell) for cell in gspo for delta in DELTAS)
         findings += [
-            Finding(name, f"{claim} ({words})", where, comparisons, is_ours=tag == ALL)
-            for name, claim, comparisons in (
-                (f"g{2 * number + 1}", "Temperature 1.5 raises GSPO's UCR", gain(tag)),
-                (f"g{2 * number + 2}", "QUATRO at 1 has a higher UCR than GSPO at 1.5", ahead(tag)),
+            Finding(f"g{2 * number + place}", f"{claim} ({TAG_WORDS[tag]})", where, comparisons, is_ours=tag == ALL)
+            for place, claim, comparisons in (
+                (1, "Temperature 1.5 raises GSPO's UCR", gain(tag)),
+                (2, "QUATRO at 1 has a higher UCR than GSPO at 1.5", lead),
             )
         ]
     findings.append(Finding("g5", "Temperature 1.5 lowers GSPO's Pass@1 (top_p 0.7)", where, quality))
@@ -137,10 +116,3 @@ def temperature(results: Results) -> list[Finding]:
 def hot_runs(group: Group, tag: Tag) -> Group:
     """Those that have been sampled at temperature 1.5."""
     return {seed: run for seed, run in group.items() if is_measured(run.folder, HOT[tag])}
-
-
-def _hot_difference(group: Group, gspo: Group, tag: Tag, *, is_first_hot: bool) -> Floats | None:
-    hot, cold = unique_ratio(HOT[tag]), unique_ratio(tag)
-    if is_first_hot:
-        return difference(hot_runs(group, tag), gspo, hot, cold)
-    return difference(group, hot_runs(gspo, tag), cold, hot)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from evals.estimators import Floats
-from experiments.replication.cells import DELTAS, POINTS, SHARE, SMALL_PASS1, compare, ours, quatro, within
+from experiments.replication.cells import DELTAS, PASS1, SHARE, compare, ours, quatro, within
 from experiments.replication.markdown import number, settings_head, settings_row
-from experiments.replication.results import ALL, NUCLEUS, Group, Results, passed
+from experiments.replication.results import ALL, Group, Results
 from experiments.replication.rules import Comparison, Estimate, Finding, Unit, known, over_problems
 from quatro.runs.views.series import dual_by_count
 
@@ -152,18 +152,18 @@ def rollouts(results: Results, errors: Sequence[DualError]) -> list[Finding]:
     """(h) N = 8 suffices for the dual, and in training."""
     eight = [error for error in errors if error.num_rollouts == OF_TRAINING]
     where = "Sec. 3.2, “N = 8 is sufficient”; the bounds are ours"
-    bias = tuple(Comparison(f"δ {e.delta}", e.bias, within(0.1), Unit(1, "%", 100.0)) for e in eight)
+    percent, near = Unit(1, "%", 100.0), within(0.1)
+    bias = tuple(Comparison(f"δ {e.delta}", e.bias, near, percent) for e in eight)
     spread = tuple(Comparison(f"δ {e.delta}", e.spread, (-math.inf, 0.25), SHARE) for e in eight)
-    advantage = tuple(Comparison(f"δ {e.delta}", e.advantage, within(0.1), Unit(1, "%", 100.0)) for e in eight)
-    by_use = tuple(Comparison(f"δ {e.delta}", e.bias_by_use, within(0.1), Unit(1, "%", 100.0)) for e in eight)
+    advantage = tuple(Comparison(f"δ {e.delta}", e.advantage, near, percent) for e in eight)
+    by_use = tuple(Comparison(f"δ {e.delta}", e.bias_by_use, near, percent) for e in eight)
     trained = tuple(
         compare(
             f"δ {delta}: N {OF_TRAINING} − {num_rollouts}",
             ours(results, "S1", delta),
             with_rollouts(results, delta, num_rollouts),
-            passed(1, NUCLEUS),
-            (-SMALL_PASS1, math.inf),
-            POINTS,
+            PASS1,
+            PASS1.not_less,
         )
         for delta in DELTAS[:2]
         for num_rollouts in BATCHES

@@ -10,49 +10,32 @@ import numpy as np
 from evals.estimators import Floats
 from experiments.replication.cells import (
     BASELINES,
-    COUNT,
     DELTAS,
-    FACTOR,
+    ENTROPY,
     MIDDLE,
-    NATS,
-    PASS1_MARGIN,
-    POINTS,
+    PASS1,
+    REALISED,
     REALISED_KL,
     SHARE,
-    SMALL_ENTROPY,
-    SMALL_FACTOR,
-    SMALL_PASS1,
-    SMALL_UCC,
+    STEADY_PASS1,
+    UCC,
     K,
+    Outcome,
     at_lr,
     baseline,
     compare,
+    factor_of,
+    measured,
     ours,
+    pass_at,
     quatro,
     theirs,
-    within,
+    ucc_at_k,
     within_factor,
 )
-from experiments.replication.results import (
-    ALL,
-    NUCLEUS,
-    Group,
-    Measure,
-    Results,
-    Run,
-    last,
-    log_of,
-    max_of,
-    mean_of,
-    passed,
-    table,
-    unique,
-)
-from experiments.replication.rules import GREATER, LESS, Comparison, Finding, Unit, estimate_of
+from experiments.replication.results import NUCLEUS, Group, Measure, Results, Run, max_of, mean_of
+from experiments.replication.rules import GREATER, LESS, Comparison, Finding
 
-_PASS1 = passed(1, NUCLEUS)
-_ENTROPY = last("entropy/token_mean")
-_NOT_LESS = (-PASS1_MARGIN, math.inf)
 _GENERATION = ("perf/generate_s",)
 _LOGPS = ("perf/old_logp_s", "perf/ref_logp_s")
 
@@ -77,39 +60,32 @@ def stability(results: Results) -> list[Finding]:
         }
 
     def change(pairs: dict[str, tuple[Group, Group]], region: tuple[float, float]) -> tuple[Comparison, ...]:
-        return tuple(
-            compare(what, *pair, _PASS1, region, POINTS, margin=0.0 if region == _NOT_LESS else PASS1_MARGIN)
-            for what, pair in pairs.items()
-        )
+        return tuple(compare(what, *pair, STEADY_PASS1, region) for what, pair in pairs.items())
 
     pairs = {
         "K 5, lr 3e-4": (results.group("S1", ours_), results.group("S1", gspo)),
         "K 5, lr 1e-3": (results.group("S4", at_lr(ours_, "0.001")), results.group("S4", at_lr(gspo, "0.001"))),
     }
-    beside = tuple(compare(what, *pair, _PASS1, GREATER, POINTS, margin=PASS1_MARGIN) for what, pair in pairs.items())
-    collapses = tuple(
-        compare(what, *pair, _ENTROPY, LESS, NATS, margin=SMALL_ENTROPY)
-        for what, pair in {**staler(gspo), **faster(gspo)}.items()
-    )
+    beside = change(pairs, GREATER)
+    collapses = tuple(compare(what, *pair, ENTROPY, LESS) for what, pair in (staler(gspo) | faster(gspo)).items())
     margin = "; the margin is ours"
-    stale, fast = (
-        "Sec. 4.3 “Policy staleness”, Fig. stability (a)",
-        "Sec. 4.3 “Large learning rates”, Fig. stability (b)",
-    )
+    stale = "Sec. 4.3 “Policy staleness”, Fig. stability (a)"
+    fast = "Sec. 4.3 “Large learning rates”, Fig. stability (b)"
+    of_ours = f"QUATRO's Pass@1 (δ {MIDDLE})"
     return [
         Finding("b1", "More inner updates lower GSPO's Pass@1", stale, change(staler(gspo), LESS)),
         Finding(
             "b2",
-            f"More inner updates do not lower QUATRO's Pass@1 (δ {MIDDLE})",
+            f"More inner updates do not lower {of_ours}",
             stale + margin,
-            change(staler(ours_), _NOT_LESS),
+            change(staler(ours_), STEADY_PASS1.not_less),
         ),
         Finding("b3", "A larger learning rate lowers GSPO's Pass@1", fast, change(faster(gspo), LESS)),
         Finding(
             "b4",
-            f"A larger learning rate does not lower QUATRO's Pass@1 (δ {MIDDLE})",
+            f"A larger learning rate does not lower {of_ours}",
             fast + margin,
-            change(faster(ours_), _NOT_LESS),
+            change(faster(ours_), STEADY_PASS1.not_less),
         ),
         Finding(
             "b5",
@@ -128,42 +104,29 @@ def stability(results: Results) -> list[Finding]:
 
 def log_ratio(results: Results) -> list[Finding]:
     """(c) Without the log-ratio term KL spikes and the reward falls."""
+    without, detached = (quatro("0.1", log_ratio=kind) for kind in ("none", "detached"))
     pairs = {
-        "S5, K 2": (
-            results.group("S5", quatro("0.1", log_ratio="none")),
-            results.group("S5", quatro("0.1", log_ratio="detached")),
-        ),
-        "S1, K 5": (results.group("S1", quatro("0.1", log_ratio="none")), ours(results, "S1", "0.1")),
+        "S5, K 2": (results.group("S5", without), results.group("S5", detached)),
+        "S1, K 5": (results.group("S1", without), ours(results, "S1", "0.1")),
     }
 
-    def change(
-        measure: Measure, region: tuple[float, float], unit: Unit, margin: float = SMALL_FACTOR
-    ) -> tuple[Comparison, ...]:
-        sign = "/" if unit is FACTOR else "−"
-        return tuple(
-            compare(f"{what}: without {sign} with", *pair, measure, region, unit, margin=margin)
-            for what, pair in pairs.items()
-        )
+    def change(outcome: Outcome, region: tuple[float, float], sign: str = "/") -> tuple[Comparison, ...]:
+        return tuple(compare(f"{what}: without {sign} with", *pair, outcome, region) for what, pair in pairs.items())
 
     where = "Sec. 4.3 “Role of the log-ratio”, Fig. stability (c)"
     return [
-        Finding(
-            "c1",
-            "Without the log-ratio the mean KL of an iteration is larger",
-            where,
-            change(log_of(mean_of(REALISED_KL)), GREATER, FACTOR),
-        ),
+        Finding("c1", "Without the log-ratio the mean KL of an iteration is larger", where, change(REALISED, GREATER)),
         Finding(
             "c2",
             "Without the log-ratio the KL spikes: its largest value is larger",
             where,
-            change(log_of(max_of(REALISED_KL)), GREATER, FACTOR),
+            change(factor_of(max_of(REALISED_KL)), GREATER),
         ),
         Finding(
             "c3",
             "Without the log-ratio Pass@1 after training is lower (top_p 0.7)",
             where,
-            change(_PASS1, LESS, POINTS, PASS1_MARGIN),
+            change(STEADY_PASS1, LESS, "−"),
             note="The runs without the log-ratio also move further than those that they are compared with (c1); none "
             "was made with a learning rate at which they move as little. So c3 does not tell what the log-ratio does "
             "from what a larger step does.",
@@ -174,24 +137,11 @@ def log_ratio(results: Results) -> list[Finding]:
 def cost(results: Results) -> list[Finding]:
     """(d) Shares of the time of an iteration."""
     groups = {"S1": ours(results, "S1", MIDDLE), "S2": ours(results, "S2", MIDDLE)}
-    small = tuple(
-        Comparison(cell, estimate_of(table(group, _share("perf/dual_s"))), (-math.inf, 0.05), SHARE)
-        for cell, group in groups.items()
-    )
-    most = tuple(
-        Comparison(cell, estimate_of(table(group, _share(*_GENERATION, *_LOGPS))), (0.6, 0.9), SHARE)
-        for cell, group in groups.items()
-    )
-    like = (
-        compare(
-            "S1: QUATRO / GSPO",
-            groups["S1"],
-            theirs(results, "S1"),
-            log_of(_MEDIAN_STEP_S),
-            within_factor(1 / 1.1, 1.1),
-            FACTOR,
-        ),
-    )
+    dual, sampling = _share("perf/dual_s"), _share(*_GENERATION, *_LOGPS)
+    small = tuple(Comparison(cell, measured(group, dual), (-math.inf, 0.05), SHARE) for cell, group in groups.items())
+    most = tuple(Comparison(cell, measured(group, sampling), (0.6, 0.9), SHARE) for cell, group in groups.items())
+    region = within_factor(1 / 1.1, 1.1)
+    like = compare("S1: QUATRO / GSPO", groups["S1"], theirs(results, "S1"), factor_of(_MEDIAN_STEP_S), region)
     where = "Sec. 4.4 “Computational cost”"
     return [
         Finding(
@@ -214,7 +164,7 @@ def cost(results: Results) -> list[Finding]:
             "d3",
             "An iteration takes as long as the baseline's, to 10 %",
             f"{where}; the 10 % are ours",
-            like,
+            (like,),
             is_ours=True,
         ),
     ]
@@ -224,18 +174,11 @@ def loss_norm(results: Results) -> list[Finding]:
     """(j) The loss summed over the rollouts of a prompt, or averaged."""
     groups = (results.group("S8", quatro(MIDDLE, loss_norm="sum")), ours(results, "S1", MIDDLE))
     comparisons = (
-        compare("Pass@1 (top_p 0.7), sum − rows", *groups, _PASS1, within(SMALL_PASS1), POINTS),
-        compare(f"UCC@{K} (top_p 1), sum − rows", *groups, unique(K, ALL), within(SMALL_UCC), COUNT),
-        compare("final entropy, sum − rows", *groups, _ENTROPY, within(SMALL_ENTROPY), NATS),
-        compare("realised KL, sum / rows", *groups, log_of(mean_of(REALISED_KL)), within(SMALL_FACTOR), FACTOR),
-        compare(
-            "largest gradient norm, sum / rows",
-            *groups,
-            log_of(mean_of("grad/norm_max")),
-            GREATER,
-            FACTOR,
-            margin=SMALL_FACTOR,
-        ),
+        compare("Pass@1 (top_p 0.7), sum − rows", *groups, PASS1, PASS1.alike),
+        compare(f"UCC@{K} (top_p 1), sum − rows", *groups, UCC, UCC.alike),
+        compare("final entropy, sum − rows", *groups, ENTROPY, ENTROPY.alike),
+        compare("realised KL, sum / rows", *groups, REALISED, REALISED.alike),
+        compare("largest gradient norm, sum / rows", *groups, factor_of(mean_of("grad/norm_max")), GREATER),
     )
     return [
         Finding(
@@ -258,27 +201,14 @@ def baselines(results: Results) -> list[Finding]:
     say its delta.
     """
 
-    def beside(
-        delta: str, measure: Measure, unit: Unit, margin: float, names: Sequence[str] = BASELINES
-    ) -> tuple[Comparison, ...]:
+    def beside(delta: str, outcome: Outcome, names: Sequence[str] = BASELINES) -> tuple[Comparison, ...]:
         own = ours(results, "S2", delta)
-        return tuple(
-            compare(f"− {name.upper()}", own, theirs(results, "S2", name), measure, GREATER, unit, margin=margin)
-            for name in names
-        )
+        return tuple(compare(f"− {name.upper()}", own, theirs(results, "S2", name), outcome, GREATER) for name in names)
 
     settings = [(f"δ {delta}", ours(results, cell, delta), cell) for cell in ("S1", "S2") for delta in DELTAS]
     settings += [("GSPO", theirs(results, cell), cell) for cell in ("S1", "S2")]
     loses = tuple(
-        compare(
-            f"{cell}: {name} − base",
-            group,
-            results.bases_of(group) or {},
-            unique(K, ALL),
-            LESS,
-            COUNT,
-            margin=SMALL_UCC,
-        )
+        compare(f"{cell}: {name} − base", group, results.bases_of(group) or {}, UCC, LESS)
         for name, group, cell in settings
     )
     largest, smallest = DELTAS[0], DELTAS[-1]
@@ -288,25 +218,25 @@ def baselines(results: Results) -> list[Finding]:
             "k1",
             f"QUATRO (δ {largest}) has a higher Pass@1 {than}",
             "Sec. 4.2, Tab. avg_passk; half of the paper's .46 points is the margin",
-            beside(largest, passed(1, NUCLEUS), POINTS, 0.0023),
+            beside(largest, PASS1._replace(small=0.0023)),
         ),
         Finding(
             "k2",
             f"QUATRO (δ {smallest}) has a higher Pass@{K} {than}",
             "Sec. 4.2, Tab. avg_passk; half of the paper's 4.32 points is the margin",
-            beside(smallest, passed(K, NUCLEUS), POINTS, 0.0216),
+            beside(smallest, pass_at(K, NUCLEUS)._replace(small=0.0216)),
         ),
         Finding(
             "k3",
             f"QUATRO (δ {MIDDLE}) has a higher UCC@{K} {than}",
             "Tab. ucc_all, which does not say its δ; it has neither DAPO nor CISPO, which are ours",
-            beside(MIDDLE, unique(K, NUCLEUS), COUNT, SMALL_UCC),
+            beside(MIDDLE, ucc_at_k(NUCLEUS)),
         ),
         Finding(
             "k4",
             f"QUATRO (δ {smallest}) has a higher final entropy than GSPO, DAPO and CISPO (S2)",
             "Tab. final_entropy",
-            beside(smallest, _ENTROPY, NATS, SMALL_ENTROPY, ("gspo", "dapo", "cispo")),
+            beside(smallest, ENTROPY, ("gspo", "dapo", "cispo")),
         ),
         Finding(
             "k5",
