@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from earlier import told
 from gpu_case import Case, clock, peak_gib, random_model, random_prompts, reset_peak, stop_ids
-from random_words import NumberTokenizer, timed_run, write_words
+from random_words import NumberTokenizer, timed_run, with_generate, write_words
 from record import Records
 
 from quatro.rollout.engine import rollout_seed
@@ -22,28 +22,6 @@ from quatro.rollout.transformers import TransformersEngine
 from quatro.types import Prompt, Sampling
 
 ENGINES = ("transformers.generate", "quatro")
-
-
-def with_generate(model: Any, prompts: Sequence[Prompt], n: int, stops: Sequence[int], limit: int) -> list[int]:
-    """Lengths of the responses; prompts are padded on the left."""
-    width = max(len(prompt.token_ids) for prompt in prompts)
-    pads = [width - len(prompt.token_ids) for prompt in prompts]
-    rows = [[0] * pad + list(prompt.token_ids) for pad, prompt in zip(pads, prompts, strict=True)]
-    mask = [[0] * pad + [1] * (width - pad) for pad in pads]
-    with torch.inference_mode():
-        drawn = model.generate(
-            input_ids=torch.tensor(rows, device=model.device).repeat_interleave(n, 0),
-            attention_mask=torch.tensor(mask, device=model.device).repeat_interleave(n, 0),
-            do_sample=True,
-            temperature=1.0,
-            top_k=0,
-            top_p=1.0,
-            max_new_tokens=limit,
-            eos_token_id=list(stops),
-            pad_token_id=stops[0],
-        )[:, width:]
-    is_stop = torch.isin(drawn, torch.tensor(stops, device=drawn.device))
-    return torch.where(is_stop.any(1), is_stop.int().argmax(1) + 1, drawn.shape[1]).tolist()
 
 
 def decode(records: Records, case: Case) -> Iterator[str]:
@@ -57,7 +35,8 @@ def decode(records: Records, case: Case) -> Iterator[str]:
 
     def run(engine: str, prompts: Sequence[Prompt], repeat: int, limit: int) -> list[int]:
         if engine == "transformers.generate":
-            return with_generate(model(), prompts, case.n, stops, limit)
+            ids = [prompt.token_ids for prompt in prompts]
+            return list(map(len, with_generate(model(), ids, case.n, stops, limit, pad=stops[0])))
         seeds = [[rollout_seed(0, repeat, prompt.id, j) for j in range(case.n)] for prompt in prompts]
         ours = TransformersEngine(model(), NumberTokenizer(), eos_ids=stops, collect_entropy=False)
         groups = ours.generate(prompts, seeds, Sampling(max_new_tokens=limit))

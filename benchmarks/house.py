@@ -215,20 +215,12 @@ def main() -> None:
     rows.append(("longest signatures", ", ".join(f"{name} {count}" for count, name in signatures[:3])))
     if not options.static:
         with tempfile.TemporaryDirectory() as folder:
-            files, number, _ = watched(
-                ["train", "quickstart", "--steps", "2", "-o", "run"], until_step=True, folder=folder
-            )
+            words = ["train", "quickstart", "--steps", "2", "-o", "run"]
+            files, number, _ = watched(words, until_step=True, folder=folder)
             rows.append(("files entered until the first weight moves", f"{files} ({number} functions)"))
-            samples = [
-                {
-                    "benchmark": "toy",
-                    "id": f"p{at // 4}",
-                    "sample_index": at % 4,
-                    "completion": f"\\boxed{{{at % 3}}}",
-                    "answer": "1",
-                }
-                for at in range(40)
-            ]
+            texts = [f"\\boxed{{{at % 3}}}" for at in range(40)]
+            where = [{"benchmark": "toy", "id": f"p{at // 4}", "sample_index": at % 4} for at in range(40)]
+            samples = [{**at, "completion": text, "answer": "1"} for at, text in zip(where, texts, strict=True)]
             text = "".join(json.dumps(row) + "\n" for row in samples)
             (Path(folder) / "samples.jsonl").write_text(text, encoding="utf-8")
             words = ["eval", "ucc", "samples.jsonl", "--k", "1,4"]
@@ -237,9 +229,8 @@ def main() -> None:
             code = "import sys; from quatro_cli.app import main; sys.argv = ['quatro', *sys.argv[1:]]\n"
             code += "try: main()\nexcept SystemExit: pass\n"
             code += "print(sum(name.split('.')[0] in ('quatro', 'evals', 'quatro_cli') for name in sys.modules))"
-            done = subprocess.run(
-                [sys.executable, "-c", code, *words], cwd=folder, capture_output=True, text=True, check=True
-            )
+            command = [sys.executable, "-c", code, *words]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
             rows.append(("modules of ours imported by it", done.stdout.split()[-1]))
     width = max(len(name) for name, _ in rows)
     for name, value in rows:

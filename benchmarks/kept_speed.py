@@ -11,35 +11,30 @@ commit, which is how a file too small to keep anything of it shows that it is no
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
-import resource
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import ucc_speed
-from earlier import ROOT, told, unpack
+from earlier import ROOT, children_cpu_s, told, unpack, write_graded
 
 COMMANDS = {"passk": ["passk", "--json"], "ucc": ["ucc", "--similarity", "tfidf,rouge-l,jaccard,edit", "--json"]}
 
 
-def write_graded(path: Path, problems: int, n: int, seed: int) -> None:
-    """A graded file of texts shaped like a model's solutions, of which three in ten are correct."""
-    rng = random.Random(seed)
-    with path.open("w", encoding="utf-8") as file:
-        for number, texts in enumerate(ucc_speed.workload(problems, n, seed)):
-            for index, text in enumerate(texts):
-                row = {"benchmark": "made-up", "id": f"p{number}", "sample_index": index, "completion": text}
-                file.write(json.dumps({**row, "answer": "42", "correct": rng.random() < 0.3}) + "\n")
+def made_up(problems: int, n: int, seed: int) -> Iterator[tuple[str, int, str]]:
+    """Texts shaped like a model's solutions."""
+    for number, texts in enumerate(ucc_speed.workload(problems, n, seed)):
+        yield from ((f"p{number}", index, text) for index, text in enumerate(texts))
 
 
 def run(tree: Path, command: list[str], samples: Path) -> tuple[float, bytes]:
     """CPU seconds of `quatro eval` in ``tree``, and what it printed."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    start = children_cpu_s()
     cache = samples.with_name("cache")
     done = subprocess.run(
         [sys.executable, "-P", "-m", "quatro_cli", "eval", command[0], str(samples), *command[1:]],
@@ -48,8 +43,7 @@ def run(tree: Path, command: list[str], samples: Path) -> tuple[float, bytes]:
         check=True,
         stdout=subprocess.PIPE,
     )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout
+    return children_cpu_s() - start, done.stdout
 
 
 def main() -> None:
@@ -70,7 +64,7 @@ def main() -> None:
         samples = Path(scratch) / "samples.jsonl"
         for block in range(options.blocks):
             for name, words in commands.items():
-                write_graded(samples, options.problems, options.n, block)
+                write_graded(samples, made_up(options.problems, options.n, block), random.Random(block).random)
                 shutil.rmtree(samples.with_name("cache"), ignore_errors=True)
                 first, document = run(ROOT, words, samples)
                 second, again = run(ROOT, words, samples)

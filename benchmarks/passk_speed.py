@@ -9,14 +9,13 @@ The usual way (Chen et al. 2021, section 2.1): 1 - prod over i = n-c+1 .. n of (
 from __future__ import annotations
 
 import argparse
-import json
-import resource
-import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from earlier import peak_mb, write_graded
 
 from evals.estimators import pass_at_ks
 from evals.metrics.passk_ucc import passk_result
@@ -29,12 +28,10 @@ def usual(n: int, c: int, k: int) -> float:
     return 1.0 - float(np.prod(1.0 - k / np.arange(n - c + 1, n + 1)))
 
 
-def write_graded(path: Path, num_rows: int, n: int, rng: np.random.Generator) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        for number in range(num_rows):
-            text = f"We compute step {number} by step. " * 20 + "The answer is \\boxed{42}."
-            row = {"benchmark": "made-up", "id": f"p{number // n}", "sample_index": number % n, "completion": text}
-            file.write(json.dumps({**row, "answer": "42", "correct": bool(rng.random() < 0.3)}) + "\n")
+def made_up(num_rows: int, n: int) -> Iterator[tuple[str, int, str]]:
+    for number in range(num_rows):
+        text = f"We compute step {number} by step. " * 20 + "The answer is \\boxed{42}."
+        yield f"p{number // n}", number % n, text
 
 
 def main() -> None:
@@ -65,16 +62,13 @@ def main() -> None:
     if options.rows:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "graded.jsonl"
-            write_graded(path, options.rows, options.n, rng)
+            write_graded(path, made_up(options.rows, options.n), rng.random)
             size = path.stat().st_size
             start = time.perf_counter()
             passk_result(read_samples([path]))
             wall = time.perf_counter() - start
-        unit = 1 if sys.platform == "darwin" else 1024
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
-        print(
-            f"Pass@k of a graded file of {options.rows} rows ({size / 2**20:.0f} MB): {wall:.1f} s, peak {peak:.0f} MB"
-        )
+        about = f"Pass@k of a graded file of {options.rows} rows ({size / 2**20:.0f} MB)"
+        print(f"{about}: {wall:.1f} s, peak {peak_mb():.0f} MB")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,33 @@ class NumberTokenizer:
         return " ".join(map(str, token_ids))
 
 
+def with_generate(
+    model: Any, prompts: Iterable[Sequence[int]], n: int, stops: Sequence[int], limit: int, pad: int
+) -> list[list[int]]:
+    """``n`` responses to each of ``prompts``, padded on the left, by transformers.generate."""
+    import torch
+
+    prompts = list(prompts)
+    width = max(map(len, prompts))
+    rows = [[pad] * (width - len(ids)) + list(ids) for ids in prompts]
+    mask = [[0] * (width - len(ids)) + [1] * len(ids) for ids in prompts]
+    with torch.inference_mode():
+        drawn = model.generate(
+            input_ids=torch.tensor(rows, device=model.device).repeat_interleave(n, 0),
+            attention_mask=torch.tensor(mask, device=model.device).repeat_interleave(n, 0),
+            do_sample=True,
+            temperature=1.0,
+            top_k=0,
+            top_p=1.0,
+            max_new_tokens=limit,
+            eos_token_id=list(stops),
+            pad_token_id=pad,
+        )[:, width:]
+    is_stop = torch.isin(drawn, torch.tensor(stops, device=drawn.device))
+    lengths = torch.where(is_stop.any(1), is_stop.int().argmax(1) + 1, drawn.shape[1]).tolist()
+    return [ids[:length] for ids, length in zip(drawn.tolist(), lengths, strict=True)]
+
+
 def write_words(folder: Path, model: Any, prompts: Iterable[Sequence[int]]) -> None:
     """``model`` with a tokenizer of words t0, t1, ..., the last of them the padding, and ``prompts`` of such words."""
     from tokenizers import Tokenizer, models, pre_tokenizers

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import torch
 from earlier import told, unpack
-from random_words import NumberTokenizer
+from random_words import NumberTokenizer, with_generate
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from quatro.policy.facts import stop_ids
@@ -95,29 +95,13 @@ def countdown_case(folder: str, num_prompts: int) -> Case:
     return Case(model, tokenizer, stop_ids(tokenizer, model), prompts, 10)
 
 
-def with_generate(case: Case, n: int) -> list[int]:
-    """Real lengths of the responses drawn by transformers.generate."""
-    longest = max(len(prompt.token_ids) for prompt in case.prompts)
-    pads = [longest - len(prompt.token_ids) for prompt in case.prompts]
-    rows = [[1] * pad + list(prompt.token_ids) for pad, prompt in zip(pads, case.prompts, strict=True)]
-    mask = [[0] * pad + [1] * (longest - pad) for pad in pads]
-    with torch.inference_mode():
-        drawn = case.model.generate(
-            input_ids=torch.tensor(rows).repeat_interleave(n, 0),
-            attention_mask=torch.tensor(mask).repeat_interleave(n, 0),
-            do_sample=True,
-            temperature=1.0,
-            top_k=0,
-            top_p=1.0,
-            max_new_tokens=case.max_new_tokens,
-            eos_token_id=list(case.eos_ids),
-            pad_token_id=1,
-        )[:, longest:]
-    is_stop = torch.isin(drawn, torch.tensor(case.eos_ids))
-    lengths = torch.where(is_stop.any(1), is_stop.int().argmax(1) + 1, drawn.shape[1]).tolist()
-    for ids, length in zip(drawn.tolist(), lengths, strict=True):
-        case.tokenizer.decode(ids[:length], skip_special_tokens=True)
-    return lengths
+def by_generate(case: Case, n: int) -> list[int]:
+    """Real lengths of the responses drawn by transformers.generate, which end as texts."""
+    prompts = [prompt.token_ids for prompt in case.prompts]
+    drawn = with_generate(case.model, prompts, n, case.eos_ids, case.max_new_tokens, pad=1)
+    for ids in drawn:
+        case.tokenizer.decode(ids, skip_special_tokens=True)
+    return list(map(len, drawn))
 
 
 def with_engine(case: Case, n: int, engine: TransformersEngine, repeat: int) -> list[int]:
@@ -175,7 +159,7 @@ def main() -> None:
     ours = TransformersEngine(case.model, case.tokenizer, **settings)
     runs: dict[str, Callable[[int], list[int]]] = {"quatro": partial(with_engine, case, options.n, ours)}
     if not options.no_generate:
-        runs["transformers.generate"] = lambda repeat: with_generate(case, options.n)
+        runs["transformers.generate"] = lambda repeat: by_generate(case, options.n)
     if options.equal:
         runs["quatro, equal prompts"] = partial(with_engine, with_equal_prompts(case), options.n, ours)
     with tempfile.TemporaryDirectory() as folder:

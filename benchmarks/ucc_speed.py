@@ -14,8 +14,6 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import resource
-import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import combinations
@@ -23,6 +21,7 @@ from itertools import combinations
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # one core for both; read by numpy when it is imported
 
 import numpy as np
+from earlier import peak_mb
 from rapidfuzz.distance import Levenshtein
 from rouge_score.rouge_scorer import RougeScorer
 from scipy.sparse.csgraph import connected_components
@@ -53,22 +52,8 @@ STEPS = (
 )
 GOALS = ("area of the triangle", "number of apples", "sum of the roots", "total distance", "probability")
 WORDS = [
-    "the",
-    "a",
-    "so",
-    "we",
-    "then",
-    "now",
-    "this",
-    "is",
-    "of",
-    "to",
-    "and",
-    "that",
-    "which",
-    "gives",
-    "first",
-    "hence",
+    *("the", "a", "so", "we", "then", "now", "this", "is"),
+    *("of", "to", "and", "that", "which", "gives", "first", "hence"),
 ]
 
 
@@ -211,8 +196,7 @@ def main() -> None:
     if any(usual.values()):
         hours = sum(usual.values()) / options.usual_problems * NUM_PROBLEMS / 3600
         print(f"   usual {hours:8.1f} h   ratio on those {sum(usual.values()) / sum(same.values()):7.0f}", end="")
-    unit = 1 if sys.platform == "darwin" else 1024
-    print(f"\npeak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20:.0f} MB")
+    print(f"\npeak memory {peak_mb():.0f} MB")
 
 
 if __name__ == "__main__":
