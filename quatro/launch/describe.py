@@ -317,7 +317,8 @@ class Fit:
 class Estimate:
     """What the memory of each rank depends on; ``shape`` is the configuration of the model.
 
-    ``longest_prompt`` is in tokens. Fragmentation and the framework come on top of every number.
+    ``longest_prompt`` is in tokens. Fragmentation and the framework come on top of every number. The peak that a run
+    on a CPU logs has both: 0.5 GiB that PyTorch and transformers take once imported, and pieces of freed memory.
     """
 
     config: Config

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import time
@@ -80,6 +81,11 @@ def machine_bytes() -> int | None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
         return None
+
+
+def release_freed() -> None:
+    """Gives back to the system what the C library keeps of freed memory; only glibc's keeps much, and can."""
+    getattr(ctypes.CDLL(None), "malloc_trim", int)(0)
 
 
 def bfloat16_speed() -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -92,3 +93,25 @@ def test_settings_learn_from_the_same_responses(first, tmp_path, pairs):
         assert row["kl/new_old"] == pytest.approx(plain["kl/new_old"], rel=1e-3)
     if "dtype=bfloat16" in pairs:
         assert row["kl/new_old"] == pytest.approx(plain["kl/new_old"], rel=0.5)
+
+
+BARE = """
+import resource, sys, torch, transformers
+from transformers import LlamaForCausalLM
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2 ** (30 if sys.platform == "darwin" else 20))
+"""
+
+
+def test_the_dry_run_is_near_the_measured_peak(tmp_path):
+    """Of the shipped batch, beyond what the libraries take; in processes of their own, as the peak is a process's."""
+    words = ["train", "smollm2", *settings("steps=1"), "-o", str(tmp_path / "run")]
+    command = [sys.executable, "-m", "quatro_cli", *words]
+
+    def output(*words: str) -> str:
+        return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, timeout=2 * LIMIT_S).stdout
+
+    predicted = json.loads(output(*command, "--dry-run", "--json"))["memory_bytes"]["total"] / 2**30
+    bare = float(output(sys.executable, "-c", BARE))
+    output(*command)
+    measured = read_rows(tmp_path / "run" / "metrics.jsonl")[-1]["perf/peak_memory_gib"] - bare
+    assert predicted == pytest.approx(measured, rel=0.15)

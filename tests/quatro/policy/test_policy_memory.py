@@ -13,8 +13,8 @@ import torch
 
 from evals.errors import DivergedError, MissingError, UsageError
 from quatro.loop.learn import make_objective
-from quatro.policy import base, head, torch_policy
-from quatro.policy.device import footprint, free_bytes
+from quatro.policy import base, device, head, torch_policy
+from quatro.policy.device import footprint, free_bytes, release_freed
 from quatro.policy.loading import load_model
 from quatro.policy.torch_policy import LocalPolicy
 from quatro.types import Prompt
@@ -320,6 +320,31 @@ def test_what_fits_is_where_the_estimate_meets_the_memory(tiny_config):
 def test_free_memory_is_less_than_there_is():
     free = free_bytes(torch.device("cpu"))
     assert free is None or 0 < free <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@pytest.mark.parametrize("large", [1, 10**9])
+def test_a_large_model_gives_freed_memory_back_around_each_pass(tiny_config, ragged_rows, monkeypatch, large):
+    """And learns the same."""
+    calls: list[str] = []
+    monkeypatch.setattr(torch_policy, "LARGE", large)
+    monkeypatch.setattr(torch_policy, "release_freed", lambda: calls.append("released"))
+    config = tiny_config("microbatch_tokens=40")
+    policy = build(config)
+    num_passes = len(list(policy.microbatches(ragged_rows)))
+    assert num_passes > 1
+    policy.score(ragged_rows)
+    step(policy, config, ragged_rows)
+    assert len(calls) == (3 * num_passes if large == 1 else 0)  # a pass with gradients also between its halves
+    monkeypatch.undo()
+    plain = build(config)
+    step(plain, config, ragged_rows)
+    assert torch.equal(weights(policy), weights(plain))
+
+
+def test_freed_memory_goes_back_where_the_c_library_can(monkeypatch):
+    release_freed()
+    monkeypatch.setattr(device.ctypes, "CDLL", lambda name: SimpleNamespace())  # as on macOS
+    release_freed()
 
 
 @pytest.mark.parametrize(("system", "num_bytes"), [("linux", 5 << 20), ("darwin", 5 << 10)])
