@@ -190,10 +190,11 @@ GYM_TESTS := tests/evals/benchmarks/gym tests/quatro/tasks/test_characters.py te
 test-gym: $(VENV)-gym/.installed
 	OMP_NUM_THREADS=1 $(VENV)-gym/bin/python -m pytest -n 2 --dist loadscope -m 'slow or not slow' $(GYM_TESTS)
 
-# Responses of spread lengths, then of nearly equal ones.
+# Responses of spread lengths, of nearly equal ones, and of a pretrained model of 135M parameters.
 bench-trl: $(VENV)-trl/.installed
 	OMP_NUM_THREADS=1 $(VENV)-trl/bin/python benchmarks/train_vs_trl.py $(BENCH_OPTIONS)
 	OMP_NUM_THREADS=1 $(VENV)-trl/bin/python benchmarks/train_vs_trl.py --stops 1 --dtypes float32 $(BENCH_OPTIONS)
+	OMP_NUM_THREADS=1 $(VENV)-trl/bin/python benchmarks/train_vs_trl.py --real $(BENCH_OPTIONS)
 
 # Exit status 75: a part is left, and the same command goes on.
 bench-gpu: $(STAMP)

@@ -57,10 +57,12 @@ def write_words(folder: Path, model: Any, prompts: Iterable[Sequence[int]]) -> N
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="t0", pad_token=f"t{pad}")
     tokenizer.save_pretrained(folder / "model")
-    with open(folder / "prompts.jsonl", "w", encoding="utf-8") as file:
-        for number, ids in enumerate(prompts):
-            row = {"id": str(number), "problem": " ".join(f"t{i}" for i in ids), "answer": "1"}
-            file.write(json.dumps(row) + "\n")
+    write_prompts(folder, [" ".join(f"t{i}" for i in ids) for ids in prompts])
+
+
+def write_prompts(folder: Path, texts: Iterable[str]) -> None:
+    rows = [{"id": str(number), "problem": text, "answer": "1"} for number, text in enumerate(texts)]
+    (folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def timed_run(

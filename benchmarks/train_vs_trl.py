@@ -6,7 +6,8 @@ passes over each batch as one minibatch; prompts are not shuffled by TRL. Ours r
 default, and without. TRL runs as its documentation shows it (8 rows, gradient checkpointing) and tuned: without
 checkpointing, with the number of rows that is fastest here. Random weights draw every token about equally often, so
 the number of stop tokens sets how long responses are: 4 of 512 spread them like a trained policy's, 1 leaves most of
-them near the limit.
+them near the limit. With --real the model is SmolLM2 after its start (docs/real-model.md), and the prompts are word
+problems.
 
 Ratios are TRL's CPU seconds over ours at equal tokens: what each side took for a token, of the responses in sampling
 and of prompts and responses in log-probabilities and updates, at our number of tokens. Each side has run a small case
@@ -16,6 +17,7 @@ imports what the side imports.
     make bench-trl
     .venv-trl/bin/python benchmarks/train_vs_trl.py --quick
     .venv-trl/bin/python benchmarks/train_vs_trl.py --stops 1 --dtypes float32
+    .venv-trl/bin/python benchmarks/train_vs_trl.py --real --quick
     .venv-trl/bin/python benchmarks/train_vs_trl.py --trl-rows 16      # in place of the search for the fastest rows
     .venv-trl/bin/python benchmarks/train_vs_trl.py --records FILE --minutes 14     # in parts; exits 75 before the last
 """
@@ -38,7 +40,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 from record import UNFINISHED, Records, TimeIsUp
-from trl_sides import VOCABULARY, ours, theirs, write_inputs
+from trl_sides import REAL, VOCABULARY, ours, theirs, write_inputs
 
 PHASES = ("generate", "log-probs", "update", "other")
 DOCUMENTED = {"rows": 8, "checkpointing": True}
@@ -50,6 +52,7 @@ SIDES = ("documented", "tuned", "audited", "unaudited")
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stops", type=int, default=4, help="stop tokens among the 512")
+    parser.add_argument("--real", action="store_true", help="a pretrained model, 4 x 4 responses of at most 48 tokens")
     parser.add_argument("--prompts", type=int, default=16)
     parser.add_argument("--n", type=int, default=8, help="rollouts per prompt")
     parser.add_argument("--prompt-tokens", type=int, nargs="+", default=[64, 200], help="one length, or least and most")
@@ -70,6 +73,9 @@ def parse() -> argparse.Namespace:
     options = parser.parse_args()
     if options.minutes is not None and options.records is None:
         parser.error("--minutes needs --records FILE, from which the next call goes on")
+    if options.real:
+        options.prompts, options.n, options.max_new_tokens, options.blocks = 4, 4, 48, 2
+        options.dtypes = options.dtypes[:1]
     if options.quick:
         options.prompts, options.n, options.max_new_tokens, options.iterations, options.blocks = 4, 4, 32, 1, 1
         options.stops, options.trl_rows = 32, 8
@@ -137,7 +143,8 @@ def tune(records: Records, sides: Sides, options: argparse.Namespace, dtype: str
         rows = sides("tuned", dtype, setting)
         return sum(row["whole"] for row in rows) / sum(row["all_tokens"] for row in rows)
 
-    candidates = (options.trl_rows,) if options.trl_rows else TUNED_ROWS
+    most = options.prompts * options.n
+    candidates = (options.trl_rows,) if options.trl_rows else sorted({min(rows, most) for rows in TUNED_ROWS})
     settings = [{"rows": rows, "checkpointing": False} for rows in candidates]
     if len(settings) == 1:
         return settings[0]
@@ -253,11 +260,14 @@ def main() -> int:
             return UNFINISHED
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     lengths = "-".join(map(str, options.prompt_tokens))
+    model = f"{options.stops} stop tokens of {VOCABULARY}, 8 query, {options.kv_heads} key-value heads"
+    if options.real:
+        lengths, model = "24-28", REAL
     notes = [
         f"{date}, TRL {trl.__version__}, torch {torch.__version__}, {options.threads} thread:",
         f"`{' '.join(['python', *sys.argv])}`.",
         f"{options.prompts} prompts of {lengths} tokens x {options.n} rollouts of at most {options.max_new_tokens},",
-        f"{options.stops} stop tokens of {VOCABULARY}, 8 query, {options.kv_heads} key-value heads; K = {options.k};",
+        f"{model}; K = {options.k};",
         f"micro-batches of ours: {options.microbatch_tokens} tokens. Interleaved blocks: {options.blocks}, each with",
         f"iterations a side: {options.iterations}; ratios of all of them, and the least and the greatest of a block.",
     ]

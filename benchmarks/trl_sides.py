@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from random_words import timed_run, write_words
+from random_words import timed_run, write_prompts, write_words
 
+REAL = "smollm2-started"
 VOCABULARY = 512
 SHAPE = {
     "vocab_size": VOCABULARY,
@@ -34,9 +35,18 @@ def reward_of(token_ids: Sequence[int]) -> float:
 
 
 def write_inputs(folder: Path, options: argparse.Namespace) -> None:
-    """A model with its tokenizer, and prompts; the first few of its 512 words end a response."""
+    """A model with its tokenizer, and prompts; the first few of the 512 words of a random one end a response."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
+    from quatro.policy.embedded import resolve_model
+    from quatro.tasks.word_problems import items, prompt_of
+
+    if options.real:
+        folder.mkdir()
+        (folder / "model").symlink_to(resolve_model(REAL))
+        problems = items("train")[: options.prompts * options.iterations]
+        write_prompts(folder, [prompt_of(problem.text) for problem in problems])
+        return
     torch.manual_seed(0)
     shape = {**SHAPE, "num_key_value_heads": options.kv_heads, "tie_word_embeddings": True, "bos_token_id": None}
     model = Qwen2ForCausalLM(Qwen2Config(**shape, eos_token_id=list(range(options.stops)), pad_token_id=PAD))
@@ -187,15 +197,16 @@ def theirs(folder: Path, options: argparse.Namespace, dtype: str, setting: dict[
 
     def rewards(prompts: list[str], completion_ids: list[list[int]], **_: Any) -> list[float]:
         pairs = zip(prompts, completion_ids, strict=True)
-        lengths.pairs.extend((len(prompt.split()), len(ids)) for prompt, ids in pairs)
+        lengths.pairs.extend((len(tokenizer(prompt).input_ids), len(ids)) for prompt, ids in pairs)
         return [reward_of(ids) for ids in completion_ids]
 
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / "model")
     trainer = GRPOTrainer(
         model=AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32),
         reward_funcs=rewards,
         args=settings_of(folder, options, dtype, **setting),
         train_dataset=Dataset.from_dict({"prompt": texts(folder)}),
-        processing_class=PreTrainedTokenizerFast.from_pretrained(folder / "model"),
+        processing_class=tokenizer,
         callbacks=[Clock()],
     )
     trainer.remove_callback(PrinterCallback)
