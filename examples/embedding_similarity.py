@@ -34,9 +34,8 @@ def loaded() -> tuple[Any, Any]:
 def embed(texts: Sequence[str]) -> torch.Tensor:
     """A vector of length 1 for each text, shape (N, H)."""
     tokenizer, model = loaded()
-    order = sorted(
-        range(len(texts)), key=lambda place: len(texts[place])
-    )  # texts of similar length need little padding
+    # Texts of similar length need little padding.
+    order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
     means = []
     for start in range(0, len(order), BATCH_TEXTS):
         batch = [texts[place] for place in order[start : start + BATCH_TEXTS]]

@@ -24,17 +24,8 @@ from experiments.replication.cells import (
     quatro,
 )
 from experiments.replication.delta_claims import entropy, pass_1, pass_k, relative_to, trend, ucc_k
-from experiments.replication.markdown import (
-    NOTE,
-    SIGNS,
-    claim_entry,
-    claims_table,
-    number,
-    settings_head,
-    settings_row,
-    summary,
-)
-from experiments.replication.results import ALL, NUCLEUS, Group, Measure, Results, difference, json_text, table
+from experiments.replication.markdown import NOTE, SIGNS, claims_table, number, settings_head, settings_row, summary
+from experiments.replication.results import ALL, NUCLEUS, Group, Measure, Results, difference, table
 from experiments.replication.rules import (
     Comparison,
     Estimate,
@@ -243,8 +234,3 @@ def _outcome(
             "it tells which δ the training can keep, not which is best."
         )
     return [said]
-
-
-def document(findings: Sequence[Finding]) -> str:
-    """The rule's outcome and the claims for a program."""
-    return json_text({"schema": 1, "claims": [claim_entry(finding) for finding in findings]})

@@ -18,6 +18,7 @@ from experiments.archive import known_archives, unpack
 from experiments.beyond import page as beyond
 from experiments.real_model import page as real_model
 from experiments.replication.__main__ import write_replication
+from experiments.replication.markdown import document
 from experiments.replication.page import replicate
 from experiments.replication.results import Results, read_results
 
@@ -36,9 +37,9 @@ def main() -> int:
             predictions = ablation.findings_of(sweeps)
             texts = {
                 out / "choosing-delta.md": choosing.page(sweeps, choices),
-                out / "choosing-delta.json": choosing.document(choices),
+                out / "choosing-delta.json": document(choices, schema=1),
                 out / "ablation.md": ablation.page(sweeps, predictions),
-                out / "ablation.json": ablation.document(predictions),
+                out / "ablation.json": document(predictions, schema=1),
                 out / "real-model.md": real_model.page((DOCS / "real-model.md").read_text(encoding="utf-8")),
                 out / "real-model.json": real_model.document(),
             }

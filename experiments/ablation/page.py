@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.replication.cells import ENTROPY, PASS1, POINTS, REALISED, UCC, K, Outcome, compare, measured, quatro
-from experiments.replication.markdown import NOTE, TIMES, claim_entry, claims_table, number, summary
-from experiments.replication.results import Group, Measure, Results, commits, json_text, mean_of
+from experiments.replication.markdown import NOTE, TIMES, claims_table, number, summary
+from experiments.replication.results import Group, Measure, Results, commits, mean_of
 from experiments.replication.rules import (
     GREATER,
     LESS,
@@ -122,7 +122,6 @@ def findings_of(sweeps: Mapping[str, Results]) -> list[Finding]:
         words: str,
         names: Sequence[str],
         kind: str,
-        *,
         outcomes: Sequence[str] = tuple(OUTCOMES),
         region: tuple[float, float] | None = None,
     ) -> Finding:
@@ -130,47 +129,23 @@ def findings_of(sweeps: Mapping[str, Results]) -> list[Finding]:
         where = "second stage" if number > 60 else f"point {number // 10} of the design"
         return Finding(f"t{number}", words, where, comparisons, is_ours=True)
 
-    same = "is no different from the dual"
+    same, more = "is no different from the dual", "has a higher accuracy than the dual"
     findings = [
         claim(11, f"With rewards of 0 and 1 a fixed temperature {same}", ("C1", "C2", "P2"), "fixed"),
         claim(12, f"With rewards of 0 and 1 a z-score {same}", ("C1", "C2", "P2"), "zscore"),
-        claim(
-            21,
-            "With partial credit a fixed temperature has a higher accuracy than the dual",
-            ("P1",),
-            "fixed",
-            outcomes=GAINS,
-            region=GREATER,
-        ),
+        claim(21, f"With partial credit a fixed temperature {more}", ("P1",), "fixed", GAINS, GREATER),
         claim(31, f"With partial credit a z-score {same}", ("P1",), "zscore"),
         claim(41, f"On spell-backward a fixed temperature {same}", ("W1",), "fixed"),
         claim(42, f"On spell-backward a z-score {same}", ("W1",), "zscore"),
-        claim(
-            51,
-            "Without the stabiliser Pass@1 is lower",
-            tuple(CELLS),
-            "none",
-            outcomes=("Pass@1, top_p 0.7",),
-            region=LESS,
-        ),
+        claim(51, "Without the stabiliser Pass@1 is lower", tuple(CELLS), "none", ("Pass@1, top_p 0.7",), LESS),
         claim(61, f"At δ 0.1, where a z-score differs, one λ for all prompts {same}", ("C2",), "batch"),
         claim(62, f"At δ 0.1 and N = 32 a z-score {same}", ("C2",), "zscore32"),
         claim(
             63,
-            "With partial credit one λ for all prompts has a higher accuracy than the dual, as a fixed temperature has",
-            ("P1",),
-            "batch",
-            outcomes=GAINS,
-            region=GREATER,
+            f"With partial credit one λ for all prompts {more}, as a fixed temperature has",
+            *(("P1",), "batch", GAINS, GREATER),
         ),
-        claim(
-            64,
-            "With partial credit and N = 32 a fixed temperature has a higher accuracy than the dual",
-            ("P1",),
-            "fixed32",
-            outcomes=GAINS,
-            region=GREATER,
-        ),
+        claim(64, f"With partial credit and N = 32 a fixed temperature {more}", ("P1",), "fixed32", GAINS, GREATER),
     ]
     return with_common_spread(findings)
 
@@ -283,8 +258,3 @@ def _of_seeds_that_agree(found: Sequence[TooAlike]) -> list[str]:
             f"{number(one.wider, unit)} with the common one of {next(spreads)} ({one.freedom} degrees of freedom)"
         )
     return [*lines, ""]
-
-
-def document(findings: Sequence[Finding]) -> str:
-    """The predictions for a program."""
-    return json_text({"schema": 1, "claims": [claim_entry(finding) for finding in findings]})

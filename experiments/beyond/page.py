@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from experiments.beyond import graded, updates_and_radii
-from experiments.replication.markdown import (
-    NOTE,
-    TIMES,
-    claim_entry,
-    claims_table,
-    settings_head,
-    settings_row,
-    summary,
-)
-from experiments.replication.results import Results, commits, json_text, training_seconds
+from experiments.replication import markdown
+from experiments.replication.markdown import NOTE, TIMES, claims_table, settings_head, settings_row, summary
+from experiments.replication.results import Results, commits, training_seconds
 from experiments.replication.rules import Finding, with_common_spread
 
 CELLS = {
@@ -72,6 +65,4 @@ def page(results: Results, findings: Sequence[Finding]) -> str:
 
 def document(results: Results, findings: Sequence[Finding]) -> str:
     """The claims for a program."""
-    return json_text(
-        {"schema": 1, "num_runs": len(results.runs), "claims": [claim_entry(finding) for finding in findings]}
-    )
+    return markdown.document(findings, schema=1, num_runs=len(results.runs))

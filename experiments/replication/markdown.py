@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from experiments.replication.cells import ENTROPY, PASS1, REALISED, UCC, K, measured
-from experiments.replication.results import NUCLEUS, Group, Measure, passed, unique
+from experiments.replication.results import NUCLEUS, Group, Measure, json_text, passed, unique
 from experiments.replication.rules import (
     MOST_SEEDS,
     Comparison,
@@ -152,8 +152,12 @@ def summary(findings_of: Mapping[str, Sequence[Finding]]) -> list[str]:
     return lines
 
 
-def claim_entry(finding: Finding) -> dict[str, Any]:
-    """A claim for a program, with every comparison."""
+def document(findings: Sequence[Finding], **about: Any) -> str:
+    """The claims for a program, after what ``about`` says: every comparison with its estimate, region and verdict."""
+    return json_text({**about, "claims": [_entry(finding) for finding in findings]})
+
+
+def _entry(finding: Finding) -> dict[str, Any]:
     return {
         "name": finding.name,
         "claim": finding.claim,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from experiments.replication import delta_claims, sample_claims, small_n, stability_claims
+from experiments.replication import delta_claims, markdown, sample_claims, small_n, stability_claims
 from experiments.replication.cells import (
     CELLS,
     DELTAS,
@@ -24,8 +24,8 @@ from experiments.replication.cells import (
     theirs,
     within,
 )
-from experiments.replication.markdown import NOTE, TIMES, claim_entry, claims_table, number, summary
-from experiments.replication.results import ALL, NUCLEUS, Results, commits, json_text, training_seconds
+from experiments.replication.markdown import NOTE, TIMES, claims_table, number, summary
+from experiments.replication.results import ALL, NUCLEUS, Results, commits, training_seconds
 from experiments.replication.rules import (
     Finding,
     Unit,
@@ -130,13 +130,9 @@ def page(found: Replication, figures: Sequence[str], *, images: str) -> str:
 
 def document(found: Replication) -> str:
     """The claims for a program: every comparison with its estimate, the value of each seed, region and verdict."""
-    about = {
-        "schema": 2,
-        "num_runs": len(found.results.runs),
-        "num_points": found.results.num_points,
-        "versions": commits(found.results),
-    }
-    return json_text({**about, "claims": [claim_entry(finding) for finding in found.findings]})
+    results = found.results
+    about = {"num_runs": len(results.runs), "num_points": results.num_points, "versions": commits(results)}
+    return markdown.document(found.findings, schema=2, **about)
 
 
 def _head(found: Replication) -> list[str]:
