@@ -118,10 +118,7 @@ def fine_tune(
     opened = observer.of(path, wanted) if isinstance(observer, Show) else nullcontext(observer)
     with opened as told, closing(begin.prepare(wanted)) as prepared:
         prepared = prepared if goes_on else with_sizes(prepared)
-        with (
-            begin.open_run(prepared, path, World(), resume=goes_on) as run,
-            StopRequest(notify=logger.info) as stop,
-        ):
+        with begin.open_run(prepared, path, World(), resume=goes_on) as run, StopRequest(notify=logger.info) as stop:
             train(run.config, run, observer=told, stop=stop, prepared=prepared)
     if stop.requested:
         raise KeyboardInterrupt if stop.exit_code == 130 else SystemExit(stop.exit_code)

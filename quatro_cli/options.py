@@ -37,8 +37,7 @@ Method = Annotated[
     Option("-m", "--method", metavar="METHOD", help="Replace the method by METHOD with its defaults, before any -s."),
 ]
 Config = Annotated[
-    str,
-    Argument(metavar="CONFIG|RUN", help="A YAML file, a configuration that comes with quatro, or a run directory."),
+    str, Argument(metavar="CONFIG|RUN", help="A YAML file, a configuration that comes with quatro, or a run directory.")
 ]
 
 

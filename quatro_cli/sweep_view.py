@@ -50,11 +50,7 @@ class SweepView:
 
 
 def sweep_panel(
-    folder: Path,
-    points: Sequence[Point],
-    states: Mapping[str, str],
-    evaluation: SweepEvaluation | None,
-    left: str = "",
+    folder: Path, points: Sequence[Point], states: Mapping[str, str], evaluation: SweepEvaluation | None, left: str = ""
 ) -> Panel:
     """What each point does that has begun and is not done; ``states`` are those of a `quatro.sweep.run.Board`.
 

@@ -18,15 +18,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from evals.benchmarks.catalogue import USER_FILE, Benchmark, HubSource, registry
-from evals.benchmarks.problems import (
-    Columns,
-    Problem,
-    ReadProblems,
-    Row,
-    content_hash,
-    problems_of,
-    read_problem_file,
-)
+from evals.benchmarks.problems import Columns, Problem, ReadProblems, Row, content_hash, problems_of, read_problem_file
 from evals.errors import DataError, MissingError, UsageError, how_to_install
 from evals.files.whole import file_stem, write_whole
 

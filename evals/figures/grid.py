@@ -187,13 +187,7 @@ def note_text(note: str, width: float) -> str:
 
 
 def wrapped(
-    parts: Sequence[str],
-    width: float,
-    *,
-    size: float = SMALL,
-    weight: str = "normal",
-    joint: str = "; ",
-    most: int = 9,
+    parts: Sequence[str], width: float, *, size: float = SMALL, weight: str = "normal", joint: str = "; ", most: int = 9
 ) -> str:
     """``parts`` on as few lines as they fit on, and at most so many; the last one may be too long then."""
     lines: list[str] = []

@@ -135,13 +135,7 @@ def lines_of(labels: Labels, runs: Iterable[tuple[Rows, ...]]) -> list[Line]:
 
 
 def draw_metric(
-    grid: Grid,
-    place: int,
-    metric: Metric,
-    lines: Sequence[Line],
-    *,
-    behind: bool = True,
-    seeds_as_lines: bool = False,
+    grid: Grid, place: int, metric: Metric, lines: Sequence[Line], *, behind: bool = True, seeds_as_lines: bool = False
 ) -> None:
     """Panel ``place`` with its title: the curves of each facet, and those of the others pale ``behind``.
 

@@ -103,11 +103,7 @@ def labels_by_setting(unique: Distinct, settings: Sequence[Setting]) -> dict[Set
     for measure in dict.fromkeys(setting._replace(threshold=None) for setting in settings):
         thresholds = [one.threshold for one in settings if one._replace(threshold=None) == measure]
         found = partitions(
-            unique,
-            similarity=measure.similarity,
-            thresholds=thresholds,
-            linkage=measure.linkage,
-            tokens=measure.tokens,
+            unique, similarity=measure.similarity, thresholds=thresholds, linkage=measure.linkage, tokens=measure.tokens
         )
         labels.update({measure._replace(threshold=threshold): found[threshold] for threshold in thresholds})
     return {setting: labels[setting] for setting in settings}
@@ -244,10 +240,7 @@ class Counted:
 
 
 def wrong_votes(
-    pairs: Sequence[tuple[Problem, GradedProblem]],
-    *,
-    policy: Policy = "strict",
-    extraction: ExtractionPolicy = "boxed",
+    pairs: Sequence[tuple[Problem, GradedProblem]], *, policy: Policy = "strict", extraction: ExtractionPolicy = "boxed"
 ) -> list[tuple[int, ...]]:
     """How many samples of each problem gave each wrong answer, most frequent first; those without one do not vote.
 

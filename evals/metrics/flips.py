@@ -42,12 +42,7 @@ class Bucket(NamedTuple):
     upto: int
 
 
-BUCKETS = (
-    Bucket("very hard", 8),
-    Bucket("hard", 32),
-    Bucket("medium", 128),
-    Bucket("easy", 256),
-)
+BUCKETS = (Bucket("very hard", 8), Bucket("hard", 32), Bucket("medium", 128), Bucket("easy", 256))
 
 
 class Pair(NamedTuple):

@@ -206,9 +206,7 @@ def _seed_curve(
         largest = largest_value(head["metric"], k, None)
         means.append(mean_of_seeds([rows[k].value for rows in rows_of], by_problem, largest))
     points = _points(
-        [rows_of[0][k] for k in ks],
-        [mean[:3] for mean in means],
-        [mean.over for mean in means if mean.low is not None],
+        [rows_of[0][k] for k in ks], [mean[:3] for mean in means], [mean.over for mean in means if mean.low is not None]
     )
     return {"group": group, **points, "num_seeds": len(members)}
 

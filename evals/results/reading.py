@@ -73,10 +73,7 @@ class Sources:
 
 
 def read_sources(
-    paths: Sequence[Path],
-    *,
-    describe: Callable[[Path], RunHead] | None = None,
-    expand: Expand | None = None,
+    paths: Sequence[Path], *, describe: Callable[[Path], RunHead] | None = None, expand: Expand | None = None
 ) -> Sources:
     """The documents in ``paths``; a run directory stands for its metrics.jsonl and its results/*.json.
 
@@ -154,11 +151,7 @@ def _labelled(path: Path, name: str, run: Path | None, describe: Callable[[Path]
 
 
 def rows_by_label(
-    paths: Sequence[Path],
-    metrics: Collection[str],
-    *,
-    made_by: str,
-    expand: Expand | None = None,
+    paths: Sequence[Path], metrics: Collection[str], *, made_by: str, expand: Expand | None = None
 ) -> dict[str, list[Row]]:
     """The rows of ``metrics`` in ``paths`` by label: that of the document, or as `named_by_samples`.
 

@@ -27,10 +27,7 @@ _DIGITS = re.compile("([0-9]+)")
 
 
 def read_samples(
-    paths: Sequence[str | Path],
-    *,
-    benchmarks: Collection[str] | None = None,
-    keep_extra: bool = True,
+    paths: Sequence[str | Path], *, benchmarks: Collection[str] | None = None, keep_extra: bool = True
 ) -> Samples:
     """Samples of the given `.jsonl`/`.jsonl.gz` files and run directories (their ``samples/**``).
 

@@ -127,12 +127,7 @@ def clusters(
     return ProblemClusters(clusters_of_problem(read, id, clustering=asked.clustering))
 
 
-def clusters_of_problem(
-    samples: Samples,
-    id: str,
-    *,
-    clustering: Clustering = BY_DEFAULT,
-) -> list[Clusters]:
+def clusters_of_problem(samples: Samples, id: str, *, clustering: Clustering = BY_DEFAULT) -> list[Clusters]:
     """The clusters of the problem called ``id``, in every benchmark that has one, under each setting of `ucc_result`.
 
     Raises:

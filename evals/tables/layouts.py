@@ -54,12 +54,7 @@ PAPER_TABLES: Mapping[Layout, tuple[str, ...]] = {
 
 
 def build_tables(
-    layout: Layout,
-    own: Sequence[Entry],
-    published: Sequence[Entry] = (),
-    *,
-    metric: str,
-    style: Style,
+    layout: Layout, own: Sequence[Entry], published: Sequence[Entry] = (), *, metric: str, style: Style
 ) -> list[Table]:
     """The tables of ``layout``. Published rows come first, of one's own models, benchmarks and k.
 

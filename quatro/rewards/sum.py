@@ -49,9 +49,7 @@ class SumOptions(Block):
     """The keys of `reward.options` of `reward: sum`, for which a list is short."""
 
     rewards: Annotated[
-        tuple[Annotated[PartConfig, BeforeValidator(reward_block)], ...],
-        Field(strict=False),
-        AfterValidator(_parts),
+        tuple[Annotated[PartConfig, BeforeValidator(reward_block)], ...], Field(strict=False), AfterValidator(_parts)
     ] = Field(
         description="the rewards: each a name, or a block that may also have `weight` and `label`",
         json_schema_extra={"items": {"type": "object"}},

@@ -103,8 +103,7 @@ def measure_samples(folder: Path, *, n: int, label: str) -> Measured:
     about: About = {**about_samples(samples.files), "label": label, "grader": grader}
     ks = sorted({n, *(2**i for i in range(n.bit_length()))})
     found = Measured(
-        passk_result(samples, ks=ks, ci=True, **about),
-        ucc_result(samples, ks=ks, ci=True, per_problem=True, **about),
+        passk_result(samples, ks=ks, ci=True, **about), ucc_result(samples, ks=ks, ci=True, per_problem=True, **about)
     )
     found.passk.write(folder / PASSK)
     found.ucc.write(folder / UCC)

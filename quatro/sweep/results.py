@@ -393,10 +393,7 @@ def _by_seed(runs: Sequence[SweptRun]) -> dict[int, Path]:
 
 
 def _by_setting(
-    folder: Path,
-    runs: Sequence[SweptRun],
-    tags: Sequence[Tag],
-    rows_at: Callable[[Sequence[SweptRun], Tag], list[Row]],
+    folder: Path, runs: Sequence[SweptRun], tags: Sequence[Tag], rows_at: Callable[[Sequence[SweptRun], Tag], list[Row]]
 ) -> list[SweptResult]:
     """``rows_at`` the runs of each setting, and each of ``tags``, which differ in their temperature alone."""
     cells = list(dict.fromkeys(run.cell for run in runs))

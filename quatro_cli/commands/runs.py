@@ -117,8 +117,7 @@ def show(
 
 
 def compare(
-    runs: Annotated[list[Path], run_paths("RUN...", "Run directories, at least two.")],
-    json: Json = False,
+    runs: Annotated[list[Path], run_paths("RUN...", "Run directories, at least two.")], json: Json = False
 ) -> None:
     """Compare settings, last iterations and evaluation of runs.
 

@@ -58,12 +58,7 @@ def _block(config: Any) -> dict[str, Any]:
 
 
 def estimate(
-    verl_name: str,
-    token_level_rewards: Tensor,
-    response_mask: Tensor,
-    index: Any = None,
-    config: Any = None,
-    **_: Any,
+    verl_name: str, token_level_rewards: Tensor, response_mask: Tensor, index: Any = None, config: Any = None, **_: Any
 ) -> tuple[Tensor, Tensor]:
     """Advantages of the whole batch, (B, T), twice, as verl wants them; ``index`` has one id for each prompt.
 

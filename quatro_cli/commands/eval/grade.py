@@ -184,15 +184,7 @@ def _one_of(option: str, value: str | None, known: Sequence[str]) -> Any:
     return value
 
 
-def _explain(
-    files: list[Path],
-    asked: Asked,
-    id: str | None,
-    *,
-    disagree: bool,
-    jobs: int | None,
-    json: bool,
-) -> None:
+def _explain(files: list[Path], asked: Asked, id: str | None, *, disagree: bool, jobs: int | None, json: bool) -> None:
     from evals.files.strict_json import shown
     from evals.samples.graders import grade_rows, is_disputed, stored_scores
     from evals.samples.reading import read_samples, sample_files

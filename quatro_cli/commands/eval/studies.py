@@ -43,13 +43,7 @@ def similarity(
     samples, about = shared.graded_samples(files, benchmarks, label=label)
     with shared.progress("comparing answers") as tell:
         result = similarity_result(
-            samples,
-            similarities=measures,
-            tokens=tokens,
-            max_pairs=max_pairs,
-            seed=seed,
-            on_progress=tell,
-            **about,
+            samples, similarities=measures, tokens=tokens, max_pairs=max_pairs, seed=seed, on_progress=tell, **about
         )
     output.warn(*result.warnings)
     shared.write(result, json=json, out=out)

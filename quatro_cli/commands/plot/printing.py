@@ -24,8 +24,7 @@ class Printing:
     """The shared options: the width, title and names of a figure, and its file."""
 
     width: Annotated[
-        Literal["column", "page"],
-        Option("--width", metavar="column|page", help="Width in print: 3.25 or 6.75 inches."),
+        Literal["column", "page"], Option("--width", metavar="column|page", help="Width in print: 3.25 or 6.75 inches.")
     ] = "page"
     labels: Annotated[
         str | None,
