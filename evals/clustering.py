@@ -128,8 +128,7 @@ def cluster_distinct(unique: Distinct, similarity_UU: Floats, *, threshold: floa
 def resolve_threshold(similarity: str, threshold: float | None) -> float | None:
     """The threshold to use: the one given, the measure's default, or None for `exact`.
 
-    Raises:
-        UsageError: as `cluster`, or a similarity of the user's own without a threshold.
+    Raises UsageError as `cluster`, or for a similarity of the user's own without a threshold.
     """
     if similarity == "exact":
         if threshold is not None:

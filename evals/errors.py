@@ -1,7 +1,6 @@
-"""Errors meant for a person. Each carries the exit code with which the command line ends.
+"""Errors meant for a person: what was found, what was expected and what to do. Each carries its exit code.
 
-A message names the thing, the value found, what was expected and what to do next. Anything that is not one of
-these is a bug or a failure of the machine (exit code 1).
+Anything that is not one of these is a bug or a failure of the machine (exit code 1).
 """
 
 import os

@@ -126,10 +126,7 @@ def g_pass_at_k(n: int, c: int, k: int, tau: float) -> float:
 
 
 def cover(n: int, c: int, tau: float) -> float:
-    """Cover@tau of one problem: 1.0 if at least a share ``tau`` of its n draws, and at least one, is correct; else 0.0.
-
-    The mean over problems is the share solved reliably (Dragoi et al. 2025). It equals G-Pass@n.
-    """
+    """Cover@tau: 1.0 if at least a share ``tau`` of n draws, and one, is correct, else 0.0 (Dragoi et al. 2025)."""
     return g_pass_at_k(n, c, n, tau)
 
 
@@ -184,10 +181,7 @@ def _binomial(size: int, keep: float, largest: int) -> Floats:
 
 
 def effective_number(sizes: Sequence[int]) -> float:
-    """How many equally large clusters would be as diverse: the Hill number of order 1; 0 without clusters.
-
-    It is the exponential of Shannon's entropy of the cluster sizes.
-    """
+    """The Hill number of order 1: e to Shannon's entropy of the cluster sizes; 0 without clusters."""
     _check_sizes(sum(sizes), sizes)
     share = np.array([size for size in sizes if size > 0], dtype=np.float64) / max(sum(sizes), 1)
     return float(np.exp(-(share * np.log(share)).sum())) if len(share) else 0.0

@@ -155,8 +155,7 @@ def evaluation_metrics(names: Iterable[str]) -> list[str]:
 def metric_rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """``file:line`` and row of each iteration. A last line that is not complete is left out, with a warning.
 
-    Raises:
-        DataError: another line is not a JSON object of numbers and nulls, or has no step; the message names the line.
+    Raises DataError, which names the line, for one that is no JSON object of numbers and nulls, or has no step.
     """
     for number, line, is_whole in read_lines(file):
         at = f"{file}:{number}"
@@ -188,10 +187,7 @@ def metric_dtypes(rows: Rows) -> dict[str, str]:
 
 
 def last_values(rows: Sequence[Mapping[str, Any]], metric: str) -> list[float]:
-    """``metric`` in the last rows; empty if a row lacks it or has null there.
-
-    A mean over the others would hide that an iteration went wrong.
-    """
+    """``metric`` in the last rows, but nothing if one of them lacks it: a mean over the others would hide that."""
     values = [row.get(metric) for row in rows[-LAST_ITERATIONS:]]
     known = [value for value in values if isinstance(value, (int, float)) and math.isfinite(value)]
     return known if len(known) == len(values) else []

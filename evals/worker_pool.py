@@ -37,10 +37,7 @@ def usable_cores() -> int:
 
 
 def granted_cores(root: Path, membership: Path) -> float:
-    """The cores' worth of time that cgroups grant the process with this `/proc/PID/cgroup`; infinity without a limit.
-
-    A group and each that it lies in may have a limit, and the least holds. Version 1 of cgroups is not looked at.
-    """
+    """The least cores' worth of time that the cgroups v2 of this `/proc/PID/cgroup` grant; infinite without limit."""
     granted = math.inf
     with contextlib.suppress(OSError, ValueError):  # no such file system, or one that says something else
         own = next((line[3:] for line in membership.read_text().splitlines() if line.startswith("0::")), "/")
@@ -52,10 +49,7 @@ def granted_cores(root: Path, membership: Path) -> float:
 
 
 class Failure(NamedTuple):
-    """Why a request has no answer. ``detail`` says what the process did, such as "ended with status 1".
-
-    A request is "refused" if it cannot be sent.
-    """
+    """Why a request has no answer ("refused": it cannot be sent), and ``detail``, such as "ended with status 1"."""
 
     kind: Literal["ended", "overdue", "refused"]
     detail: str
@@ -125,11 +119,7 @@ class WorkerPool:
             return list(self.run(requests))
 
     def run(self, requests: Iterable[object]) -> Generator[Message | Failure, None, None]:
-        """The answers in the order of the requests, which are taken as processes become free; one run at a time.
-
-        Raises:
-            CannotStartError: as `ask`.
-        """
+        """The answers in the order of the requests, shared among the processes; one run at a time. Raises as `ask`."""
         try:
             yield from self._answers(enumerate(requests))
         except GeneratorExit:

@@ -62,10 +62,7 @@ def train(
 def iteration(position: Position, parts: Parts, evaluation: Evaluation, run: RunDir) -> dict[str, float]:
     """pi_old <- pi_theta; o ~ pi_old; R; lam*, mu*, A; K passes of updates (paper, Alg. 1, lines 3 to 9).
 
-    After a stop inside an iteration, what ``position.iteration`` holds is not done again.
-
-    Raises:
-        Stopped: a stop was requested; the caller saves ``position`` as it is.
+    What ``position.iteration`` holds after a stop is not done again. At a stop raises Stopped; the caller saves it.
     """
     config, policy, learner, phase = parts.config, parts.policy, position.learner, parts.stopwatch.phase
     step, method = position.step + 1, config.method.at(position.carried)

@@ -111,8 +111,7 @@ def refuse_loss(out: Path | None, inputs: Sequence[Path]) -> None:
 def split(values: list[str], option: str = "") -> list[str]:
     """``["a,b", "c"]`` as ``["a", "b", "c"]``.
 
-    Raises:
-        UsageError: a part between commas is empty, and ``option``, which has the values, is named.
+    Raises UsageError, which names ``option``, if a part between commas is empty.
     """
     parts = [(part.strip(), value) for value in values for part in value.split(",")]
     for part, value in parts:

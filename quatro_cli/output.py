@@ -131,8 +131,7 @@ class Output:
     def confirm(self, question: str, *, option: str) -> bool:
         """Whether somebody answers yes; ``option`` is what answers it without asking.
 
-        Raises:
-            UsageError: nobody answers, as in a script.
+        Raises UsageError if nobody answers, as in a script.
         """
         self._write("stderr", f"{visible(question)} [y/N] ")
         answer = sys.stdin.readline()

@@ -184,11 +184,7 @@ class Benchmark(_Entry):
 
 
 def registry() -> Mapping[str, Benchmark]:
-    """The benchmarks by name: ours, then the user's.
-
-    Raises:
-        UsageError: the user's file cannot be read, or an entry of it is wrong (file, entry and key are named).
-    """
+    """The benchmarks by name, ours then the user's; raises UsageError naming file, entry and key that are wrong."""
     path = user_file()
     if path is None:
         return _ours()

@@ -66,11 +66,7 @@ def lock_path(entry: Benchmark) -> Path:
 
 
 def cached_problems(entry: Benchmark) -> list[Problem] | None:
-    """The problems of the copy in the cache; None if there is no copy.
-
-    Raises:
-        DataError: the copy differs from its lock, or has no lock.
-    """
+    """The problems of the copy in the cache, or None; raises DataError if it differs from its lock, or has none."""
     path = cached_path(entry)
     if not path.exists():
         return None
@@ -162,10 +158,7 @@ def fetch(entry: Benchmark, *, file: Path | None = None, accept_count: bool = Fa
 
 
 def _refuse_another(entry: Benchmark, where: str, digest: str) -> None:
-    """Raises DataError for the content of another benchmark, such as HumanEval's for HumanEval+, whose rows look alike.
-
-    A user may give a benchmark a second name.
-    """
+    """Raises DataError for rows of another benchmark that look alike; a user may give one a second name."""
     other = next((one.name for one in registry().values() if one.sha256 == digest and one.name != entry.name), None)
     if other is not None and entry.defined_in is None and is_listed(entry):
         raise DataError(f"{entry.name}: {where} holds the problems and tests of {other}; give the file of {entry.name}")

@@ -174,8 +174,7 @@ def read_problem_file(file: Path, benchmark: str, columns: Columns) -> ReadProbl
 def problems_of(rows: Iterable[Row], benchmark: str, columns: Columns, *, id_prefix: str = "") -> ReadProblems:
     """The rows as problems; rows without an id are called ``id_prefix`` and their number.
 
-    Raises:
-        DataError: a row lacks a column, or an id occurs twice; the message starts with the row's `at`.
+    Raises DataError, which starts with the row's `at`, if a row lacks a column, or an id occurs twice.
     """
     problems: list[Problem] = []
     line_of: dict[str, int] = {}

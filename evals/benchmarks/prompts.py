@@ -198,11 +198,7 @@ def render(
 
 
 def check_markers(markers: str) -> str:
-    """``markers`` itself, if it is an end marker, or a start and an end marker with white space between them.
-
-    Raises:
-        UsageError: it is neither.
-    """
+    """``markers``, an end marker or a start and an end marker with white space between; else raises UsageError."""
     found = markers.split()
     if len(found) not in (1, 2) or len(set(found)) < len(found):
         raise UsageError(f"thinking markers {markers!a:.80}: {MARKERS_ARE}")

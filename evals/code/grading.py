@@ -145,8 +145,7 @@ class CodeGrader:
     ) -> list[CodeGrade]:
         """The grade of each answer; equal programs of one problem are run once. The second set meets what passed.
 
-        Raises:
-            ValueError: the tests of a problem cannot be read.
+        Raises ValueError if the tests of a problem cannot be read.
         """
         programs = [
             extract_program(one.completion, prompt=one.prompt, entry_point=one.extra.get("entry_point"))
@@ -197,8 +196,7 @@ class CodeGrader:
 def open_sandbox(workers: int, *, refusal: str, preload: Sequence[str] = (), packages: Sequence[str] = ()) -> Sandbox:
     """A sandbox with ``workers`` processes (0: one a core); for ``preload`` and ``packages`` see `Sandbox`.
 
-    Raises:
-        MissingError: programs cannot be isolated on this machine; the message begins with ``refusal``.
+    Raises MissingError, which begins with ``refusal``, if programs cannot be isolated on this machine.
     """
     is_unsafe = os.environ.get(ALLOW_UNSAFE) == "1"
     try:

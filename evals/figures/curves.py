@@ -48,10 +48,7 @@ Curves = Mapping[str, Sequence[Row | Point]]
 
 @dataclass(frozen=True)
 class CurvePanel:
-    """One picture: a curve over k for each label, and those of the paper (``published``).
-
-    ``is_share`` values become percent; ``note`` is in small letters.
-    """
+    """A curve over k for each label and ``published`` ones, shares in percent; ``note`` is in small letters."""
 
     title: str
     y_label: str

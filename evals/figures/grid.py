@@ -97,11 +97,7 @@ class Grid(NamedTuple):
 
 
 def new_figure(sheet: Sheet, *parts: Part) -> tuple[Figure, list[Grid]]:
-    """A figure as wide as the sheet, and a grid of axes for each part, one above the other, with their legends.
-
-    Raises:
-        DataError: there is no panel.
-    """
+    """A figure as wide as the sheet: axes for each part, with its legend; raises DataError without a panel."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 

@@ -50,10 +50,7 @@ _MOST_LETTERS = 200
 
 @dataclass(frozen=True)
 class Sheet:
-    """``width`` in inches, a ``title`` above the panels, and ``names`` in place of the figure's labels, in order.
-
-    ``spell`` is how a label is written that has no name.
-    """
+    """``width`` in inches, a ``title``, and ``names`` for the labels in order; ``spell`` writes labels without one."""
 
     width: float = WIDTHS["page"]
     title: str = ""
@@ -63,8 +60,7 @@ class Sheet:
     def shown(self, labels: Sequence[str]) -> dict[str, str]:
         """What stands for each of ``labels``: its name, or the label itself where the name is empty.
 
-        Raises:
-            UsageError: there are names, but not one for each label.
+        Raises UsageError if there are names, but not one for each label.
         """
         if self.names and len(self.names) != len(labels):
             listed = ",".join(map(legible, labels))
@@ -133,11 +129,7 @@ def styled() -> Iterator[None]:
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write PNG, SVG or PDF by the file's ending: the old file or the new one, never half.
-
-    Raises:
-        UsageError: another ending.
-    """
+    """Write PNG, SVG or PDF by the file's ending, whole or not at all; raises UsageError for another ending."""
     kind = path.suffix.lstrip(".").lower()
     if kind not in _METADATA:
         raise UsageError(f"a figure ends in .png, .svg or .pdf, not {path.name!r}; for example -o {path.stem}.pdf")

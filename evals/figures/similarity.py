@@ -124,12 +124,9 @@ def _start(counts: Sequence[int]) -> float:
 
 
 def heatmap_figure(heatmaps: Mapping[str, Heatmap], *, sheet: Sheet = PAGE) -> Figure:
-    """A square for each label, with the clusters of correct answers outlined. Darker is more alike.
+    """A square for each label, darker where answers are more alike, with the clusters of correct answers outlined.
 
-    Wrong answers, if there are some, stand behind the correct ones, beyond a dashed line. Colours go from 0 to 1.
-
-    Raises:
-        DataError: there is no heatmap.
+    Wrong answers, if there are some, stand behind them, beyond a dashed line. Raises DataError if there is no heatmap.
     """
     if not heatmaps:
         raise DataError("no samples given; name one or more .jsonl files")

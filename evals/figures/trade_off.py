@@ -29,9 +29,7 @@ def trade_off_figure(
 ) -> Figure:
     """Points further to the right are right more often, points further up in more ways.
 
-    Raises:
-        DataError: there is no point.
-        UsageError: the sheet has names, and not one for each label.
+    Raises DataError without a point, and UsageError if the sheet has names, and not one for each label.
     """
     if not points:
         raise DataError("nothing to draw: no model was measured")

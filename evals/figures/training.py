@@ -21,10 +21,7 @@ _CLOSE = 1.35  # two deltas with a smaller ratio have one label between them
 
 @dataclass(frozen=True)
 class TrainingCurve:
-    """``runs`` are rows of metrics.jsonl, in order of "step", of runs that differ in their seed alone.
-
-    ``delta`` is their KL radius in nats, if they have one.
-    """
+    """Rows of metrics.jsonl, in order of "step", of runs that differ in their seed alone; their KL radius in nats."""
 
     label: str
     runs: tuple[Rows, ...]

@@ -43,10 +43,7 @@ def folders() -> str:
 
 
 def recorded(module_name: str) -> dict[str, str]:
-    """The SHA-256 of the file of an imported module of the user's own, by its key in environment.json.
-
-    Empty for a module of ours, and for one without a file.
-    """
+    """The file's SHA-256 of a user's module by its key in environment.json; empty for ours, and without a file."""
     file = Path(file_of(module_name))
     is_ours = module_name.startswith(("quatro.", "evals."))
     return {} if is_ours or not file.is_file() else {f"{OWN_CODE}{module_name}": file_digest(file).hexdigest()}
@@ -68,8 +65,7 @@ def source_digest(spec: str) -> str | None:
 def import_own(spec: str, what: str) -> Any:
     """What ``spec``, `module:name`, names; the current folder comes first. ``what`` it is stands in errors.
 
-    Raises:
-        UsageError: it cannot be imported; the message says why, and where it was looked for.
+    Raises UsageError if it cannot be imported, with the reason and where it was looked for.
     """
     here = os.getcwd()
     if here not in sys.path:
@@ -93,8 +89,7 @@ def import_own(spec: str, what: str) -> Any:
 def own_kind(spec: str, what: str, base: type) -> Any:
     """The class that ``spec`` names, derived from ``base`` and with an `open` of its own; ``what`` stands in errors.
 
-    Raises:
-        UsageError: it cannot be imported, or is no such class; names the file to look at.
+    Raises UsageError, which names the file to look at, if it cannot be imported or is no such class.
     """
     kind = import_own(spec, what.rpartition(".")[0] or what)
     if base not in getattr(kind, "__mro__", ()) or getattr_static(kind, "open") is vars(base)["open"]:

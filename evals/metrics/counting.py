@@ -63,8 +63,7 @@ class Clustering(NamedTuple):
     def settings(self, benchmark: str, kind: Kind | None = None) -> list[Setting]:
         """Those for ``benchmark``, of its ``kind`` in the registry if that is None.
 
-        Raises:
-            UsageError: an unknown similarity, linkage or tokens; a threshold that its similarity cannot have.
+        Raises UsageError for an unknown similarity, linkage or tokens, and a threshold that its similarity cannot have.
         """
         check_linkage(self.linkage)
         kind = kind or kind_of(benchmark)
@@ -187,8 +186,7 @@ def _counted_by(
 ) -> Iterator[dict[Setting, Counts]]:
     """``count`` of each problem by the ``workers`` of ``pool``.
 
-    Raises:
-        QuatroError: a process ended, for whose answer the pool would wait for ever.
+    Raises QuatroError if one ended, for whose answer the pool would wait for ever.
     """
     answers = pool.imap(count, problems)
     for _ in problems:

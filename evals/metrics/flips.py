@@ -62,8 +62,7 @@ class Pair(NamedTuple):
 def bucket_of(n: int, correct: int) -> str:
     """The bucket of a problem by the base's count c of n. It goes by the share: hard is 1/32 < c/n <= 1/8.
 
-    Raises:
-        ValueError: ``correct`` is not in 0..n, or n < 1.
+    Raises ValueError if ``correct`` is not in 0..n, or n < 1.
     """
     if n < 1 or not 0 <= correct <= n:
         raise ValueError(f"c = {correct} correct samples of n = {n}: n is at least 1, c lies between 0 and n")
@@ -82,8 +81,7 @@ def bucket_bounds(n: int) -> dict[str, str]:
 def flip_at_k(n: int, base_correct: int, tuned_correct: int, k: int) -> float:
     """The chance that k of the base's n samples all fail and k of the tuned policy's n hold a correct one.
 
-    Raises:
-        ValueError: n < 1, k outside 1..n, or a count outside 0..n.
+    Raises ValueError for n < 1, k outside 1..n, or a count outside 0..n.
     """
     for count in (base_correct, tuned_correct):
         if not 0 <= count <= n:

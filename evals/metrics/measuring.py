@@ -271,8 +271,7 @@ def counted_samples(
 def several_counted(sides: Sequence[Sequence[Path]], asked: Options, **how: Any) -> list[tuple[list[Counted], About]]:
     """`counted_samples` of each side; a warning is logged if only some came with grades of another program.
 
-    Raises:
-        DataError: their graders differ.
+    Raises DataError if their graders differ.
     """
     found = [counted_samples(paths, asked, **how) for paths in sides]
     about_of = {_name(paths): about for paths, (_, about) in zip(sides, found, strict=True)}

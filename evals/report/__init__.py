@@ -124,8 +124,7 @@ def capped(text: str, longest: int) -> Text:
 def view_samples(samples: Samples, *, num_answers: int) -> list[BenchmarkView]:
     """Every benchmark in ``samples`` under its default clustering, ``num_answers`` clusters and wrong answers each.
 
-    Raises:
-        DataError: a sample has no grade.
+    Raises DataError if a sample has no grade.
     """
     views: dict[str, list[ProblemView]] = {}
     settings: dict[str, Setting] = {}
@@ -160,10 +159,7 @@ def _problem_view(problem: Problem, graded: GradedProblem, setting: Setting, num
 def result_rows(views: Sequence[BenchmarkView]) -> list[Row]:
     """Pass@k and UCC@k of every benchmark and their averages, with 95 % bootstrap intervals over problems.
 
-    k is 1, 2, 4, ... and n itself, up to the smallest n.
-
-    Raises:
-        DataError: a benchmark is named like the average.
+    k is 1, 2, 4, ... and n itself, up to the smallest n. Raises DataError if a benchmark is named like the average.
     """
     counts = [problem.counts for view in views for problem in view.problems]
     by_setting: dict[Setting, list[Counts]] = {}

@@ -44,10 +44,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A share, a count or nats, as in result documents. ``misprint`` says what is wrong with a number of the paper.
-
-    ``over`` is what the interval from ``low`` to ``high`` is over.
-    """
+    """A share, a count or nats. ``over``: what the interval is over; ``misprint``: what is wrong in the paper."""
 
     value: float
     low: float | None = None
@@ -148,8 +145,7 @@ def _of_different_problems(results: Sequence[Labelled]) -> list[str]:
 def renamed(entries: Sequence[Entry], labels: Sequence[str] | None, models: Sequence[str] | None) -> list[Entry]:
     """The entries with these ``labels``, one each, and ``models``: one for all, or one for each model that they have.
 
-    Raises:
-        UsageError: there are more or fewer names; those of the entries are listed.
+    Raises UsageError, which lists the names of the entries, if there are more or fewer.
     """
     held = list(dict.fromkeys(entry.model for entry in entries))
     models = list(models) * len(held) if models is not None and len(models) == 1 else models
@@ -271,11 +267,7 @@ _Problems = Mapping[tuple[str | None, str], Sequence[ProblemEntry]]  # by benchm
 
 
 def _by_problem(path: Path, problems: _Problems, key: Key, value: float) -> dict[str, float]:
-    """The number of each problem by its id, of which ``value`` is the mean; empty where the file does not say.
-
-    Raises:
-        DataError: it is the mean of other numbers, or counts of a problem cannot be.
-    """
+    """Each problem's number by id, or nothing; DataError if ``value`` is not their mean, or counts cannot be."""
     found = {}
     for problem in problems.get((key.benchmark, key.setting), ()):
         try:

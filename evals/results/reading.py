@@ -59,8 +59,7 @@ class Sources:
     def frame(self) -> DataFrame:
         """The rows of all results under their labels; of run directories their metrics, one row an iteration.
 
-        Raises:
-            UsageError: there are runs beside other results, whose rows have other columns.
+        Raises UsageError for runs beside other results, whose rows have other columns.
         """
         if not self.runs:
             return results_frame([one.result.model_copy(update={"label": one.label}) for one in self.results])
@@ -184,12 +183,9 @@ def rows_by_label(
 
 
 def labels_of(paths: Sequence[Path]) -> list[str]:
-    """A name for each path: the shortest part in which the paths differ.
+    """A name for each path, the shortest part in which they differ; raises UsageError if a path occurs twice.
 
     These parts are `base` and `tuned` for ``base/samples/math500.jsonl`` and ``tuned/samples/math500.jsonl``.
-
-    Raises:
-        UsageError: a path occurs twice.
     """
     resolved = [path.resolve() for path in paths]
     for path in resolved:

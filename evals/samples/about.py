@@ -144,10 +144,7 @@ def _agreed(values: Sequence[Any]) -> Any:
 
 
 def head_of(about: About, problems: Iterable[Sampled]) -> dict[str, Any]:
-    """Keyword arguments of `Result` for its head. Unknown values are None; n is counted if all problems have the same.
-
-    ``about`` is what `about_samples` found, with a label and the grader.
-    """
+    """Keyword arguments of `Result` from ``about``; n is counted if all problems have the same."""
     sampling = about.get("sampling", SamplingInfo())
     counts = {problem.n for problem in problems}
     if sampling.n is None and len(counts) == 1:

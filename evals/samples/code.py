@@ -48,8 +48,7 @@ def _is_short(value: Any) -> bool:
 def write_long_values(samples: Path, problems: Iterable[tuple[str, str, Extra]]) -> None:
     """Writes `problems_file` for (id, problem, extra), if anything is too long for a row; other problems there stay.
 
-    Raises:
-        DataError: other content of a problem is there: the samples are of other problems.
+    Raises DataError if a problem has other content there: the samples are of other problems.
     """
     long = {
         id: {"problem": problem, **{name: value for name, value in extra.items() if not _is_short(value)}}
@@ -157,9 +156,7 @@ def grade_code(
 ) -> list[Grade]:
     """A grade for each row: its program must pass all tests. One that crashes, or needs too much, is incorrect.
 
-    Raises:
-        DataError: as `tested_problems`.
-        MissingError: programs cannot be isolated on this machine.
+    Raises as `tested_problems`, and MissingError if programs cannot be isolated on this machine.
     """
     from evals.code.grading import Answer, CodeGrader
 

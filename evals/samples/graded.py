@@ -49,8 +49,7 @@ class Asked:
     def settings_of(self, file: Path) -> GradingSettings:
         """What was asked for, else what ``file``, or its graded copy in a run, was graded with, else the default.
 
-        Raises:
-            UsageError: the file was graded by a user's own function, which is code, and it was not asked for.
+        Raises UsageError if a user's own function, which is code, graded the file, and it was not asked for.
         """
         copy = graded_copy(file)
         note = note_of(file) or (copy if copy is not None and not copy.stale else None)

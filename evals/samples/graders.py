@@ -43,10 +43,7 @@ GRADED_HERE = ", graded here"  # follows the name of a file that had no grades
 
 @dataclass(frozen=True)
 class GradingSettings:
-    """How to grade. ``grader`` None means the registry's choice for each benchmark.
-
-    ``thinking`` holds the markers of thoughts that completions begin with (`split_thought`).
-    """
+    """How to grade. ``grader`` None: the registry's choice; ``thinking``: markers of thoughts (`split_thought`)."""
 
     policy: Policy = "strict"
     extraction: ExtractionPolicy = "boxed"

@@ -40,12 +40,7 @@ def read_samples(
 
 
 def named_files(paths: Sequence[Path]) -> dict[Path, list[Path]]:
-    """The samples files of each path.
-
-    Raises:
-        DataError: a path does not exist or holds no samples; or as `refuse_misplaced`.
-        UsageError: a file is named twice.
-    """
+    """The samples files of each path; raises as `sample_files` and `refuse_misplaced`, UsageError for one twice."""
     files_of: dict[Path, list[Path]] = {}
     named: set[Path] = set()
     for path in paths:
@@ -90,11 +85,7 @@ def read_files(
 
 
 def sample_files(path: Path) -> list[Path]:
-    """The samples files that ``path`` names: itself, or those of a run directory or folder.
-
-    Raises:
-        DataError: ``path`` does not exist or holds none.
-    """
+    """The samples files that ``path`` names: itself, or those of a folder; raises DataError if there are none."""
     if path.is_file():
         return [path]
     if not path.exists():

@@ -102,11 +102,7 @@ class Samples:
         return [Problem(benchmark, id, list(rows)) for (benchmark, id), rows in groups]
 
     def graded(self) -> list[GradedProblem]:
-        """Every problem with its correct completions; the samples come from `evals.samples.graded.read_graded`.
-
-        Raises:
-            DataError: a row has no grade.
-        """
+        """Every problem with its correct completions; raises DataError unless each row has a grade (`read_graded`)."""
         for row in self.rows:
             if row.correct is None:
                 raise DataError(
@@ -124,11 +120,7 @@ class Samples:
         return frame_of(rows, dict.fromkeys(FIELDS, TEXT) | {"sample_index": "int64", "correct": "boolean"})
 
     def of_problem(self, id: str) -> Samples:
-        """The samples of the problem called ``id``, in every benchmark that has one.
-
-        Raises:
-            UsageError: there is no such problem; similar ids are named.
-        """
+        """The samples of problem ``id`` in every benchmark; raises UsageError with similar ids if there are none."""
         chosen = [row for row in self.rows if row.id == id]
         if not chosen:
             ids = list(dict.fromkeys(row.id for row in self.rows))

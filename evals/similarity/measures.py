@@ -190,11 +190,7 @@ def distinct(texts: Sequence[str]) -> Distinct:
 
 
 def similarity_of_distinct(name: str, unique: Distinct, *, tokens: str = "math") -> Floats:
-    """The (U, U) matrix of the measure ``name`` over the distinct texts.
-
-    Raises:
-        UsageError: an unknown name, or as `own_matrix` for one of the user's own.
-    """
+    """The (U, U) matrix of the measure ``name``; raises UsageError for an unknown one, or as `own_matrix`."""
     check_tokens(tokens)
     if name not in SIMILARITIES:
         check_similarity(name)

@@ -31,10 +31,7 @@ class Cluster(NamedTuple):
 
 
 class Clusters(NamedTuple):
-    """The clusters of one problem's correct completions under one setting, largest first.
-
-    ``prompt`` is None where the samples do not hold it.
-    """
+    """One problem's clusters of correct completions under one setting, largest first; ``prompt`` where it is known."""
 
     benchmark: str
     id: str

@@ -85,10 +85,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How numbers are shown. Numbers that are equal after rounding to `DIGITS` are equally good.
-
-    ``with_ci``: the intervals of numbers are shown too.
-    """
+    """How numbers are shown; those equal after rounding to `DIGITS` are equally good. ``with_ci``: with intervals."""
 
     ks: Sequence[int] | None = None
     with_average: bool = False

@@ -30,10 +30,7 @@ from quatro.types import Block, KlEstimator, are_stop_strings
 
 
 class Sizes(NamedTuple):
-    """Numbers for `SIZE_KEYS`, in their order: sizes that depend on the machine.
-
-    In a configuration each is a number, or `auto` until a run is made.
-    """
+    """Numbers for `SIZE_KEYS`, in their order: sizes that depend on the machine, `auto` until a run is made."""
 
     microbatch_tokens: int
     rows_at_once: int

@@ -119,10 +119,7 @@ def may_be_path(key: str, text: str) -> bool:
 
 
 def by_digest(tree: Mapping[str, Any], digests: Mapping[str, str], *others: Mapping[str, str]) -> dict[str, Any]:
-    """``tree`` with ``digests``, by key, in place of paths of which all ``others`` have one, too.
-
-    Two spellings of one thing are equal there.
-    """
+    """``tree`` with ``digests``, by key, in place of paths of which all ``others`` have one: spellings do not count."""
     changed = copy.deepcopy(dict(tree))
     for key, holder, at in places_in(changed):
         if key in digests and all(key in other for other in others):

@@ -122,8 +122,7 @@ def shipped_configs() -> dict[str, Path]:
 def find_config(source: str | Path, *, folder: Path = Path()) -> Path:
     """The file that ``source`` means: a file (seen from ``folder``), a run's config.yaml, or a shipped configuration.
 
-    Raises:
-        UsageError: there is none; the message lists the shipped ones.
+    Raises UsageError, which lists the shipped ones, if there is none.
     """
     path = folder / source
     shipped = shipped_configs()
@@ -147,8 +146,7 @@ def find_config(source: str | Path, *, folder: Path = Path()) -> Path:
 def read_settings(path: Path) -> Settings:
     """The file ``path`` on top of what it extends, and what that extends.
 
-    Raises:
-        UsageError: a file is missing, no mapping or not strict YAML, or extends itself; names the file and the line.
+    Raises UsageError, with file and line, for one that is missing, no mapping or not strict YAML, or extends itself.
     """
     documents = [load_yaml(path)]
     while EXTENDS in documents[-1].data:

@@ -142,11 +142,7 @@ def plain_scalar(text: str) -> Any:
 
 
 def parse_yaml(text: str, name: str) -> Document:
-    """The mapping in ``text``; ``name`` stands for the file in messages.
-
-    Raises:
-        UsageError: ``name:line: ...`` for anything that is not strict YAML, or no mapping.
-    """
+    """The mapping in ``text``; raises UsageError, ``name:line: ...``, for what is not strict YAML, or no mapping."""
     data, lines = parse_value(text, name)
     if not isinstance(data, dict):
         found = "nothing" if data is None else f"a {type(data).__name__}"
@@ -155,11 +151,7 @@ def parse_yaml(text: str, name: str) -> Document:
 
 
 def parse_value(text: str, name: str) -> tuple[Any, dict[KeyPath, int]]:
-    """Any value, such as `1e-5` or `[0.9, 0.999]`, and the lines of its keys; nothing at all is None.
-
-    Raises:
-        UsageError: as `parse_yaml`.
-    """
+    """A value such as `1e-5` or `[0.9, 0.999]` (of nothing None) and its keys' lines; raises as `parse_yaml`."""
     if hidden := _HIDDEN_BREAK.search(text):
         before, code = text[: hidden.start()], f"{ord(hidden.group()):04X}"
         place = f"U+{code} in column {len(before) - before.rfind(chr(10))}"
@@ -186,8 +178,7 @@ def parse_value(text: str, name: str) -> tuple[Any, dict[KeyPath, int]]:
 def load_yaml(path: Path) -> Document:
     """The mapping in a file of at most 256 kB of UTF-8.
 
-    Raises:
-        UsageError: the file is missing, too large, not UTF-8 or not strict YAML; names file and line.
+    Raises UsageError, with file and line, if it is missing, too large, not UTF-8 or not strict YAML.
     """
     name = str(path)
     if not path.is_file():

@@ -68,8 +68,7 @@ def _of(block: Any, name: str) -> Any:
 class QuatroConfig(GRPOConfig):  # type: ignore[misc]
     """TRL's `GRPOConfig` with the keys of QUATRO; `delta` there is a clip, so the radius is called ``kl_radius``.
 
-    Raises:
-        UsageError: an option of GRPOConfig cannot be honoured, or a value is impossible; names it.
+    Raises UsageError, with its name, for an option of GRPOConfig that cannot be honoured, or an impossible value.
     """
 
     kl_radius: float = _of(Quatro, "delta")
@@ -283,10 +282,7 @@ class _AuditAfterUpdate(TrainerCallback):
 def solve(method: Quatro, reward_BF: Tensor, weight_F: Tensor, group_B: Tensor) -> Advantages:
     """Advantages of all rows from the weighted sum of their rewards; NaN means that a function did not score a row.
 
-    A row that no function scored has advantage 0 and no part in the dual of its prompt.
-
-    Raises:
-        DivergedError: no row is scored.
+    A row that none scored has advantage 0 and no part in its prompt's dual; raises DivergedError if no row is scored.
     """
     is_scored_B = ~reward_BF.isnan().all(dim=1)
     if not is_scored_B.any():

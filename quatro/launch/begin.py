@@ -198,11 +198,7 @@ def check_ranks(config: Config, size: int) -> None:
 
 
 def open_run(prepared: Prepared, path: Path, world: World, *, resume: bool) -> RunDir:
-    """The folder of a run, new or to go on with; rank 0 makes it, and alone writes to it.
-
-    Raises:
-        As `RunDir.create` and `RunDir.open`.
-    """
+    """The run's folder, new or to go on with, which rank 0 alone makes and writes to; raises as `create` and `open`."""
     if not world.is_first:
         world.barrier("the run directory")
         return FollowedRun(path, prepared.config)

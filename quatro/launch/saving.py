@@ -61,10 +61,9 @@ class Stateful(Protocol):
 
 
 class Generators:
-    """The global random generators of Python, numpy and torch, as one part of a run.
+    """The random generators of Python, numpy and torch: the loop draws from none, but a method of your own may.
 
-    Nothing in the loop draws from them, but a method of your own may, so a checkpoint holds their states. A reward
-    function runs in other processes: a run repeats only if the function draws no random numbers.
+    A reward function runs in other processes: a run repeats only if the function draws no random numbers.
     """
 
     @staticmethod
@@ -284,11 +283,7 @@ def _record_environment(run: RunDir, parts: Parts, prompts: PromptSet) -> None:
 
 
 def _load(found: Checkpoint, parts: Parts, position: Position) -> None:
-    """Bring ``parts`` and ``position`` to the checkpoint ``found``.
-
-    Raises:
-        DataError: model or data have changed, or another number of ranks saved it.
-    """
+    """Bring ``parts`` and ``position`` to ``found``; DataError: other model, data or number of ranks."""
     state, policy, world = found.state, parts.policy, parts.policy.world
     refuse_other_inputs(parts, state, found.path.name)
     tensors = tensors_of(found, policy)

@@ -86,11 +86,8 @@ def _draw_batch(step: int, number: int, parts: Parts) -> Drawn:
 def draw_and_grade(parts: Parts, prompts: Sequence[Prompt], seeds: Seeds, sampling: Sampling, reward: Reward) -> Drawn:
     """Responses to ``prompts`` and their grades; one rank draws and grades each group, and all ranks get it.
 
-    So what is measured or decided on a batch is the same on every rank and for every number of ranks. Exchanging a
-    batch of 2 million tokens takes 30 MB.
-
-    Raises:
-        Stopped: a stop was requested of a rank before it had all its responses.
+    So what is measured or decided is the same for every number of ranks. A batch of 2 million tokens takes 30 MB.
+    Raises Stopped if a stop was requested of a rank before it had all its responses.
     """
     world, stop, phase, count = parts.policy.world, parts.stop, parts.stopwatch.phase, parts.stopwatch.count
     share = world.share(len(prompts))
@@ -215,12 +212,9 @@ class Evaluation:
         return {**found, **position.base} if step == 1 else found
 
     def measured(self, grader: Reward) -> dict[str, float]:
-        """What the policy as it is does on the benchmark.
+        """What the policy does on the benchmark; `distinct_correct` is UCC@n where only identical texts are the same.
 
-        `distinct_correct` is UCC@n where only identical texts count as one solution.
-
-        Raises:
-            Stopped: a stop was requested before all samples were drawn.
+        Raises Stopped if a stop was requested before all samples were drawn.
         """
         config, n = self.parts.config, self.parts.config.eval.n
         seeds = [[sample_seed(config.seed, p.benchmark, p.id, j) for j in range(n)] for p in self.prompts]

@@ -259,11 +259,7 @@ class Iteration:
 
     @classmethod
     def from_state(cls, tensors: Mapping[str, Tensor], plain: Mapping[str, Any], parts: Parts) -> Iteration:
-        """The iteration that `state` described, on this rank.
-
-        Raises:
-            DataError: another number of ranks saved it.
-        """
+        """The iteration that `state` described, on this rank; DataError if another number of ranks saved it."""
         world, device, prompts = parts.policy.world, parts.policy.device, parts.stream.prompts
         then = len(plain["progress"])
         if then != world.size:
@@ -304,10 +300,7 @@ class Learner:
 
 @dataclass
 class Position:
-    """``step`` iterations are finished. The method gets ``carried`` in the next one.
-
-    ``base`` holds the metrics of the model before training.
-    """
+    """``step`` iterations are finished, the next gets ``carried``; ``base``: metrics of the model before training."""
 
     learner: Learner
     step: int = 0

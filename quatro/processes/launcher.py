@@ -46,8 +46,7 @@ def torchrun_options(processes: int) -> list[str]:
 def launched(environment: Mapping[str, str] | None = None) -> Launch:
     """The process that RANK, WORLD_SIZE and LOCAL_RANK describe; a single process if no launcher has set them.
 
-    Raises:
-        UsageError: they contradict each other or are not numbers.
+    Raises UsageError if they contradict each other or are not numbers.
     """
     environment = os.environ if environment is None else environment
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
@@ -71,10 +70,8 @@ def joined(launch: Launch, *, is_cuda: bool) -> Iterator[World]:
     """Inside, torch.distributed's default group of all ranks exists: gloo, and NCCL for tensors on a GPU.
 
     An error inside is told to the other ranks, which would otherwise wait for this one until their deadline. They
-    raise `LostRankError` with the exit code of that error, and only one rank prints the message.
-
-    Raises:
-        LostRankError: another rank failed, is gone, or did not come in time.
+    raise `LostRankError` with the exit code of that error, and only one rank prints the message. They raise it, too, if
+    a rank is gone or does not come in time.
     """
     from quatro.processes.world import World
 

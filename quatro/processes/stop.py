@@ -95,11 +95,7 @@ class StopCheck:
             raise Stopped
 
     def end_of_work(self, *, is_cut: bool) -> None:
-        """All ranks call it after work in which they polled; ``is_cut``: this rank was stopped in the middle.
-
-        Raises:
-            Stopped: on all ranks, if any of them was stopped in the middle.
-        """
+        """All ranks call it after work with polls; raises Stopped on all if any ``is_cut``: stopped in the middle."""
         if self._world.any(is_cut):
             self._is_agreed()
             raise Stopped

@@ -22,8 +22,7 @@ __all__ = ["Grade", "Reward", "RewardConfig", "check_prompts", "make_grader", "m
 def make_reward(reward: RewardConfig | str) -> Reward:
     """The reward that a configuration describes; a name means a configuration of the name alone. `close` it in the end.
 
-    Raises:
-        UsageError: there is no such reward, or the function cannot be imported or does not take the options.
+    Raises UsageError if there is no such reward, or the function cannot be imported or does not take the options.
     """
     config = _config(reward)
     found: Reward = REWARDS[config.name](config)
@@ -33,8 +32,7 @@ def make_reward(reward: RewardConfig | str) -> Reward:
 def make_grader(grader: str) -> Reward:
     """The grader of a benchmark as a reward; a function of the user's own is called as `quatro eval` calls it.
 
-    Raises:
-        UsageError: there is no such grader, or it cannot be imported.
+    Raises UsageError if there is no such grader, or it cannot be imported.
     """
     if not is_own(grader):
         return make_reward(grader)

@@ -127,8 +127,7 @@ MAX_REWARD = 1e18
 def require_usable(prompts: Sequence[Prompt], completions: Groups, grades: Grades, giver: str = "the reward") -> None:
     """Refuses rewards that are NaN, infinite or beyond ``MAX_REWARD``.
 
-    Raises:
-        DivergedError: names ``giver``, the first such prompt and the response.
+    Raises DivergedError, which names ``giver``, the first such prompt and the response.
     """
     for prompt, rollouts, group in zip(prompts, completions, grades, strict=True):
         for index, (rollout, grade) in enumerate(zip(rollouts, group, strict=True)):

@@ -145,11 +145,7 @@ class FunctionReward(Reward):
         )
 
     def _tell_failure(self, grade: Grade, where: str, why: str) -> None:
-        """Warns of the first failure, the second, the fourth and so on.
-
-        Raises:
-            QuatroError: a function raised, and `on_error` is `fail`.
-        """
+        """Warns of failures 1, 2, 4, ...; raises QuatroError if a function raised, and `on_error` is `fail`."""
         at = f"the reward function {self.spec!r} failed on {where}"
         if not grade.is_timeout and self.on_error == "fail":
             raise QuatroError(

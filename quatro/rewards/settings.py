@@ -17,11 +17,7 @@ _LIMITS = ("timeout_s", "workers", "on_error")
 
 
 def known_reward(name: Any) -> str:
-    """``name`` itself, if a reward of `REWARDS` or a function `module:function` can be called so.
-
-    Raises:
-        ValueError: it says what was expected.
-    """
+    """``name``, if a reward of `REWARDS` or a function `module:function` can be called so; else raises ValueError."""
     if isinstance(name, str) and REWARDS.takes(name):
         return name
     if name in REMOVED:
@@ -30,11 +26,7 @@ def known_reward(name: Any) -> str:
 
 
 def reward_block(value: Any) -> Any:
-    """The block that a reward's name or a list of rewards is short for; a block passes through.
-
-    Raises:
-        ValueError: no reward can be called so.
-    """
+    """The block that a reward's name, or a list of rewards, is short for; a block passes. Raises as `known_reward`."""
     if isinstance(value, list):
         return {"name": "sum", "options": {"rewards": value}}
     return value if isinstance(value, Mapping | RewardConfig) else {"name": known_reward(value)}

@@ -66,8 +66,7 @@ class Checkpoint:
     def tensors(self) -> dict[str, Tensor]:
         """The tensors beside the model, on the CPU.
 
-        Raises:
-            DataError: the file holds something else, such as a pickle, and its manifest was written for it.
+        Raises DataError if the file holds something else, such as a pickle, and its manifest was written for it.
         """
         from safetensors import SafetensorError
         from safetensors.torch import load_file
@@ -134,8 +133,7 @@ def save(
 def load(path: Path) -> Checkpoint:
     """The checkpoint in the directory ``path``, every file verified.
 
-    Raises:
-        DataError: it is no checkpoint, or a file of it is missing, extra or changed; it is named, with both hashes.
+    Raises DataError, which names the file and both hashes, if one is missing, extra or changed, or it is no checkpoint.
     """
     step = verify(path)
     return Checkpoint(path, step, read_document(path / STATE))
@@ -171,8 +169,7 @@ def find_checkpoint(run: Path, step: Step | None = None) -> Path:
 def run_and_step(name: str) -> tuple[Path, Step] | None:
     """The run and the step that RUN@STEP or RUN@best names; None for a name of another form.
 
-    Raises:
-        UsageError: there is such a run, and what follows @ is no step.
+    Raises UsageError if there is such a run, and what follows @ is no step.
     """
     run, _, step = name.rpartition("@")
     if not run or not (Path(run) / "config.yaml").is_file():
@@ -300,8 +297,7 @@ def write_manifest(path: Path, step: int) -> None:
 def verify(path: Path) -> int:
     """The step of the checkpoint in ``path``, after every file was compared with the manifest.
 
-    Raises:
-        DataError: names the file that is missing, extra or changed, with both hashes.
+    Raises DataError, which names the file that is missing, extra or changed, with both hashes.
     """
     if not is_whole(path):
         raise DataError(f"{path} is not a complete checkpoint: it has no {MANIFEST}")

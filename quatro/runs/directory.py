@@ -176,11 +176,7 @@ class RunDir:
     # ---- metrics
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
-        """Append one line to metrics.jsonl; a write that fails leaves the lines before it as they were.
-
-        Raises:
-            OSError: names the file.
-        """
+        """Append a line to metrics.jsonl; a write that fails raises OSError and leaves the lines before it."""
         path = self.path / "metrics.jsonl"
         before = self.metrics_bytes
         row_bytes = whole.json_line(row)
@@ -329,11 +325,7 @@ def step_number(name: str) -> int | None:
 
 
 def refuse_occupied(path: Path) -> None:
-    """Refuse a directory that holds anything but what `create` leaves behind when it is killed half-way.
-
-    Raises:
-        UsageError: there is a run or something else; the message says how to go on.
-    """
+    """Raises UsageError, with advice, for a folder with anything but what a killed `create` leaves behind."""
     above = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
     if not above.is_dir():
         raise UsageError(f"{above} is a file: choose another run directory with -o DIR")

@@ -152,8 +152,7 @@ def refuse_changed_metrics(run: Path, written: Mapping[str, Any]) -> None:
 def why_finished(run: Path, config: Config) -> str:
     """Why a resume of the run in ``run`` has nothing to do: all its iterations are done, or it ends early; else "".
 
-    Raises:
-        DataError: its last checkpoint, metrics or rollouts were changed, or it was made with another configuration.
+    Raises DataError if checkpoint, metrics or rollouts were changed, or it was made with another configuration.
     """
     status = read_status(run)
     newest = complete_checkpoints(run)[-1:]

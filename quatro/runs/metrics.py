@@ -17,11 +17,7 @@ _TAIL_BYTES = 64 * 1024
 
 
 def read_metrics(run: Path) -> Iterator[dict[str, Any]]:
-    """Rows of a run's metrics.jsonl; none if it has not begun. A torn last line, as after a kill, is left out.
-
-    Raises:
-        DataError: as `metric_rows`.
-    """
+    """Rows of metrics.jsonl, if any; a torn last line, as after a kill, is left out. Raises as `metric_rows`."""
     path = run / "metrics.jsonl"
     for _, row in metric_rows(path) if path.exists() else ():
         yield row
@@ -30,8 +26,7 @@ def read_metrics(run: Path) -> Iterator[dict[str, Any]]:
 def metrics_frame(run: Path) -> DataFrame:
     """`read_metrics` as a data frame: one row a step, `step` int64, each metric float64 and NaN where it is unknown.
 
-    Raises:
-        DataError: as `metric_rows`.
+    Raises DataError as `metric_rows`.
     """
     rows = list(read_metrics(run))
     return frame_of(rows, metric_dtypes(rows))

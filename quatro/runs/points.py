@@ -39,8 +39,7 @@ def require_sweep(paths: Sequence[Path], given: Mapping[str, object]) -> None:
 def read_points(sweep: Path) -> dict[str, tuple[str, dict[str, str]]]:
     """The points of a sweep in their order: name -> cell (empty: it has none) and settings, as text.
 
-    Raises:
-        DataError: there are none, or they are not in the form that `quatro sweep` writes.
+    Raises DataError if there are none, or they are not in the form that `quatro sweep` writes.
     """
     path = sweep / SWEEP
     try:

@@ -132,9 +132,7 @@ def now() -> str:
 class RunLock:
     """Held from construction to `close`.
 
-    Raises:
-        LockedError: another process has it; names process and host.
-        MissingError: the file system has no locks.
+    Raises LockedError, with process and host, if another has it, and MissingError if the file system has no locks.
     """
 
     def __init__(self, run: Path) -> None:

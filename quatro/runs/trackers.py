@@ -81,8 +81,7 @@ def enabled(tracking: TrackingConfig) -> list[str]:
 def require_trackers(tracking: TrackingConfig) -> None:
     """Asked before a run begins, so that it does not begin without what its configuration promises.
 
-    Raises:
-        MissingError: a package is not installed, or wandb is to go online and has no credentials here.
+    Raises MissingError if a package is not installed, or wandb is to go online and has no credentials here.
     """
     for name in enabled(tracking):
         found = importlib.util.find_spec(name)

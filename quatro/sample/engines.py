@@ -91,8 +91,7 @@ class Opened:
 def tokenized(plan: SamplePlan, tokenizer: Any, context: int | None) -> list[list[Prompt]]:
     """The prompts of each benchmark as token ids.
 
-    Raises:
-        As `to_prompts`, and DataError: a prompt leaves no room for a response in a context of ``context`` tokens.
+    Raises as `to_prompts`, and DataError if a prompt leaves no room for a response in a context of ``context`` tokens.
     """
     for note in dict.fromkeys(unused_chat_template(one.template, tokenizer) for one in plan.benchmarks):
         if note:
@@ -105,11 +104,7 @@ def tokenized(plan: SamplePlan, tokenizer: Any, context: int | None) -> list[lis
 
 @contextlib.contextmanager
 def open_local(plan: SamplePlan) -> Iterator[Opened]:
-    """The engine of ``plan`` on this machine.
-
-    Raises:
-        As `tokenized` and `open_sampler`, and DataError: the tokenizer is another model's.
-    """
+    """The engine of ``plan`` here. Raises as `tokenized` and `open_sampler`; DataError for another tokenizer."""
     import torch
 
     from quatro.policy.device import find_device

@@ -62,8 +62,7 @@ class Tag:
 def samples_of_step(run: Path, step: Step, benchmarks: Sequence[str] = ()) -> Path:
     """The folder in ``run`` with the samples of its checkpoint after ``step`` iterations, or of its best one.
 
-    Raises:
-        UsageError: ``run`` is no run, or has several such folders or none; then the command draws ``benchmarks``.
+    Raises UsageError if ``run`` is no run, or has several such folders or none; then the command draws ``benchmarks``.
     """
     if not (run / "config.yaml").is_file():
         raise UsageError(f"--step {step} chooses a checkpoint of a run, and {run} is not a run; leave it out")

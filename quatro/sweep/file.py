@@ -83,11 +83,7 @@ class _SweepFile(_Block):
 
 
 def find_sweep(source: str | Path) -> Path | None:
-    """The sweep file that ``source`` means: a YAML file with `cells`, or a shipped one by name; else None.
-
-    Raises:
-        UsageError: the file is not strict YAML.
-    """
+    """A YAML file with `cells`, or a shipped one by name; else None. Raises UsageError if it is not strict YAML."""
     path = Path(source)
     name = str(source).removesuffix(".yaml").removeprefix("sweeps/")
     if not path.is_file():
@@ -100,8 +96,7 @@ def find_sweep(source: str | Path) -> Path | None:
 def load_sweep(path: Path, *, overrides: Sequence[str] = ()) -> SweepPlan:
     """Every point of every cell, its configuration checked; ``overrides`` come after those of the file.
 
-    Raises:
-        UsageError: `file:line: ...` for whatever is wrong in the file.
+    Raises UsageError, `file:line: ...`, for whatever is wrong in the file.
     """
     document = load_yaml(path)
     file = _checked(_SweepFile, document, document.data)

@@ -124,11 +124,7 @@ def sample_arguments(evaluation: SweepEvaluation, point: Point, run: Path, tag: 
 
 
 def measured(evaluation: SweepEvaluation, run: Path, tag: Tag) -> dict[str, float] | None:
-    """Name -> value as in summary.csv; None where a benchmark has not been measured at this n.
-
-    Raises:
-        DataError: a result cannot be read.
-    """
+    """Name -> value as in summary.csv; None: one is not measured at this n. Raises DataError for a damaged result."""
     paths = [tag.folder(run) / name for name in (PASSK, UCC)]
     if not all(path.exists() for path in paths):
         return None

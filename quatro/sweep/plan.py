@@ -74,8 +74,7 @@ class Cell:
 def parse_axis(text: str) -> Axis:
     """``method.delta=0.1,0.01`` as an axis; commas inside brackets or quotes separate nothing.
 
-    Raises:
-        UsageError: no key, no value, or the same value twice.
+    Raises UsageError for no key, no value, or the same value twice.
     """
     key, separator, value_text = text.partition("=")
     whole = r"""\[[^\]]*\]|"[^"]*"|'[^']*'|,"""
@@ -113,8 +112,7 @@ def plan_sweep(
 def part_of(plan: SweepPlan, cells: Sequence[str], seeds: Sequence[int]) -> SweepPlan:
     """The points of these cells with these seeds, in the order of the plan; an empty list leaves none out.
 
-    Raises:
-        UsageError: the plan has no such cell, or no point of these cells has such a seed.
+    Raises UsageError if the plan has no such cell, or no point of these cells has such a seed.
     """
     if not cells and not seeds:
         return plan
@@ -136,8 +134,7 @@ def part_of(plan: SweepPlan, cells: Sequence[str], seeds: Sequence[int]) -> Swee
 def plan_cell(cell: Cell) -> tuple[tuple[Point, ...], int]:
     """The points of one cell in the order of its axes, included ones last, and how many combinations collapsed.
 
-    Raises:
-        UsageError: as `plan_sweep`.
+    Raises UsageError as `plan_sweep`.
     """
     keys = [axis.key for axis in cell.axes]
     if len(set(keys)) < len(keys):

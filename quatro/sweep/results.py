@@ -98,8 +98,7 @@ class SweptResult(NamedTuple):
 def read_sweep(folder: Path) -> tuple[list[SweptRun], int]:
     """The runs of a sweep that are done, in the order of its plan, and how many were planned.
 
-    Raises:
-        DataError: there is no sweep in ``folder``, or its sweep.yaml has no points.
+    Raises DataError if there is no sweep in ``folder``, or its sweep.yaml has no points.
     """
     if not is_sweep(folder):
         raise DataError(f"{folder} is not a sweep (no {SWEEP} in it); `quatro sweep` makes one")
@@ -162,12 +161,7 @@ def labelled_results(
 
 
 def chosen_runs(folder: Path, cell: str | None) -> list[SweptRun]:
-    """The finished runs of a sweep, or of one of its cells.
-
-    Raises:
-        UsageError: there is no such cell.
-        DataError: no run is done.
-    """
+    """A sweep's finished runs, or a cell's; raises DataError if none is done, UsageError for an unknown cell."""
     runs, _ = read_sweep(folder)
     if not runs:
         raise DataError(f"{folder}: no run of this sweep is done yet; `quatro sweep {folder}` goes on with it")
@@ -196,8 +190,7 @@ def chosen_tag(folder: Path, runs: Sequence[SweptRun], top_p: float | None, temp
 def fitting_tags(folder: Path, runs: Sequence[SweptRun], top_p: float | None, temperature: float | None) -> list[Tag]:
     """Every way of sampling that was measured, at this ``top_p`` and ``temperature`` where they are given.
 
-    Raises:
-        UsageError: one of them was given, and nothing was measured at it.
+    Raises UsageError if one of them was given, and nothing was measured at it.
     """
     names = {path.parent.name for run in runs for path in run.folder.glob(f"samples/*/{PASSK}")}
     tags = [tag for tag in map(Tag.parse, names) if tag is not None and tag == Tag(tag.temperature, tag.top_p)]
@@ -279,8 +272,7 @@ class Counts:
     def flips(self, base: Counts, name: str, k: int) -> Floats:
         """Over the problems that ``base`` never solved (`never`) or of a bucket: newly solved, or flip@k (P,).
 
-        Raises:
-            DataError: the two hold other problems, or other numbers of samples.
+        Raises DataError if the two hold other problems, or other numbers of samples.
         """
         if (self.ids, self.n) != (base.ids, base.n):
             raise DataError("the samples of the base and of a run hold different problems or numbers of samples")
@@ -294,8 +286,7 @@ class Counts:
 def counts_in(run: Path, tag: Tag) -> Mapping[str, Counts]:
     """The counts of the samples ``tag`` of a run by benchmark.
 
-    Raises:
-        DataError: the samples have not been measured, or the counts of each problem are missing.
+    Raises DataError if the samples have not been measured, or the counts of each problem are missing.
     """
     path = tag.folder(run) / UCC
     return _read_counts(path, path.stat().st_mtime_ns if path.is_file() else 0)  # measured again, it is read again
@@ -361,8 +352,7 @@ def temperature_results(
 ) -> list[SweptResult]:
     """UCR and pass@1 of every setting, at every temperature that it was sampled at, or at one.
 
-    Raises:
-        UsageError: several top_p were measured, and none is chosen; otherwise as `labelled_results`.
+    Raises as `labelled_results`, and UsageError if several top_p were measured, and none is chosen.
     """
     runs = chosen_runs(folder, cell)
     tags = fitting_tags(folder, runs, top_p, temperature)
@@ -373,10 +363,9 @@ def temperature_results(
 def flip_results(
     folder: Path, *, top_p: float | None = None, temperature: float | None = None, cell: str | None = None
 ) -> list[SweptResult]:
-    """Flips of every setting against the base that its runs began from; raises as `labelled_results`.
+    """Flips of every setting against the base that its runs began from.
 
-    Raises:
-        DataError: that base was not sampled.
+    Raises as `labelled_results`, and DataError if that base was not sampled.
     """
 
     def rows_at(runs: Sequence[SweptRun], tag: Tag) -> list[Row]:

@@ -64,8 +64,7 @@ class CountdownProblem(NamedTuple):
 def parse_prompt(prompt: str) -> tuple[Digits, int]:
     """The six digits, in the prompt's order, and the target.
 
-    Raises:
-        DataError: (a ValueError) ``prompt`` is not six digits 1..9, ``->`` and a number 0..99, one space between them.
+    Raises DataError, a ValueError, unless ``prompt`` is six digits 1..9, ``->`` and a number 0..99 with single spaces.
     """
     tokens = prompt.strip().split(" ") if isinstance(prompt, str) else []
     is_prompt = (
@@ -96,8 +95,7 @@ def check_answer(answer: object, id: str, benchmark: str) -> None:
 def distance(prompt: str, completion: str) -> int | None:
     """How far from the target the chain of ``completion`` ends; None if it is no chain over the prompt's digits.
 
-    Raises:
-        DataError: (a ValueError) ``prompt`` is malformed.
+    Raises as `parse_prompt`.
     """
     digits, target = parse_prompt(prompt)
     total = _total_of(digits, completion)
@@ -105,13 +103,10 @@ def distance(prompt: str, completion: str) -> int | None:
 
 
 def fault(prompt: str, completion: str, finish_reason: str | None) -> str:
-    """Why `solves` is False, in words; empty where it is True.
+    """Why `solves` is False, in words; empty where it is True. Raises as `parse_prompt`.
 
     Strict: the exact tokens, one space between them; white space around the whole answer is ignored. Any other
     completion is wrong, never an error.
-
-    Raises:
-        DataError: (a ValueError) ``prompt`` is malformed.
     """
     digits, target = parse_prompt(prompt)
     if finish_reason == "length":

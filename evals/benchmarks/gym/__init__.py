@@ -100,11 +100,7 @@ def task_names() -> list[str]:
 
 
 def check(task: str, settings: Mapping[str, Any], at: str) -> None:
-    """Whether the library has the task and takes the settings; ``at`` begins the message.
-
-    Raises:
-        UsageError: it has not, or does not.
-    """
+    """Raises UsageError, which begins with ``at``, unless the library has the task and takes the settings."""
     tables = _tables()
     if task in REFUSED:
         raise UsageError(f"{at}: the task {task} of reasoning-gym cannot be used: {REFUSED[task]}; choose another task")
@@ -136,11 +132,7 @@ def check(task: str, settings: Mapping[str, Any], at: str) -> None:
 
 @lru_cache(maxsize=64)
 def dataset(task: str, settings: str, seed: int) -> Any:
-    """The library's data set of a task with ``settings`` (`as_key`).
-
-    Raises:
-        Whatever the library raises where it does not take the settings.
-    """
+    """The library's data set of a task with ``settings`` (`as_key`); raises what the library raises about these."""
     tables = _tables()
     defaults = {one.name: one.default for one in dataclasses.fields(tables[task][1])}
     values = {
@@ -158,8 +150,7 @@ def dataset(task: str, settings: str, seed: int) -> Any:
 def entry(reference: Reference) -> dict[str, Any]:
     """The library's entry: `question`, `answer` and `metadata`. It must not be changed.
 
-    Raises:
-        UsageError: there is no such item, or the installed library makes another problem of it.
+    Raises UsageError if there is no such item, or the installed library makes another problem of it.
     """
     at = f"item {reference.index} of the task {reference.task}"
     check(reference.task, json.loads(reference.settings), at)
@@ -176,10 +167,7 @@ def entry(reference: Reference) -> dict[str, Any]:
 
 
 def drawn(data: Any, index: int) -> dict[str, Any]:
-    """Item ``index`` of a data set of the library.
-
-    Some tasks draw from the global generators as well, which are set meanwhile.
-    """
+    """Item ``index`` of a data set; the global generators, which some tasks draw from, are set meanwhile."""
     import numpy as np
 
     before = random.getstate(), np.random.get_state()  # noqa: NPY002

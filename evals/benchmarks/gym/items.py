@@ -58,8 +58,7 @@ def items(
 ) -> tuple[Item, ...]:
     """The first ``count`` different items of a part; without ``part="test"``, none of the ``num_test`` test items.
 
-    Raises:
-        DataError: the task does not give that many different items; the message begins with ``at``.
+    Raises DataError, which begins with ``at``, if the task does not give that many different items.
     """
     return _items(task, as_key(settings), part, count, num_test, at, form)
 

@@ -50,8 +50,7 @@ class VerlCommand:
 def verl_command(config: Config, *, name: str, prompts: str, nodes: int = 1, gpus_per_node: int = 1) -> VerlCommand:
     """The command that runs ``config`` on verl; ``prompts`` is what `write_prompts` makes of its data.
 
-    Raises:
-        UsageError: a key of the configuration cannot be expressed in verl, or the batch cannot be divided among GPUs.
+    Raises UsageError for a key that cannot be expressed in verl, or a batch that cannot be divided among GPUs.
     """
     _refuse(config)
     rows = _rows_per_gpu(config, nodes * gpus_per_node)

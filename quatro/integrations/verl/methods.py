@@ -18,8 +18,7 @@ METHOD_OF = {"_".join(dict.fromkeys(("quatro", name))): name for name in METHODS
 def method_of(verl_name: str, block: Mapping[str, Any]) -> Method:
     """The method that verl calls ``verl_name``, with the keys of ``algorithm.quatro``.
 
-    Raises:
-        UsageError: a key or a value is wrong, or cannot be expressed in verl; the message names it.
+    Raises UsageError, with its name, for a key or value that is wrong, or cannot be expressed in verl.
     """
     if verl_name not in METHOD_OF:
         known = ", ".join(METHOD_OF)

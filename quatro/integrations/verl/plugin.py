@@ -36,8 +36,7 @@ logger = logging.getLogger(__name__)
 class PolicyLoss(PolicyLossConfig):  # type: ignore[misc]
     """verl's ``actor.policy_loss`` with the method's block; verl makes it in the driver before anything is started.
 
-    Raises:
-        UsageError: there is no block, or it cannot be expressed in verl.
+    Raises UsageError if there is no block, or it cannot be expressed in verl.
     """
 
     quatro: Mapping[str, Any] | None = None
@@ -62,8 +61,7 @@ def estimate(
 ) -> tuple[Tensor, Tensor]:
     """Advantages of the whole batch, (B, T), twice, as verl wants them; ``index`` has one id for each prompt.
 
-    Raises:
-        UsageError: what ``config``, verl's ``algorithm``, asks for cannot be expressed.
+    Raises UsageError for what ``config``, verl's ``algorithm``, asks and cannot be expressed.
     """
     config = config or {}
     method = method_of(verl_name, _block(config.get("quatro")))
@@ -98,10 +96,8 @@ def loss(
 ) -> tuple[Tensor, dict[str, float]]:
     """A micro-batch's share of the loss of the mini-batch of all ranks, and metrics.
 
-    The method says what is averaged over; ``loss_agg_mode`` governs what verl adds, KL and entropy.
-
-    Raises:
-        UsageError: what ``config``, verl's ``actor``, asks for cannot be expressed.
+    The method says what is averaged over; ``loss_agg_mode`` governs what verl adds, KL and entropy. Raises UsageError
+    for what ``config``, verl's ``actor``, asks and cannot be expressed.
     """
     if rollout_is_weights is not None:
         _refuse_correction({"rollout_is": "weights"})

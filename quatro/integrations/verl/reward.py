@@ -30,8 +30,7 @@ def compute_score(
 ) -> float:
     """The reward of one response; ``reward`` is the block of our configuration, ``extra_info`` is from `write_prompts`.
 
-    Raises:
-        QuatroError: as the reward.
+    Raises QuatroError as the reward.
     """
     info = dict(extra_info or {})
     extra = json.loads(info.get("extra") or "{}")

@@ -25,10 +25,7 @@ class LastIterations(NamedTuple):
 
 
 class Evaluated(NamedTuple):
-    """The value of a metric of an evaluation, and the iteration after which it was measured.
-
-    ``error`` is its standard error over problems, where it is known.
-    """
+    """The value of a metric of an evaluation after ``step``; ``error``: standard error over problems, where known."""
 
     value: float
     step: int

@@ -165,11 +165,7 @@ def chosen_metrics(names: Iterable[str]) -> list[str]:
 
 
 def list_runs(root: Path) -> list[RunSummary]:
-    """Every run below ``root`` (runs of sweeps too), by path. A run that cannot be read is listed as such.
-
-    Raises:
-        UsageError: there is no such directory.
-    """
+    """Every run below ``root`` (of sweeps too), unreadable ones as such; raises UsageError if that is no directory."""
     if not root.is_dir():
         raise UsageError(f"{root}: no such directory; name the one that holds the runs, as in `quatro runs list DIR`")
     found: list[Path] = []
