@@ -21,7 +21,6 @@ The results are those of the full matrices in `evals.similarity.measures`, ties 
 
 # Axes: N texts, U distinct texts (sorted by code point), M of them asked about, R remembered rows, A classes of
 # characters.
-from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence

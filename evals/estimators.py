@@ -15,7 +15,6 @@ So everything here reads one small table, `hit_table`: the probability that k dr
 """
 
 # Axes: P problems, K values of k, S set sizes 0..n.
-from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,6 @@
 """How sure a mean is: `mean_intervals` makes the 95 % interval that tables, figures, files and reports show."""
 
 # Axes: B resamples, S seeds, P problems, K values of k.
-from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ Figures, the report, the live view and a sweep's summary read the table, in the 
 means, these and the others, is in docs/metrics.md.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence

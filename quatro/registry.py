@@ -5,8 +5,6 @@ To add one, write its file and a line here; the class is imported when its name 
 example). A user's own method, engine or policy is named `module:Class`, and a function that rewards `module:function`.
 """
 
-from __future__ import annotations
-
 import difflib
 import importlib
 from collections.abc import Iterator, Mapping

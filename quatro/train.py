@@ -1,7 +1,5 @@
 """Algorithm 1 of the paper, for every method: sample, grade, solve the dual, make K inner updates, repeat."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import closing
 

@@ -4,8 +4,6 @@ From an exception follow a message for a person and an exit code. Nothing of `ev
 the first thing checked is that `evals` is ours.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import gc

@@ -1,7 +1,5 @@
 """The making of a model that lies nowhere yet, which a bar shows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from quatro_cli.output import output

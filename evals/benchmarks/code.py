@@ -12,8 +12,6 @@ The forms of APPS, and of MBPP+ and HumanEval+ of the Hub, are those that public
 not met these data.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import json

@@ -7,8 +7,6 @@ The first fetch writes the lock. Every later fetch, and every use of the copy, m
 client are imported only where something is fetched.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

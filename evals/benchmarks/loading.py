@@ -1,7 +1,5 @@
 """The problems of a benchmark, made, read or fetched, and whether a copy is on this machine."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Problems of a benchmark, read from rows that name their columns in different ways."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -8,8 +8,6 @@ A template of one's own is a text with `{problem}` in it: the whole prompt, or a
 Models that think answer with a thought, its end marker and then what is judged: only what follows the marker.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

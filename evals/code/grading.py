@@ -10,8 +10,6 @@ Files and caches keep the tests of a problem as JSON:
 what they are. The keys mean what they mean in `evals.sandbox.jobs`; those with a default may be missing.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Bars in groups: flips by difficulty, and UCR beside pass@1 of several sets of samples."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from evals.errors import DataError, UsageError

@@ -1,7 +1,5 @@
 """Pass@k and UCC@k against k: several models with their intervals, and beside them the curves that the paper prints."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

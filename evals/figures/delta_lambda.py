@@ -1,7 +1,5 @@
 """What delta does to advantages, lambda and entropy (paper, Figs. delta_lambda, entropy)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Panels of one figure: how many stand side by side on a sheet, which of them share axes, the legend below them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

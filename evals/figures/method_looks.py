@@ -6,8 +6,6 @@ The colours are told apart by readers who are colour-blind, and dashes, markers 
 colours.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

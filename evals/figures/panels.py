@@ -1,7 +1,5 @@
 """What is drawn inside panels: curves and bars with the look of their label, and axes that end where they should."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs grouped by setting: which settings can be compared, their mean over seeds, and how it is drawn."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 Histograms have benchmarks down and measures across; heatmaps show several policies side by side on one scale.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

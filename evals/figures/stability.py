@@ -3,8 +3,6 @@
 A comparison is of runs that differ in one key alone; it has a panel for each metric, and for each method of many.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

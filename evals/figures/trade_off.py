@@ -1,7 +1,5 @@
 """Accuracy against diversity: one point for each model, the base as a star, and QUATRO's deltas joined."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

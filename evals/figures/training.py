@@ -1,7 +1,5 @@
 """Training curves: metrics over the steps, a panel for each metric, and for each method where there are many."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

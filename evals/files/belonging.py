@@ -4,8 +4,6 @@ A run has a digest of its settings in status.json. What is made of a run repeats
 SHA-256 of the samples beside it, and results. Files without one, of earlier versions or other programs, pass.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Code of the user's own, `module:name`, imported from the current folder, the path, or where it lay before."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import importlib

@@ -1,7 +1,5 @@
 """JSON read strictly, a file or a line of it: every refusal is a DataError that starts with the file, and its line."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

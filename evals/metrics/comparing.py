@@ -5,7 +5,6 @@ to both sets (some problems are easy, some are not) and cancels.
 """
 
 # Axes: P problems, K values of k.
-from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any

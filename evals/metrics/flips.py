@@ -14,7 +14,6 @@ paper's flip rate can mean two things, and both are measured:
 """
 
 # Axes: P problems, K values of k.
-from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import groupby

@@ -5,7 +5,6 @@ sizes s_j. Means run over all problems of a benchmark; an unsolved one counts 0.
 """
 
 # Axes: P problems, K values of k.
-from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache

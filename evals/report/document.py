@@ -6,8 +6,6 @@ script puts it on screen as text nodes. The content security policy names that s
 other one, every address and every assignment of markup.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html

@@ -1,7 +1,6 @@
 """The problems of a report as JSON values: counts of all, and answers of as many as fit the page."""
 
 # Axes: P problems of a benchmark under one sampling, S runs that were sampled on it.
-from __future__ import annotations
 
 import json
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ An entry is everything with the same label and model. Files with different bench
 the same benchmarks are several seeds and are averaged, if their label was given on purpose; otherwise they are refused.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -3,8 +3,6 @@
 Every value stands as printed: Pass@k in percent, UCC@k as a count. Tables are named by their LaTeX label.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

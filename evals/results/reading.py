@@ -1,7 +1,5 @@
 """Reading what tables and figures are given: result documents, or run and sweep directories that hold some."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace

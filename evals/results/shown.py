@@ -3,8 +3,6 @@
 Readers meet benchmarks by their titles, in the paper's order, which is the registry's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 

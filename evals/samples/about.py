@@ -3,8 +3,6 @@
 `sampling.json` says how samples were drawn. Graded copies in a run share it with what they are copies of.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

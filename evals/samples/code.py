@@ -3,8 +3,6 @@
 What runs programs, and what reads benchmarks, is imported only where samples are of code.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing

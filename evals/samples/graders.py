@@ -1,7 +1,5 @@
 """The grades that samples get, each from the grader of its benchmark, and how often other scores agree with them."""
 
-from __future__ import annotations
-
 import inspect
 import logging
 import shlex

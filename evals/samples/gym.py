@@ -1,7 +1,5 @@
 """Grades of samples that answer tasks of reasoning-gym, by the library's own checkers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path

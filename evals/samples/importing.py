@@ -5,8 +5,6 @@ have are kept as they are. A tool's own scores are kept under `source_scores` bu
 `quatro eval grade` says how often. ``columns={"correct": FIELD}`` takes one of them as the grade.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shlex

@@ -1,7 +1,5 @@
 """Samples of inspect-ai's logs: one JSON document, or a `.eval` file, which is a zip archive of them."""
 
-from __future__ import annotations
-
 import copy
 import re
 import zipfile

@@ -5,8 +5,6 @@
 against files of lm-evaluation-harness, inspect-ai 0.3.285 and lighteval 0.13 (and the columns it had before 0.10).
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping

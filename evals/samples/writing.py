@@ -1,7 +1,5 @@
 """Samples files: appending that survives a crash, by one process at a time."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Iterable

@@ -15,7 +15,6 @@ each different word once instead of each occurrence.
 
 # Axes: N texts, U distinct texts (sorted by code point), W different words, V different tokens; a ragged flat array
 # holds one row after another.
-from __future__ import annotations
 
 import importlib
 import re

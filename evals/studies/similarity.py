@@ -8,7 +8,6 @@ A heatmap has the similarities of the answers to one problem, with the answers o
 """
 
 # Axes: M pairs, U distinct texts, C correct answers, W wrong ones, A answers shown (the correct ones, or all).
-from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence

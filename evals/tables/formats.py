@@ -1,7 +1,5 @@
 """Tables as CSV, Markdown and JSON. Every text is untrusted: none can become a formula, markup or another cell."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

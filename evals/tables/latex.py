@@ -6,8 +6,6 @@ its width: in a column, across the page, as blocks below one another, or turned.
 Every text is untrusted: it can neither run a command nor break what it stands in, with every engine and font encoding.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import Counter

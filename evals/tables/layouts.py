@@ -7,8 +7,6 @@ maj@k, Vendi score, ...
 UCC@k as a count, entropy in nats per token.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal

@@ -1,7 +1,5 @@
 """The parts of all tables: cells, lines and sections, and the commonest table, methods x k."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Context, Decimal

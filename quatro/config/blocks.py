@@ -1,7 +1,5 @@
 """The blocks of a training configuration, such as `rollout` and `optimizer`, with each key's type and default."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple, get_args

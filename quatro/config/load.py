@@ -5,8 +5,6 @@ another method), each `-s KEY=VALUE`, then the method's preset for keys that are
 what of it lasts as long as its run (all but the keys that a resume may change), and whose each value is.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

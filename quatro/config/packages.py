@@ -1,7 +1,5 @@
 """Packages that some options need and the base installation does not bring; they are found without an import."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 from evals.errors import MissingError, how_to_install

@@ -11,8 +11,6 @@ gets its absolute path. In any other file a relative path means the folder of th
 of the Hub, of benchmarks, runs and embedded models are no paths.
 """
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import os

@@ -7,8 +7,6 @@ there. `policy.kind` and `rollout.engine` replace nothing: the keys beside them 
 does not fit is refused.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from importlib import resources

@@ -6,8 +6,6 @@ the rules below, and what a configuration never needs is refused with file and l
 unchanged, by these rules and by readers of YAML 1.1.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping

@@ -3,8 +3,6 @@
 Untrusted words stay words in its Markdown.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Warnings about a run: what cannot work from the start, and what goes wrong on the way."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math

@@ -1,7 +1,5 @@
 """What a run tells of itself while it is trained: status.json, log.txt, warnings, trackers."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping

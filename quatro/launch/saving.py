@@ -6,8 +6,6 @@ Rank 0 writes the model and its own state, and every rank its shard of the optim
 rank 0, covers the shards too. All ranks must see one file system.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import random

@@ -1,7 +1,6 @@
 """The audit after an iteration: how far the policy has really moved."""
 
 # Axes: B rows (rollouts), T response tokens, Q prompts.
-from __future__ import annotations
 
 import math
 from collections.abc import Sequence

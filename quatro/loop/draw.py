@@ -5,7 +5,6 @@ problem of `eval.benchmark`, every `eval.every` iterations.
 """
 
 # Axes: B rows (rollouts), Q prompts, N rollouts of a prompt.
-from __future__ import annotations
 
 import logging
 import math

@@ -4,7 +4,6 @@ The loop over the passes is `InnerProgress.steps_left` in progress.py; what ends
 """
 
 # Axes: B rows (rollouts), T response tokens.
-from __future__ import annotations
 
 import io
 import logging

@@ -1,7 +1,6 @@
 """Metrics and records of an iteration's rollouts, before anything is learnt from them."""
 
 # Axes: B rows (rollouts).
-from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator

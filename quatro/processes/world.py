@@ -1,7 +1,6 @@
 """The ranks that train together. For a single process everything here is the identity."""
 
 # Axes: B rows (rollouts).
-from __future__ import annotations
 
 import json
 import time

@@ -4,8 +4,6 @@ To add a reward, write a file here as answers.py is, and a line in `quatro/regis
 needs no change here (`reward: module:function`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from evals.errors import UsageError

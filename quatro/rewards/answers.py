@@ -3,8 +3,6 @@
 The verdict is the benchmark's own: a reward of 1 and its "correct" mean the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

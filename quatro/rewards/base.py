@@ -1,7 +1,5 @@
 """The interface of a reward, `Reward`, and what rewards share: pairs of prompt and rollout, verdicts, failures."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 The child is `python -m quatro.rewards.calls SPEC OPTIONS` and the pipes.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import json

@@ -1,7 +1,5 @@
 """The reward of code: a program earns what it passes of its problem's tests, in the sandbox."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal

@@ -1,7 +1,5 @@
 """A user's Python function as the reward: `module:function`, called with what its parameters ask for by name."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

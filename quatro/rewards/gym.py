@@ -1,7 +1,5 @@
 """The reward of a task of reasoning-gym: the score that the library's own checker gives."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """What a configuration says about the reward: its name, its options and its limits."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """Several rewards as one: `reward: [math, {name: model, weight: 0.1, ...}]` earns the sum of weight times reward."""
 
-from __future__ import annotations
-
 import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence

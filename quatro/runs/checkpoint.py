@@ -11,8 +11,6 @@ file with a flipped bit without a word, so every file is hashed first.
 At the end: the best value of a metric so far, by which a checkpoint is kept and a run may end early.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

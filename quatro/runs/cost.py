@@ -1,7 +1,5 @@
 """What runs take: bytes on disk, and seconds of an iteration, as in runs of the same kind. Imports no torch."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 

@@ -5,8 +5,6 @@ runs/<name>/ config.yaml  environment.json  status.json  metrics.jsonl  log.txt 
              previous-1/  what a run drew and measured that ended here before its first checkpoint
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import itertools

@@ -5,8 +5,6 @@ of it. What is compared is what the files hold, so a run that was moved or copie
 a resume asks besides, whether a checkpoint goes on with these settings, and whether anything is left to do.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import deque
 from collections.abc import Mapping, Sequence

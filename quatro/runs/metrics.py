@@ -1,7 +1,5 @@
 """Reads the metrics.jsonl of a run, and where an imported run has it from."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path

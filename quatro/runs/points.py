@@ -3,8 +3,6 @@
 Settings are leaves: dotted key -> value as text. Runs that differ in their seed alone are one row of a table.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Removes runs, and the checkpoints of finished runs that are neither the newest nor the best."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 from dataclasses import dataclass

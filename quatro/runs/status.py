@@ -4,8 +4,6 @@ The lock is the kernel's (flock), not the file's existence: it ends with the pro
 holds who has it, for the message of whoever comes second.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

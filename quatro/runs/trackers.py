@@ -4,8 +4,6 @@ Both are copies. metrics.jsonl is the record, a tracker that fails is switched o
 cuts both back to where metrics.jsonl was cut back to.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import logging

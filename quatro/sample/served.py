@@ -1,7 +1,5 @@
 """Samples from a server: what is checked before it is asked, the prompts it gets, and what is recorded of it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """How the samples of a benchmark are drawn, and the sampling.json that keeps a folder consistent."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """The child processes of a sweep: which processor each may use, how it is stopped, and what its log says."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """What is left of a sweep: responses, samples, disk, and time once a run of it is done. Imports no torch."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence

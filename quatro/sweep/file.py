@@ -16,8 +16,6 @@ The file may also hold what `--eval` and `--eval-...` say, each as a list; an op
     evaluation: {benchmarks: [all], n: 256, temperature: [1], top_p: [0.7]}
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path

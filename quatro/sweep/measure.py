@@ -1,7 +1,5 @@
 """Sampling and measuring the runs of a sweep: Pass@1, Pass@n and UCC@n of benchmarks, and the same of the base."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Which points a sweep has: the grid of its axes, each point with its whole configuration. Imports no torch."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

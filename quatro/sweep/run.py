@@ -7,8 +7,6 @@ Each point is trained by a child process (`_Sweep._train`, `children.py`) from a
 configuration: the runs cannot disturb each other, and what ran is what was planned. Planning imports no torch.
 """
 
-from __future__ import annotations
-
 import json
 import queue
 import threading

@@ -1,7 +1,5 @@
 """Writes what the runs of a sweep measured: summary.csv, one row a point, and summary-seeds.csv, one row a setting."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

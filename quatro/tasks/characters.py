@@ -8,8 +8,6 @@ is written briefly. What is judged is the library's own form of that answer, by 
     spell-backward   wallboard:       draobllaw   the word backward
 """
 
-from __future__ import annotations
-
 import string
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ Every function has several right bodies. A function is what it returns for the h
 the same one: what is right for a test problem is wrong for every problem of the training split.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Iterator, Sequence

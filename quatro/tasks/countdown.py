@@ -5,8 +5,6 @@ and the total it gives. It uses 2 to 5 of the six digits, each at most once, eve
 the target. Equal digits are interchangeable: a solution is a token sequence, not a choice of positions.
 """
 
-from __future__ import annotations
-
 import itertools
 import operator
 import random

@@ -1,7 +1,5 @@
 """What the policy of an embedded benchmark is made of: its vocabulary, its size, and the rows from which it learns."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

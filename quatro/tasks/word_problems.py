@@ -8,8 +8,6 @@ the answer in a box:
      16 minus 4 is 12, and multiplying 5 by 5 gives 25. Then 12 and 25 make 37. \\boxed{37}
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

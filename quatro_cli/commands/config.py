@@ -1,7 +1,5 @@
 """`quatro config`: what a configuration resolves to, how two differ, and which keys there are."""
 
-from __future__ import annotations
-
 import os
 from typing import Annotated
 

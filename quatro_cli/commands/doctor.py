@@ -1,7 +1,5 @@
 """`quatro doctor`: what is on this machine, what is missing, and what to type about it; or how a run stands."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

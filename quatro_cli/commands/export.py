@@ -1,7 +1,5 @@
 """`quatro export`: a run's weights as a plain Hugging Face folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`quatro paper`: the paper's tables and figures from one sweep."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

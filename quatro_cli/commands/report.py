@@ -1,7 +1,5 @@
 """`quatro report`: runs or a sweep as one page to look at in a browser."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

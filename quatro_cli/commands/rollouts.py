@@ -1,7 +1,5 @@
 """`quatro rollouts`: what a model wrote while it was trained."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from typer import Option

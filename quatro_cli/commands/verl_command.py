@@ -1,7 +1,5 @@
 """`quatro verl-command`: one of our configurations as a command of verl."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

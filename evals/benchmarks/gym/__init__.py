@@ -3,8 +3,6 @@
 The library is an extra (`pip install -e '.[gym]'`) and takes a second to import: only functions import it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import hashlib

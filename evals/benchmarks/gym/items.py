@@ -1,7 +1,5 @@
 """The splits of a task: different items, the same ones every time, and none of the training split in the test split."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Scores of answers: by the library's own checkers, in the sandbox where a checker evaluates what a model wrote."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

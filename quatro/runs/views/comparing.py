@@ -1,7 +1,5 @@
 """Runs side by side: the settings in which they differ, their last iterations and their evaluations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

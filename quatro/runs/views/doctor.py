@@ -1,7 +1,5 @@
 """Whether a run is finished, whether it can be resumed, and whether every file of it is whole. Nothing is changed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Reads the training responses of a run: rollouts/step-000020.jsonl."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs as the settings that figures compare; those that differ in their seed alone are one. Imports no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import NamedTuple

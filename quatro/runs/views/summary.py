@@ -1,7 +1,5 @@
 """Summaries of runs, read without changing them: state, last metrics, checkpoints; and the last lines of a run."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import os

@@ -1,7 +1,5 @@
 """`quatro eval`: the commands that measure samples."""
 
-from __future__ import annotations
-
 from quatro_cli.help import App
 
 app = App()

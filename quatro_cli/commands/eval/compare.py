@@ -1,7 +1,5 @@
 """`quatro eval compare`: is B better than A, or is it chance? `quatro eval flips`: which problems training turned."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

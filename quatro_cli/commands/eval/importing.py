@@ -1,7 +1,5 @@
 """`quatro eval import`: samples of other tools as ours."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

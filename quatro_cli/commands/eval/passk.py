@@ -1,7 +1,5 @@
 """`quatro eval passk`: Pass@k of samples files."""
 
-from __future__ import annotations
-
 from quatro_cli.commands.eval import shared
 from quatro_cli.options import Benchmarks, Json
 

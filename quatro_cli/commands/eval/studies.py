@@ -1,7 +1,5 @@
 """`quatro eval similarity`: how alike correct answers are; and `quatro eval clusters`: those of one problem."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from typer import Option

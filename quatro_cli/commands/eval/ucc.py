@@ -1,7 +1,5 @@
 """`quatro eval ucc`: `read_graded` reads and grades the samples of a file, `ucc_result` clusters and counts them."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from typer import Option

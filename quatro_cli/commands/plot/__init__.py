@@ -1,7 +1,5 @@
 """`quatro plot`: the commands that draw figures."""
 
-from __future__ import annotations
-
 from quatro_cli.help import App
 
 app = App()

@@ -1,7 +1,5 @@
 """`quatro plot passk | ucc | flips | ...`: figures from the documents that `quatro eval ... -o FILE` writes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
