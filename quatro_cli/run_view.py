@@ -93,9 +93,6 @@ def _last(run: RunSummary, *, is_whole: bool) -> Rows:
     return rows
 
 
-# ---- evaluation during training
-
-
 def _names(run: RunSummary) -> list[str]:
     """The metrics of the run's evaluations, without their standard errors and counts."""
     from evals.training_metrics import EVALUATION_COUNTS, evaluation_metrics
@@ -128,9 +125,6 @@ def _evaluations(run: RunSummary, *, is_whole: bool) -> Rows:
         left = len(rows) - MOST_EVALUATIONS
         rows = [rows[0], (f"{left} more with --all",), *rows[left + 1 :]]
     return [("step", *(name.removeprefix(EVALUATED) for name in names)), *rows]
-
-
-# ---- what lies in its folder
 
 
 def _kept(run: RunSummary) -> Rows:

@@ -106,9 +106,6 @@ def _config_table(runs: Sequence[ReportRun]) -> Json:
     return {"keys": differing, "runs": [index for index, _ in known], "columns": columns, "shared": shared}
 
 
-# ---- curves over steps
-
-
 def _charts(runs: Sequence[ReportRun]) -> tuple[list[Json], list[str]]:
     longest = max((len(run.metrics) for run in runs), default=0)
     width = max(1, math.ceil(longest / MOST_POINTS))
@@ -144,9 +141,6 @@ def _curve(run: int, rows: Rows, metric: str, width: int) -> Json | None:
             xs.append(rounded(math.fsum(step for step, _ in found) / len(found)))
             ys.append(rounded(math.fsum(value for _, value in found) / len(found)))
     return {"run": run, "x": xs, "y": ys} if ys else None
-
-
-# ---- Pass@k and UCC@k
 
 
 def _results(runs: Sequence[ReportRun], groups: Sequence[str]) -> list[Json]:

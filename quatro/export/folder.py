@@ -170,9 +170,6 @@ def _settings(document: Mapping[str, Any], dtype: str) -> dict[str, Any]:
     return kept
 
 
-# ---- what the card says
-
-
 def gather_facts(run: Path, config: Config, step: int, *, name: str, dtype: str, is_inside: bool = False) -> Facts:
     """What a run directory knows about its checkpoint of ``step``; ``is_inside``: inside the iteration after it."""
     data = find_benchmark(config.data.prompts)

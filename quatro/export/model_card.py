@@ -173,9 +173,6 @@ def _making(facts: Facts) -> str:
     )
 
 
-# ---- text
-
-
 def _plain(value: str) -> str:
     """``value`` as plain words in Markdown, on one line: no markup, HTML or table cell can begin in it."""
     return markdown_text(visible(value, keep=""))

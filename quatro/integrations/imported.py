@@ -107,9 +107,6 @@ def import_metrics(file: Path, out: Path, *, tool: str) -> Imported:
     return Imported(len(rows), renamed, [name for name in seen if name not in names], num_dropped)
 
 
-# ---- files of the trainers
-
-
 def _records(file: Path, tool: str) -> Iterable[_At]:
     if file.is_dir():
         raise DataError(

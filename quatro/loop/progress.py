@@ -197,8 +197,6 @@ class InnerProgress:
     def entropy(self, mask_BT: Tensor, world: World) -> float:
         return _token_mean(self.entropy_BT, mask_BT, world)
 
-    # --- saving -----------------------------------------------------------------------------------------------------
-
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """``(tensors, JSON values)``; numbers are hexadecimal text, which keeps every bit, infinities and NaN.
 

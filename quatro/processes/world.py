@@ -49,8 +49,6 @@ class World:
         """The numbers of the things that belong to this rank: every ``size``-th of ``count``."""
         return range(self.rank, count, self.size)
 
-    # --- numbers ----------------------------------------------------------------------------------------------------
-
     def sums(self, values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Each value summed over all ranks, in one message; every rank brings the same keys."""
         names = sorted(values)
@@ -112,8 +110,6 @@ class World:
             parts = [torch.empty_like(padded) for _ in range(self.size)]
             torch.distributed.all_gather(parts, padded)
         return torch.cat([part[: int(n)] for part, n in zip(parts, lengths, strict=True)]).to(value_B.device)
-
-    # --- objects ----------------------------------------------------------------------------------------------------
 
     def gather_objects(self, value: T, what: str) -> list[T]:
         """The values of all ranks, in the order of the ranks."""

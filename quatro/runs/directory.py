@@ -132,8 +132,6 @@ class RunDir:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # ---- status and environment
-
     def set_status(self, status: Status, *, step: int | None = None, reason: str | None = None) -> None:
         """Write status.json; ``step`` iterations are finished (None keeps the number).
 
@@ -171,8 +169,6 @@ class RunDir:
         resumed = [*document.get("resumed", []), entry]
         whole.write_json(self.path / "environment.json", {**document, "resumed": resumed})
 
-    # ---- metrics
-
     def append_metrics(self, row: Mapping[str, Any]) -> None:
         """Append a line to metrics.jsonl; a write that fails raises OSError and leaves the lines before it."""
         path = self.path / "metrics.jsonl"
@@ -198,8 +194,6 @@ class RunDir:
         with whole.naming(self.path / "metrics.jsonl"):
             whole.flush_to_disk(self._metrics)
 
-    # ---- rollouts
-
     def write_rollouts(self, step: int, rows: Iterable[Mapping[str, Any]]) -> Path:
         """rollouts/step-000012.jsonl, whole or not at all."""
         path = self.path / "rollouts" / f"{step_name(step)}.jsonl"
@@ -214,8 +208,6 @@ class RunDir:
         whole.write_bytes(path, lines())
         self._rollouts_sha256[path.name] = digest.hexdigest()
         return path
-
-    # ---- at a checkpoint
 
     @property
     def written(self) -> dict[str, Any]:
@@ -246,8 +238,6 @@ class RunDir:
                 path.unlink()
         whole.fsync_directory(folder)
         self._rollouts_sha256 = dict(written.get("rollouts_sha256", {}))
-
-    # ---- log
 
     def log_handler(self) -> logging.FileHandler:
         """A handler that appends to log.txt; the caller adds it to a logger and closes it."""

@@ -111,9 +111,6 @@ class SweepSources:
         return found
 
 
-# --- tables ---------------------------------------------------------------------------------------------------------
-
-
 def _of_layout(layout: Layout, metric: str) -> Callable[[SweepSources], list[Table]]:
     def make(found: SweepSources) -> list[Table]:
         published = published_entries(metric, tables=PAPER_TABLES[layout]) if found.with_paper else []
@@ -135,9 +132,6 @@ _TABLES = (
     _Kind("entropy", "Final policy entropy", "tab:final_entropy", _of_layout("entropy", ENTROPY)),
     _Kind("code", "Code generation", "tab:code_generation", _code),
 )
-
-
-# --- figures --------------------------------------------------------------------------------------------------------
 
 
 def _spelled(text: str) -> str:
@@ -230,9 +224,6 @@ _FIGURES = (
 )
 
 
-# --- the folder -----------------------------------------------------------------------------------------------------
-
-
 class Made(NamedTuple):
     """A table or figure of the page: its file name without ending, title, and the paper's label for it, if any."""
 
@@ -315,9 +306,6 @@ def write_paper(
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, text.rstrip("\n") + "\n")
-
-
-# --- its pages ------------------------------------------------------------------------------------------------------
 
 
 def document(page: PaperPage) -> str:

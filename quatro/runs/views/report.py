@@ -122,9 +122,6 @@ def gather_report(paths: Sequence[Path], *, num_answers: int = 3, progress: Repo
     return Report(title, [str(path) for path in paths], runs, list(dict.fromkeys(notes)))
 
 
-# ---- which runs
-
-
 def _places(path: Path, notes: list[str]) -> list[_Place]:
     """The run at ``path``, imported or not, or the points of the sweep there in their order; before them their base."""
     if is_imported(path):
@@ -250,9 +247,6 @@ def _run(
         metrics=summary.rows,
         **shared,
     )
-
-
-# ---- samples
 
 
 def _tags(place: _Place) -> dict[str, list[Path]]:

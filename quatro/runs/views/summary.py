@@ -223,9 +223,6 @@ def describe_or_unreadable(path: Path) -> RunSummary:
         return RunSummary(path, "unreadable", reason=str(error))
 
 
-# ---- which runs a list shows, and in what order
-
-
 def choose_runs(
     runs: Sequence[RunSummary],
     *,
