@@ -109,10 +109,7 @@ def mean_of_seeds(
 
     ``values`` are those of the seeds, and ``by_problem`` has for each benchmark what every seed has on each problem, by
     id, or nothing. Over seeds alone the interval is Student's on the same scale (``largest`` None: as it is), and fewer
-    than `FEWEST_SEEDS`, or equal values, have none.
-
-    Raises:
-        ValueError: there is no value, or one is not finite.
+    than `FEWEST_SEEDS`, or equal values, have none. Raises ValueError if there is no value, or one is not finite.
     """
     tables = [
         np.array([[[own[id]] for id in seeds[0]] for own in seeds])
@@ -210,8 +207,7 @@ def mean_over_seeds_and_problems(value_SP: Floats, *, prior: SeedSpread | None =
     Where two or three seeds happen to agree, the interval is too narrow. ``prior`` is what sister tables say of the
     spread over seeds; it is averaged with the table's own, each weighted by its degrees of freedom.
 
-    Raises:
-        ValueError: the table is not two-dimensional, is empty, or holds what is not finite.
+    Raises ValueError if the table is not two-dimensional, is empty, or holds what is not finite.
     """
     value_SP = np.asarray(value_SP, dtype=np.float64)
     if value_SP.ndim != 2 or not value_SP.size or not np.isfinite(value_SP).all():

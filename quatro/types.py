@@ -92,8 +92,7 @@ class Sampling:
 
     A response ends at the first token after which its text holds one of the strings ``stop``.
 
-    Raises:
-        UsageError: a stop string is empty, given twice, or no text.
+    Raises UsageError if a stop string is empty, given twice, or no text.
     """
 
     temperature: float = 1.0

@@ -49,8 +49,7 @@ def row_of(values: Values, at: str) -> dict[str, Any]:
 
     ``tests`` is None if the row has no tests.
 
-    Raises:
-        DataError: the row is of none of the forms above, or incomplete; the message starts with ``at``.
+    Raises DataError if the row is of none of the forms above, or incomplete; the message starts with ``at``.
     """
     read = next((reader for column, reader in _READERS.items() if column in values), None)
     if read is None:

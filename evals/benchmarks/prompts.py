@@ -132,8 +132,7 @@ def find_template(template: str | Template, system: str | None = None) -> Templa
 
     An empty ``system`` leaves out the template's own; None keeps it.
 
-    Raises:
-        UsageError: there is no such template, or it makes no chat and there is a ``system``.
+    Raises UsageError if there is no such template, or it makes no chat and there is a ``system``.
     """
     found = _named(template) if isinstance(template, str) else template
     if system is None:

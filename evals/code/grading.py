@@ -127,8 +127,7 @@ class CodeGrader:
 
     ``every_test`` goes on after a test that failed, so that verdicts count the tests that pass, and asks all sets.
 
-    Raises:
-        MissingError: programs cannot be isolated on this machine.
+    Raises MissingError if programs cannot be isolated on this machine.
     """
 
     def __init__(

@@ -65,8 +65,7 @@ def curve_panels(
 
     Curves of the paper end where those of ``entries`` end: further k would take the scale from them.
 
-    Raises:
-        UsageError: no entry has one of ``benchmarks``.
+    Raises UsageError if no entry has one of ``benchmarks``.
     """
     keys = [key for entry in entries for key in entry.numbers if key.metric == metric and key.k is not None]
     names = list(dict.fromkeys(key.benchmark for key in keys if key.benchmark is not None))
@@ -138,8 +137,7 @@ def curves_figure(panels: Sequence[CurvePanel], *, sheet: Sheet = PAGE) -> Figur
 
     More than four curves have a panel for each method, with those of the others in grey behind.
 
-    Raises:
-        DataError: there is no panel, or a panel without a single row.
+    Raises DataError if there is no panel, or a panel without a single row.
     """
     if not panels or not all(any(panel.rows.values()) for panel in panels):
         raise DataError("nothing to draw: a panel has no rows with a k")

@@ -33,8 +33,7 @@ def delta_lambda_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) 
     Rings on the left mark radii that were out of reach and lowered. The runs share all keys outside the method's
     block. If there are several such groups, the one with most deltas, then most runs, is drawn, and the others named.
 
-    Raises:
-        DataError: there is no QUATRO run.
+    Raises DataError if there is no QUATRO run.
     """
     ours = [one for one in settings if one.method == QUATRO]
     if not ours:
@@ -80,8 +79,7 @@ def entropy_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) -> Dr
 
     More than four curves have a panel for each method. A run that is not drawn is named, with the reason.
 
-    Raises:
-        DataError: no run has an entropy, or all runs are of QUATRO without the log-ratio term.
+    Raises DataError if no run has an entropy, or all runs are of QUATRO without the log-ratio term.
     """
     known = [one for one in settings if one.has(ENTROPY)]
     if not known:
@@ -108,10 +106,7 @@ def widest_by_delta(settings: Sequence[RunSetting]) -> list[RunSetting]:
     """Settings that share all keys outside the method's block: QUATRO, largest delta first, then the baselines.
 
     Those without the log-ratio term are left out. Groups with QUATRO go first, then those with most methods, then
-    those with most deltas, then most runs.
-
-    Raises:
-        DataError: all settings are without the log-ratio term.
+    those with most deltas, then most runs. Raises DataError if all settings are without the log-ratio term.
     """
     stable = [one for one in settings if one.log_ratio != NO_LOG_RATIO]
     if not stable:

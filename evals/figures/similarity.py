@@ -32,8 +32,7 @@ def similarity_figure(rows_of: Mapping[str, Sequence[Row]], *, sheet: Sheet = PA
 
     ``rows_of`` are the rows of `similarity_result` by label.
 
-    Raises:
-        DataError: there is no such row, or a row has no histogram.
+    Raises DataError if there is no such row, or a row has no histogram.
     """
     rows = {label: [row for row in found if row.metric == METRIC] for label, found in rows_of.items()}
     everyone = [row for found in rows.values() for row in found]

@@ -43,8 +43,7 @@ def limitation_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) ->
     A baseline has a panel of its own if there are more than four curves. One that does not vary is left out and named,
     and so is a comparison without runs.
 
-    Raises:
-        DataError: there is no run of a baseline, or no two that differ only in learning rate or K.
+    Raises DataError if there is no run of a baseline, or no two that differ only in learning rate or K.
     """
     baselines = [one for one in settings if one.method != QUATRO]
     if not baselines:
@@ -77,8 +76,7 @@ def stability_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) -> 
     A method has a panel of its own where a part would have more than four curves. A part without runs is left out and
     noted, and so is each run that stands in no part.
 
-    Raises:
-        DataError: no part can be drawn; the message names what is missing.
+    Raises DataError if no part can be drawn; the message names what is missing.
     """
     stable = [one for one in settings if one.log_ratio != NO_LOG_RATIO]
     comparisons: list[Comparison] = []

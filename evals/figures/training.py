@@ -31,10 +31,7 @@ def training_figure(curves: Sequence[TrainingCurve], *, sheet: Sheet = PAGE) -> 
 
     Runs of few steps are not smoothed. On a logarithmic axis the mean is geometric. A metric without numbers is left
     out. More than four curves have a panel for each method, with those of the others pale behind. Dashed lines across
-    the panels of the KL are the delta.
-
-    Raises:
-        DataError: a run has no rows, or no panel has a single finite number.
+    the panels of the KL are the delta. Raises DataError if a run has no rows, or no panel has a single finite number.
     """
     for curve in curves:
         if not all(curve.runs):

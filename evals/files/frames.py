@@ -201,9 +201,7 @@ def _csv_text(file: Path) -> str:
 def parquet_rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """(number from 1, values by column) of every row.
 
-    Raises:
-        MissingError: pyarrow is not installed.
-        DataError: the file is missing, or no parquet.
+    Raises MissingError if pyarrow is not installed, and DataError if the file is missing, or no parquet.
     """
     _require_pyarrow("reading")
     import pyarrow

@@ -86,8 +86,7 @@ def read_document(file: Path, *, allow_non_finite: bool = False) -> dict[str, An
 
     ``allow_non_finite``: NaN and infinities as Python writes them, which some models have in their configurations.
 
-    Raises:
-        OSError: it is not there or cannot be read.
+    Raises OSError if it is not there or cannot be read.
     """
     if file.exists() and not file.is_file():  # a pipe or a device may never end
         raise DataError(f"{file} is not a regular file; remove it")

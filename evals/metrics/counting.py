@@ -246,8 +246,7 @@ def wrong_votes(
     reference. That need not be transitive: each spelling, in the order of its votes (then of its text), joins the first
     candidate to whose first spelling it is equal, of the `MOST_COMPARED` most frequent ones.
 
-    Raises:
-        UsageError: a benchmark's answers are not mathematical, so that no two samples vote for the same one.
+    Raises UsageError if a benchmark's answers are not mathematical, so that no two samples vote for the same one.
     """
     votes = []
     for problem, graded in pairs:

@@ -78,9 +78,7 @@ def read_sources(
     in a run that name none. A document without a label is called like its run, or like its file, or like what tells
     these apart. ``expand`` finds the labelled results of a sweep and their files; None: the folder is no sweep.
 
-    Raises:
-        UsageError: a path is given twice.
-        DataError: a file is not a result document; a folder is not a run.
+    Raises UsageError if a path is given twice, and DataError if a file is no result document, or a folder no run.
     """
     results, runs, heads, sweeps = [], [], {}, []
     counts = Counter(path.resolve() for path in paths)

@@ -54,8 +54,7 @@ def refuse_misplaced(samples: Path) -> None:
 
     Samples that are being drawn have no SHA-256 there yet, and those of other programs no sampling.json.
 
-    Raises:
-        DataError: they are of another run or were drawn otherwise; both values are named.
+    Raises DataError if they are of another run or were drawn otherwise; both values are named.
     """
     folder = samples_folder(samples.parent)
     source = folder / SAMPLING
@@ -92,8 +91,7 @@ def about_samples(files: Sequence[Path]) -> About:
 
     For graded copies in a run they lie beside its samples. A value on which two of them differ is unknown.
 
-    Raises:
-        DataError: a `sampling.json` is not JSON, or a value in it has the wrong type.
+    Raises DataError if a `sampling.json` is not JSON, or a value in it has the wrong type.
     """
     found = []
     for folder in dict.fromkeys(file.parent for file in files):

@@ -406,8 +406,7 @@ def agreed_grader(said_by: Mapping[str, GraderInfo]) -> GraderInfo:
 
     A file without code has no sandbox, and goes with any; so does one that no grader of the user's own judged.
 
-    Raises:
-        DataError: two differ; both files and what they say are named.
+    Raises DataError if two differ; both files and what they say are named.
     """
     agreed: dict[str, Any] = {}
     sources: dict[str, str] = {}

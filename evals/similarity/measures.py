@@ -273,8 +273,7 @@ def own_similarity(spec: str) -> Callable[..., Any]:
 def own_matrix(spec: str, texts: Sequence[str]) -> NDArray[np.float64]:
     """What the function returns for the N texts, shape (N, N): without rounding symmetric and 1 on the diagonal.
 
-    Raises:
-        UsageError: it cannot be imported, raises, or returns something else; names the file to look at.
+    Raises UsageError if it cannot be imported, raises, or returns something else; names the file to look at.
     """
     function = own_similarity(spec)
     if len(texts) < 2:

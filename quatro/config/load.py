@@ -121,9 +121,7 @@ def pinned(config: Config, *, only: Collection[str] | None = None) -> Config:
 def refuse_lost(config: Config, command: str) -> None:
     """Raises an error with what to type, ``command`` and options, if a path does not name what it named.
 
-    Raises:
-        DataError: something else lies there.
-        MissingError: nothing is there.
+    Raises DataError if something else lies there, and MissingError if nothing is there.
     """
     texts = path_texts(config)
     lost = {key: why for key, one in config.paths.items() if (why := paths.why_lost(texts[key], one))}

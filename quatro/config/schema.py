@@ -21,10 +21,7 @@ HEAD = "# key: type = default, where the default comes from (nothing: our own); 
 def schema_text(method: str | None = None) -> str:
     """Every key with its type, default and meaning; the keys of each method and the options of rewards come last.
 
-    Of a ``method``, which may be your own, its keys alone.
-
-    Raises:
-        UsageError: there is no such method.
+    Of a ``method``, which may be your own, its keys alone. Raises UsageError if there is no such method.
     """
     if method is not None:
         return "\n".join([HEAD, *_method_lines(method)]) + "\n"
@@ -48,8 +45,7 @@ def schema_json(method: str | None = None) -> dict[str, Any]:
 
     A file that extends another needs no key. Of a ``method``, which may be your own, the schema of its block alone.
 
-    Raises:
-        UsageError: there is no such method.
+    Raises UsageError if there is no such method.
     """
     if method is not None:
         return method_class(method).model_json_schema()

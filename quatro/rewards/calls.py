@@ -172,8 +172,7 @@ def prepare() -> Callable[[list[list[Any]]], Message]:
 
     The request without rows asks for what the function asks for, where it is, and for the digest of its file.
 
-    Raises:
-        TypeError: it is no function, or cannot be called with these options.
+    Raises TypeError if it is no function, or cannot be called with these options.
     """
     threading.Thread(target=exit_with_parent, args=[os.getppid()], daemon=True).start()
     spec, options = sys.argv[1], json.loads(sys.argv[2])

@@ -101,9 +101,7 @@ class RunDir:
 
         ``config`` takes the place of the run's own, where a resume changes what it may.
 
-        Raises:
-            UsageError: no run is there.
-            LockedError: another process is writing to it.
+        Raises UsageError if no run is there, and LockedError if another process is writing to it.
         """
         require_run(path)
         lock = RunLock(path)

@@ -104,8 +104,7 @@ def refuse_changed(run: Path, written: Mapping[str, Any]) -> None:
 
     Rollouts that are gone are named in a warning.
 
-    Raises:
-        DataError: rows are gone or changed; the file is named, with both hashes.
+    Raises DataError if rows are gone or changed; the file is named, with both hashes.
     """
     refuse_changed_metrics(run, written)
     gone = missing_rollouts(run, written)

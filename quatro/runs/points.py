@@ -64,9 +64,7 @@ def config_file(sweep: Path, point: str) -> Path:
 def planned_config(sweep: Path, point: str, settings: Mapping[str, str]) -> Config:
     """The configuration that a point was planned with, which has its ``settings``.
 
-    Raises:
-        UsageError: there is none, or it cannot be read.
-        DataError: it has other settings.
+    Raises UsageError if there is none, or it cannot be read, and DataError if it has other settings.
     """
     file = config_file(sweep, point)
     config = load_config(file)

@@ -15,9 +15,7 @@ from quatro.runs.status import held, is_locked, refuse_locked
 def refuse_removal(run: Path) -> None:
     """Refuse to remove what is no run, or what a process works on.
 
-    Raises:
-        UsageError: it is a symbolic link or no run.
-        LockedError: a process trains it.
+    Raises UsageError if it is a symbolic link or no run, and LockedError if a process trains it.
     """
     if run.is_symlink():
         raise UsageError(f"{run} is a symbolic link to {run.resolve()}: name that folder to remove it")

@@ -91,9 +91,7 @@ def measure_samples(folder: Path, *, n: int, label: str) -> Measured:
 
     ucc.json has the counts of every problem too.
 
-    Raises:
-        DataError: the samples cannot be read or graded.
-        UsageError: a problem has fewer than n of them.
+    Raises DataError if the samples cannot be read or graded, and UsageError if a problem has fewer than n of them.
     """
     from evals.metrics.passk_ucc import passk_result, ucc_result
     from evals.samples.graded import read_graded

@@ -28,8 +28,7 @@ def make_slots(jobs: int, gpus: Sequence[str] = (), *, gpus_each: int = 1) -> li
     These are the threads that this process may use: `OMP_NUM_THREADS`, else its cores. The key `threads` of a
     configuration is applied by the run itself and wins over this.
 
-    Raises:
-        UsageError: the GPUs cannot be divided evenly.
+    Raises UsageError if the GPUs cannot be divided evenly.
     """
     if len(gpus) % gpus_each:
         raise UsageError(
@@ -89,8 +88,7 @@ class Children:
 
         The log says it, too, if somebody else's signal killed the command.
 
-        Raises:
-            OSError: the command or its log cannot be opened.
+        Raises OSError if the command or its log cannot be opened.
         """
         with log.open("w" if is_first else "a", encoding="utf-8") as stream:
             # A session of its own: Ctrl-C reaches the child once, from here, and not a second time from the terminal.

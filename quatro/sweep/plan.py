@@ -97,8 +97,7 @@ def plan_sweep(
 
     An axis over `method.name` replaces the method block. An axis `method.X` applies to points whose method has X.
 
-    Raises:
-        UsageError: an axis is given twice or applies to no point, or a point's configuration is wrong.
+    Raises UsageError if an axis is given twice or applies to no point, or a point's configuration is wrong.
     """
     if seeds:
         axes = [*axes, Axis(SEED_AXIS, tuple(map(str, seeds)))]

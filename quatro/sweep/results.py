@@ -177,8 +177,7 @@ def chosen_tag(folder: Path, runs: Sequence[SweptRun], top_p: float | None, temp
 
     A temperature of 1 goes before others that were measured beside it.
 
-    Raises:
-        UsageError: nothing was measured like this, or several ways of sampling fit.
+    Raises UsageError if nothing was measured like this, or several ways of sampling fit.
     """
     fitting = fitting_tags(folder, runs, top_p, temperature)
     if temperature is None:

@@ -89,8 +89,7 @@ def status_of(point: Point, folder: Path, evaluation: measure.SweepEvaluation | 
 
     A run whose status is `running` and that no process holds was `killed`.
 
-    Raises:
-        DataError: what lies there is not the run of this point, or its parts are not of one run.
+    Raises DataError if what lies there is not the run of this point, or its parts are not of one run.
     """
     run, log = measure.run_folder(folder, point), log_file(folder, point)
     state = {"status": "done"} if point.cell == measure.BASE_CELL else read_status(run)
@@ -119,8 +118,7 @@ def write_plan(plan: SweepPlan, folder: Path, evaluation: measure.SweepEvaluatio
 
     The whole plan has the points of ``plan``, and then those that were planned before and have begun.
 
-    Raises:
-        UsageError: a point of that name was planned with another configuration.
+    Raises UsageError if a point of that name was planned with another configuration.
     """
     for name in ("configs", "logs", "runs"):
         (folder / name).mkdir(parents=True, exist_ok=True)

@@ -85,8 +85,7 @@ def problems(name: str, split: Part) -> tuple[Item, ...]:
 
     Palindromes of the same letters, in whatever order a prompt has them, are the same problem.
 
-    Raises:
-        MissingError: reasoning-gym is not installed.
+    Raises MissingError if reasoning-gym is not installed.
     """
     form = FORMS[name]
     numbers = {"count": NUM_PROBLEMS[split], "num_test": NUM_PROBLEMS["test"]}

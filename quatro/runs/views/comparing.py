@@ -74,9 +74,7 @@ class RunsBeside:
 def compare_runs(paths: Sequence[Path]) -> RunsBeside:
     """The runs at ``paths`` side by side; reads all of their metrics.
 
-    Raises:
-        UsageError: a path is not a run, or is named twice.
-        DataError: a file of a run cannot be read.
+    Raises UsageError if a path is not a run, or is named twice, and DataError if a file of a run cannot be read.
     """
     names = labels_of(paths)
     runs = [describe_run(path) for path in paths]

@@ -54,9 +54,7 @@ def examine(run: Path, tell: Callable[[int, int, str], None] = lambda number, co
 
     ``tell`` is called with the number of parts read, the number of all parts, and the name of the next one.
 
-    Raises:
-        UsageError: no run is there.
-        DataError: something in it is neither a file nor a folder.
+    Raises UsageError if no run is there, and DataError if something in it is neither a file nor a folder.
     """
     if not is_imported(run):
         require_run(run)

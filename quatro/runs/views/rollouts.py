@@ -66,10 +66,7 @@ def failure_kinds(rows: list[dict[str, Any]]) -> str:
 def chosen(rows: list[dict[str, Any]], *, id: str | None, order: Order, count: int) -> list[dict[str, Any]]:
     """At most ``count`` of ``rows``: those of problem ``id``, if given, and those with the best or worst rewards first.
 
-    By reward, those that were dropped, which have none, come last.
-
-    Raises:
-        UsageError: no row is of that problem.
+    By reward, those that were dropped, which have none, come last. Raises UsageError if no row is of that problem.
     """
     if id is not None:
         of_problem = [row for row in rows if str(row.get("id")) == id]

@@ -177,9 +177,7 @@ def list_runs(root: Path) -> list[RunSummary]:
 def describe_run(path: Path) -> RunSummary:
     """One run.
 
-    Raises:
-        UsageError: no run is there.
-        DataError: a file of it cannot be read, or is of another run.
+    Raises UsageError if no run is there, and DataError if a file of it cannot be read, or is of another run.
     """
     if is_imported(path):
         source, metrics = read_source(path), last_metrics(path)
@@ -234,8 +232,7 @@ def choose_runs(
 
     ``name`` may be a shell pattern. Capital and small letters are the same to it.
 
-    Raises:
-        UsageError: a run never has such a status.
+    Raises UsageError if a run never has such a status.
     """
     if unknown := [status for status in statuses or () if status not in STATUSES]:
         hint = closest(unknown[0], STATUSES)
@@ -252,10 +249,7 @@ def choose_runs(
 def sort_runs(runs: Sequence[RunSummary], order: str) -> list[RunSummary]:
     """``runs`` by name, newest, largest, furthest or `best` first, or by a metric of their last row, largest first.
 
-    A run without the value comes last.
-
-    Raises:
-        UsageError: ``order`` is not in `ORDERS`, and no run has such a metric.
+    A run without the value comes last. Raises UsageError if ``order`` is not in `ORDERS`, and no run has such a metric.
     """
     if order == "name":
         return list(runs)
