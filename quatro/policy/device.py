@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 FLOAT32_BYTES = 4
+QK_NORMED = ("qwen3", "qwen3_moe")  # models with a norm of queries and of keys
 LOGIT_BYTES = 18  # per logit, measured over forward and backward: itself, its float32 copy, log-softmax, gradients
 
 
@@ -115,6 +116,7 @@ class Footprint:
     D hidden, Q query and K key widths, M of the MLP, V vocabulary, L layers, b bytes a number of the computation:
 
         per_token       L a + 8 D, a = 24 D + (2 Q + 2 K + 4 M) b, and 2 D more for an input that is cast;
+                        and (4 + b) (Q + K) more for norms of queries and keys;
                         with gradient checkpointing L 4 D + a + 8 D
         per_logit_row   18 V
         head_gradient   4 V D
@@ -154,7 +156,8 @@ def footprint(config: Config, shape: Any, device: torch.device) -> Footprint:
     mlp = getattr(shape, "intermediate_size", None) or 4 * hidden
     queries, keys = attention_widths(shape)
     cast_input = 0 if number == FLOAT32_BYTES else number * hidden
-    layer = 6 * FLOAT32_BYTES * hidden + cast_input + number * (2 * queries + 2 * keys + 4 * mlp)
+    norms = (FLOAT32_BYTES + number) * (queries + keys) * (getattr(shape, "model_type", None) in QK_NORMED)
+    layer = 6 * FLOAT32_BYTES * hidden + cast_input + norms + number * (2 * queries + 2 * keys + 4 * mlp)
     kept = FLOAT32_BYTES * hidden * layers + layer if config.policy.gradient_checkpointing else layer * layers
     is_chunked = not any(getattr(shape, name, None) for name in LOGIT_SCALES)
     return Footprint(

@@ -36,7 +36,7 @@ def export(
       quatro export runs/quickstart-quatro-0 -o models/countdown
       quatro export runs/math -o models/math-quatro --step 80 --dtype bfloat16
     """
-    from quatro.export import export_model
+    from quatro.runs.export import export_model
 
     with output.progress("export", 100) as bar:
 

@@ -90,7 +90,7 @@ GUARDS = [
     Guard(36, "micro-batches stay as large", "quatro/policy/rows.py", "                self._halve(error)\n", "                raise\n"),
     Guard(37, "a closed pipe is an error", "quatro_cli/output.py", "        except BrokenPipeError:\n            _silence(name, stream)\n", ""),
     Guard(38, "threads are not compared", SAVING, '"threads": torch.get_num_threads(), ', ""),
-    Guard(39, "an export is written in its place", "quatro/export/folder.py", 'final.with_name(f".{final.name}.{os.getpid()}.tmp")', "final"),
+    Guard(39, "an export is written in its place", "quatro/runs/export/folder.py", 'final.with_name(f".{final.name}.{os.getpid()}.tmp")', "final"),
     Guard(40, "no eos will do", "quatro/policy/loading.py", "    if tokenizer.eos_token_id is None:\n", "    if False:\n"),
     Guard(40, "weights are not looked at", "quatro/policy/model_files.py", "        refuse_incomplete(Path(place))\n", "        pass\n"),
     Guard(40, "pipes are waited for", "quatro/policy/model_files.py", "if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):", "if False:"),

@@ -12,13 +12,13 @@ from safetensors.torch import load_file, save_file
 from evals.errors import DataError, MissingError
 from evals.files.whole import write_json
 from quatro.config import load_config
-from quatro.export.folder import export_model
 from quatro.policy.facts import stop_ids
 from quatro.policy.loading import load_model, load_tokenizer
 from quatro.processes.stop import StopRequest
 from quatro.rollout.transformers import TransformersEngine
 from quatro.runs import checkpoint
 from quatro.runs.directory import RunDir
+from quatro.runs.export.folder import export_model
 from quatro.runs.status import read_status
 from quatro.train import train
 from quatro.types import Prompt, Sampling

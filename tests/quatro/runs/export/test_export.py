@@ -18,10 +18,10 @@ from safetensors.torch import load_file, save_file
 
 from evals.errors import DataError, UsageError
 from quatro.config import load_config
-from quatro.export.folder import export_model, gather_facts
 from quatro.policy.loading import load_tokenizer
 from quatro.runs import checkpoint
 from quatro.runs.directory import RunDir
+from quatro.runs.export.folder import export_model, gather_facts
 from tests.kit import read_json
 
 

@@ -1,5 +1,5 @@
 """A run's weights as a plain Hugging Face folder with a model card: `quatro export`."""
 
-from quatro.export.folder import Exported, ExportProgress, export_model
+from quatro.runs.export.folder import Exported, ExportProgress, export_model
 
 __all__ = ["ExportProgress", "Exported", "export_model"]

@@ -17,11 +17,11 @@ from evals.errors import DataError, QuatroError, UsageError
 from evals.files.strict_json import read_document
 from evals.files.whole import fsync_directory, naming, open_like_folder, write_text
 from quatro.config import Config
-from quatro.export.model_card import Facts, model_card
 from quatro.policy.gguf import SMOLLM2_ID
 from quatro.policy.model_files import ADAPTER_CONFIG, base_of, check_model
 from quatro.runs import checkpoint
 from quatro.runs.directory import require_run
+from quatro.runs.export.model_card import Facts, model_card
 from quatro.runs.identity import load_from, read_config
 from quatro.runs.status import read_environment
 from quatro.tasks.word_problems import MODELS

@@ -11,7 +11,7 @@ import yaml
 
 from evals.benchmarks.prompts import TEMPLATES
 from quatro.config import load_config
-from quatro.export.model_card import Facts, model_card
+from quatro.runs.export.model_card import Facts, model_card
 
 
 def head_of(card: str) -> dict:

@@ -1,0 +1,159 @@
+"""The pretended device: what lies in its memory, and what it was asked to do, phase by phase."""
+
+import sys
+import weakref
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
+HERE, TORCH = Path(__file__).parent, str(Path(torch.__file__).parent)
+# The methods of tensors as PyTorch made them: `pretended.py` replaces some of `torch.Tensor`.
+Plain: Any = torch._C.TensorBase
+
+
+@dataclass(frozen=True)
+class Card:
+    """A device of Hopper's kind with so many bytes of memory."""
+
+    name: str
+    memory: int
+
+
+H100 = Card("NVIDIA H100 80GB HBM3", 80 << 30)
+
+
+@dataclass
+class Phase:
+    """What happened on the device in one phase; a site is a line of code, as `quatro/loop/learn.py:70`.
+
+    ``kernels`` are ATen calls that start one at least, ``bytes`` what they read and write if nothing stays in a cache,
+    ``flops`` those of products and attention, ``peak`` the most bytes held, ``attention`` the kernels that it took.
+    """
+
+    kernels: int = 0
+    bytes: int = 0
+    flops: int = 0
+    peak: int = 0
+    waits: Counter[tuple[str, str]] = field(default_factory=Counter)  # of the host for the device, by kind and site
+    faults: Counter[tuple[str, str]] = field(default_factory=Counter)  # what CUDA would refuse, and the site
+    attention: Counter[str] = field(default_factory=Counter)
+    shapes: set[tuple[int, ...]] = field(default_factory=set)  # of all tensors that were made
+
+
+# A storage's mark. What PyTorch makes for itself in one of its functions is "open": it would lie beside the operands,
+# and counts as on the device once it meets something there.
+Place = Literal["cpu", "pinned", "device", "open"]
+
+
+def place_of(tensor: Tensor) -> Place:
+    """The mark of the storage of ``tensor``."""
+    with torch._C.DisableTorchFunction():
+        return getattr(Plain.untyped_storage(tensor), "_place", "cpu")
+
+
+def set_place(tensor: Tensor, place: Place) -> Tensor:
+    """``tensor``, whose storage carries the mark from now on."""
+    with torch._C.DisableTorchFunction():
+        Plain.untyped_storage(tensor)._place = place
+    return tensor
+
+
+def is_on_device(tensor: Tensor) -> bool:
+    """Whether CUDA would have it in the device's memory."""
+    return place_of(tensor) == "device"
+
+
+class Device:
+    """A card on which nothing is computed: numbers come from the CPU, which holds all tensors.
+
+    With ``strict`` a fault raises; otherwise it is only counted. With ``hollow`` weights, and what is computed from
+    them, have no memory behind them (PyTorch's device meta).
+    """
+
+    def __init__(self, card: Card, *, strict: bool, hollow: bool) -> None:
+        self.card, self.strict, self.hollow = card, strict, hollow
+        self.phases: defaultdict[str, Phase] = defaultdict(Phase)
+        self.held = self.peak = 0  # bytes
+        self.cast_weights: dict[int, tuple[Tensor, Tensor]] = {}  # autocast's cache, by the id of the weight
+        self.makes_here: bool | None = None  # whether what is being made belongs here; None: beside its operands
+        self.is_counting = True  # more than memory
+        self.shows_itself = True  # False: `Tensor.device` is where a tensor really lies
+        self.begin("start")
+
+    def begin(self, phase: str) -> None:
+        """What follows counts as ``phase``."""
+        self.now = self.phases[phase]
+        self.now.peak = max(self.now.peak, self.held)
+
+    def total(self, name: Literal["waits", "faults", "attention"]) -> Counter[Any]:
+        """The sum over all phases."""
+        return sum((getattr(phase, name) for phase in self.phases.values()), Counter())
+
+    def wait(self, kind: str) -> None:
+        """The host goes on only when the device has done all that it was asked."""
+        if self.is_counting:
+            self.now.waits[kind, site()] += 1
+
+    def fault(self, what: str, error: Exception | None = None) -> None:
+        """CUDA would refuse this: with ``error``, or for operands on two devices."""
+        if self.is_counting:
+            self.now.faults[what, site()] += 1
+        if error is not None or (self.is_counting and self.strict):
+            said = "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
+            raise error or RuntimeError(f"{said} (pretended: {what})")
+
+    def launch(self, num_bytes: int, flops: int = 0) -> None:
+        """A kernel, or the few that one ATen call takes."""
+        if self.is_counting:
+            self.now.kernels += 1
+            self.now.bytes += num_bytes
+            self.now.flops += flops
+
+    def put(self, tensor: Tensor) -> Tensor:
+        """``tensor``, whose storage lies here until it is freed; OutOfMemoryError if the card has no room for it."""
+        if is_on_device(tensor):
+            return tensor
+        with torch._C.DisableTorchFunction():
+            storage = Plain.untyped_storage(tensor)
+        num_bytes, free = storage.nbytes(), self.card.memory - self.held
+        if num_bytes > free:
+            said = f"Tried to allocate {num_bytes / 2**20:.2f} MiB, and {free / 2**20:.2f} MiB is free"
+            raise torch.OutOfMemoryError(f"CUDA out of memory. {said} (pretended)")
+        self._hold(num_bytes)
+        weakref.finalize(storage, self._hold, -num_bytes)  # the storage itself: views and autograd keep it alive
+        self.now.shapes.add(tuple(tensor.shape))
+        return set_place(tensor, "device")
+
+    def _hold(self, num_bytes: int) -> None:
+        self.held += num_bytes
+        self.peak, self.now.peak = max(self.peak, self.held), max(self.now.peak, self.held)
+
+    @contextmanager
+    def having(self, **changes: bool) -> Iterator[None]:
+        """Inside, these of the attributes above have other values."""
+        before = {name: getattr(self, name) for name in changes}
+        vars(self).update(changes)
+        try:
+            yield
+        finally:
+            vars(self).update(before)
+
+
+def site() -> str:
+    """The nearest line of this package that is being run; without one, the nearest outside of PyTorch."""
+    frame, outside = sys._getframe(1), ""
+    while frame is not None:
+        path = Path(frame.f_code.co_filename)
+        if path.parent != HERE and HERE.parent in path.parents:
+            return f"{path.relative_to(HERE.parents[1])}:{frame.f_lineno}"
+        if path.parent != HERE and not str(path).startswith((TORCH, "<")):
+            outside = outside or f"{path.name}:{frame.f_lineno}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return outside

@@ -1,0 +1,120 @@
+"""`pretended_gpu`: a CUDA device that is not there, while the block runs.
+
+Inside, a tensor made on `cuda`, or moved there, is an ordinary CPU tensor whose storage carries a mark. Python sees
+`cuda:0` as its device, and all that is done with it is looked at: by `calls.py` where Python calls PyTorch, by
+`kernels.py` where an operation starts. It cannot see how CUDA rounds, what its allocator loses in pieces, streams,
+NCCL, kernels that PyTorch does not dispatch, or how long anything takes. Errors in a backward pass come as on a CPU.
+"""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _foreach_utils
+
+from quatro.rehearse.calls import Calls
+from quatro.rehearse.device import CUDA, H100, Card, Device, Plain, is_on_device
+from quatro.rehearse.kernels import Kernels
+
+Names = Iterator[tuple[Any, str, Any]]  # where, which name, what it means
+SORTS = "_group_tensors_by_device_and_dtype"
+
+
+@contextlib.contextmanager
+def pretended_gpu(card: Card = H100, *, strict: bool = True, hollow: bool = False) -> Iterator[Device]:
+    """PyTorch with one CUDA device of this kind, whose numbers are the CPU's; yields what is counted on it.
+
+    ``strict``: what CUDA would refuse raises; otherwise it is only counted. ``hollow``: weights have no memory behind
+    them, so that a model of any size is rehearsed in seconds; make it on the device `meta` and move it to `cuda`. A
+    decision on a hollow number finds it finite and not 0.
+    """
+    device = Device(card, strict=strict, hollow=hollow)
+    calls, undo = Calls(device), []
+    try:
+        for owner, name, value in (*_tensors(device), *_cuda(device), *_autograd(device, calls)):
+            undo.append((owner, name, vars(owner).get(name)))
+            setattr(owner, name, value)
+        # The modes are those of this thread: a derivative on a thread of its own would not be seen.
+        with torch.autograd.set_multithreading_enabled(False), Kernels(device), calls:
+            yield device
+    finally:
+        for owner, name, value in reversed(undo):
+            delattr(owner, name) if value is None else setattr(owner, name, value)
+
+
+def _tensors(device: Device) -> Names:
+    def where(tensor: Tensor) -> torch.device:
+        with torch._C.DisableTorchFunction():
+            found: torch.device = Plain.device.__get__(tensor)
+            return CUDA if device.shows_itself and is_on_device(tensor) else found
+
+    def numpy(tensor: Tensor, **kwargs: Any) -> Any:
+        if is_on_device(tensor):
+            device.fault(
+                "numpy() of a tensor on the device", TypeError("can't convert cuda:0 device type tensor to numpy")
+            )
+        return Plain.numpy(tensor, **kwargs)
+
+    plain_deepcopy = torch.Tensor.__deepcopy__
+
+    def deepcopy(tensor: Tensor, memo: dict[int, Any]) -> Any:
+        if not is_on_device(tensor):
+            return plain_deepcopy(tensor, memo)  # type: ignore[no-untyped-call]
+        # PyTorch's own copies the storage, where no mode sees it.
+        return memo.setdefault(id(tensor), tensor.detach().clone().requires_grad_(tensor.requires_grad))
+
+    yield torch.Tensor, "device", property(where)
+    yield torch.Tensor, "is_cuda", property(is_on_device)
+    yield torch.Tensor, "is_cpu", property(lambda tensor: where(tensor).type == "cpu")
+    yield torch.Tensor, "numpy", numpy
+    yield torch.Tensor, "__deepcopy__", deepcopy
+
+
+def _cuda(device: Device) -> Names:
+    """What `torch.cuda` says. Its random numbers are the CPU's, so that the state of its generator is any bytes."""
+    card, version = device.card, (9, 0)
+    told = SimpleNamespace(name=card.name, total_memory=card.memory, major=9, minor=0, multi_processor_count=132)
+    state = [torch.zeros(16, dtype=torch.uint8)]
+    nothing = ("_lazy_init", "set_device", "empty_cache", "manual_seed", "manual_seed_all")
+    answers: dict[str, Any] = {
+        **dict.fromkeys(("is_available", "is_initialized", "is_bf16_supported"), lambda *_: True),
+        **dict.fromkeys(nothing, lambda *_: None),
+        **dict.fromkeys(("memory_allocated", "memory_reserved"), lambda *_: device.held),
+        **dict.fromkeys(("max_memory_allocated", "max_memory_reserved"), lambda *_: device.peak),
+        "reset_peak_memory_stats": lambda *_: setattr(device, "peak", device.held),
+        "mem_get_info": lambda *_: (card.memory - device.held, card.memory),
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "get_device_name": lambda *_: card.name,
+        "get_device_capability": lambda *_: version,
+        "get_device_properties": lambda *_: told,
+        "get_rng_state": lambda *_: state[0].clone(),
+        "set_rng_state": lambda new, *_: state.__setitem__(0, Plain.clone(new)),
+        "synchronize": lambda *_: device.wait("synchronize"),
+    }
+    for name, answer in answers.items():  # a function each: torch._dynamo keeps a table of them
+        yield torch.cuda, name, lambda *args, answer=answer, **_: answer(*args)
+
+
+def _autograd(device: Device, calls: Calls) -> Names:
+    """Backward passes, autocast's cache, and lists of weights, which are sorted by the device that Python sees."""
+    plain_backward, plain_clear = torch.autograd._engine_run_backward, torch.clear_autocast_cache
+    plain_sort = getattr(_foreach_utils, SORTS)
+
+    def run_backward(*args: Any, **kwargs: Any) -> Any:
+        # `backward` itself went through the mode, which is off inside; what is computed again needs it.
+        with contextlib.nullcontext() if torch._C._len_torch_function_stack() else calls:
+            return plain_backward(*args, **kwargs)
+
+    def sort(tensors: Any, with_indices: bool = False) -> dict[Any, Any]:
+        found = plain_sort(tensors, with_indices)
+        return {(part[0][0].device, dtype): (part, indices) for (_, dtype), (part, indices) in found.items()}
+
+    yield torch.autograd, "_engine_run_backward", run_backward
+    yield torch, "clear_autocast_cache", lambda: [forget() for forget in (device.cast_weights.clear, plain_clear)]
+    modules = [module for key, module in sys.modules.items() if key.startswith("torch.")]
+    yield from ((module, SORTS, sort) for module in modules if vars(module).get(SORTS) is plain_sort)
