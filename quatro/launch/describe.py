@@ -22,12 +22,14 @@ from quatro.launch.begin import Prepared
 from quatro.launch.health import startup_warnings
 from quatro.policy import embedded
 from quatro.policy.device import (
-    FLOAT32_BYTES,
+    USED_SHARE,
     bfloat16_speed,
     cache_token_bytes,
+    drawing_limits,
     footprint,
     free_bytes,
     machine_bytes,
+    number_bytes,
     total_bytes,
     with_checkpointing,
 )
@@ -45,13 +47,6 @@ if TYPE_CHECKING:
 
 SHOWN_TOKENS = 64
 SHOWN_CHARACTERS = 600
-# Of a GPU's memory the estimate may use this share; the rest is for CUDA, fragmentation and what the estimate leaves
-# out. Sampling divides what the model leaves of it: half for the KV cache, half for prompts on their way through the
-# model and for copies of slots.
-USED_SHARE = Fraction(9, 10)
-CACHE_SHARE = Fraction(1, 2)
-# Logits of the rows that are drawn at once may take this share.
-LOGITS_SHARE = Fraction(1, 16)
 # Powers of two between these bounds: a little more or less memory changes nothing.
 FEWEST = Sizes(microbatch_tokens=1 << 10, rows_at_once=1 << 6, cache_tokens=1 << 12)
 MOST = Sizes(microbatch_tokens=1 << 15, rows_at_once=1 << 13, cache_tokens=1 << 22)
@@ -365,7 +360,7 @@ class Estimate:
         learning = footprint(config, self.shape, self.device)
         batch_rows = min(sizes.rows_at_once, max(1, sizes.cache_tokens // longest))
         live_rows = min(batch_rows, -(-config.prompts_per_step // self.num_ranks) * config.rollouts_per_prompt)
-        kv_cache = live_rows * longest * cache_token_bytes(config, self.shape)
+        kv_cache = live_rows * longest * cache_token_bytes(self.shape, number_bytes(config))
         engine = ENGINES[config.rollout.engine]
         if device_bytes is not None and not (engine.shares_weights or engine.is_recorded):
             kv_cache = int(config.rollout.gpu_memory_utilization * device_bytes)
@@ -397,8 +392,7 @@ class Estimate:
         room = int(USED_SHARE * device_bytes) - memory.always
         fitting = Sizes(
             footprint(config, self.shape, self.device).fitting_tokens(room - memory.gradients, self.response_share),
-            int(LOGITS_SHARE * device_bytes) // (FLOAT32_BYTES * self.shape.vocab_size),
-            int(CACHE_SHARE * room) // cache_token_bytes(config, self.shape),
+            *drawing_limits(device_bytes, room, self.shape, number_bytes(config)),
         )
         if not ENGINES[config.rollout.engine].shares_weights:  # it has memory and limits of its own
             fitting = fitting._replace(rows_at_once=CPU_SIZES.rows_at_once, cache_tokens=CPU_SIZES.cache_tokens)

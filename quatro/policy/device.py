@@ -18,9 +18,16 @@ from quatro.policy.facts import LOGIT_SCALES
 
 if TYPE_CHECKING:
     import torch
+    from numpy.typing import NDArray
 
 FLOAT32_BYTES = 4
 QK_NORMED = ("qwen3", "qwen3_moe")  # models with a norm of queries and of keys
+# Of a GPU's memory the estimate may use this share; the rest is for CUDA, fragmentation and what the estimate leaves
+# out. Sampling divides what the model leaves of it: half for the KV cache, half for prompts on their way through the
+# model and for copies of slots.
+USED_SHARE = Fraction(9, 10)
+CACHE_SHARE = Fraction(1, 2)
+LOGITS_SHARE = Fraction(1, 16)  # of the memory may be logits of the rows that are drawn at once
 LOGIT_BYTES = 18  # per logit, measured over forward and backward: itself, its float32 copy, log-softmax, gradients
 
 
@@ -67,6 +74,14 @@ def free_bytes(device: torch.device) -> int | None:
         return None
     kilobytes = next((line.split()[1] for line in lines if line.startswith("MemAvailable:")), None)
     return None if kilobytes is None else int(kilobytes) * 1024
+
+
+def upload(array: NDArray[Any], device: torch.device) -> torch.Tensor:
+    """``array`` on ``device``. The host does not wait until a GPU has it: it comes from pinned memory."""
+    import torch
+
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def total_bytes(device: torch.device) -> int | None:
@@ -173,10 +188,16 @@ def number_bytes(config: Config) -> int:
     return FLOAT32_BYTES if config.dtype == "float32" else 2
 
 
-def cache_token_bytes(config: Config, shape: Any) -> int:
-    """Bytes that a token of the KV cache takes: 2 K for each layer, in numbers of the computation."""
+def cache_token_bytes(shape: Any, number: int) -> int:
+    """Bytes that a token of the KV cache takes: 2 K for each layer, in numbers of so many bytes."""
     key_width: int = attention_widths(shape)[1]
-    return 2 * int(shape.num_hidden_layers) * key_width * number_bytes(config)
+    return 2 * int(shape.num_hidden_layers) * key_width * number
+
+
+def drawing_limits(device_bytes: int, room: int, shape: Any, number: int) -> tuple[int, int]:
+    """Rows that may be drawn at once and tokens of their KV cache, for ``room`` bytes beside the weights on a GPU."""
+    rows = int(LOGITS_SHARE * device_bytes) // (FLOAT32_BYTES * shape.vocab_size)
+    return rows, int(CACHE_SHARE * room) // cache_token_bytes(shape, number)
 
 
 def with_checkpointing(config: Config, is_on: bool) -> Config:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from evals.errors import UsageError
+from quatro.policy.device import upload
 from quatro.policy.facts import has_plain_head
 from quatro.rollout.engine import RolloutProgress, Seeds, uniforms
 from quatro.rollout.kv_cache import Ints, PreallocatedCache, attending_up_to, branch
@@ -30,6 +31,8 @@ from quatro.types import FinishReason, Prompt, Rollout, Sampling
 # are padded with at most so many tokens, which cost less than another forward pass.
 MAX_PREFILL_SPREAD = 1.25
 MAX_PREFILL_PADDING = 512
+# But never more tokens at once: on its way through the model a token takes several times what the cache keeps of it.
+MAX_PREFILL_TOKENS = 1 << 15
 # A pool ends before a prompt for whose length the limits leave fewer rows than this share of the pool's first prompt's.
 MIN_SHARE_OF_ROWS = 0.8
 # Rows join once this share of a pool's rows is free: each time costs a forward pass over the new prompts.
@@ -74,7 +77,8 @@ class SlotModel:
             while stop < len(prompts):
                 longer = max(longest, int(lengths[stop]))
                 num_padded = longer * (stop + 1 - first) - int(lengths[first : stop + 1].sum())
-                if num_padded > padding and longer > spread * lengths[first : stop + 1].min():
+                is_spread = num_padded > padding and longer > spread * lengths[first : stop + 1].min()
+                if is_spread or longer * (stop + 1 - first) > MAX_PREFILL_TOKENS:
                     break
                 longest, stop = longer, stop + 1
             input_ids = np.zeros((stop - first, longest), dtype=np.int64)
@@ -103,11 +107,14 @@ class SlotModel:
         """Next-token logits (S, V) after feeding ``input_ids`` (S, n), or only its columns up to ``last_S``."""
         extra: dict[str, Any] = {"past_key_values": cache, "use_cache": True}
         if self._takes_positions:
-            extra["position_ids"] = torch.from_numpy(position).to(self.device)
-        ids = torch.from_numpy(input_ids).to(self.device)
+            extra["position_ids"] = upload(position, self.device)
+        ids = upload(input_ids, self.device)
         if self._has_plain_head:
             hidden = self.model.base_model(input_ids=ids, **extra).last_hidden_state
-            hidden = hidden[:, -1] if last_S is None else hidden[torch.arange(len(last_S)), torch.from_numpy(last_S)]
+            if last_S is None:
+                hidden = hidden[:, -1]
+            else:
+                hidden = hidden[torch.arange(len(last_S), device=self.device), upload(last_S, self.device)]
             logits_SV: Tensor = self.model.get_output_embeddings()(hidden)
         else:
             logits_SV = self.model(input_ids=ids, **extra, **self._keep_last).logits[:, -1]

@@ -21,6 +21,7 @@ from evals.files.own_code import own_kind
 from evals.samples.reading import read_samples
 from quatro.config import packages
 from quatro.config.blocks import CPU_SIZES
+from quatro.policy.device import USED_SHARE, drawing_limits, free_bytes, total_bytes
 from quatro.policy.facts import stop_ids
 from quatro.policy.loading import load_model, load_shape
 from quatro.rollout.stops import check_temperature
@@ -91,7 +92,8 @@ class Recipe:
 
     ``engine`` is a name that `ENGINES` takes, ``weights`` a folder or Hub id, ``dtype`` float32 or bfloat16,
     ``max_tokens`` the most that prompt and response have together; ``rows_at_once`` and ``cache_tokens`` are the limits
-    of the engine transformers. An engine alone on its GPU may take most of the memory.
+    of the engine transformers, which finds its own on a GPU where it samples alone. An engine alone on its GPU may take
+    most of the memory.
     """
 
     engine: str
@@ -145,6 +147,10 @@ class Transformers(EngineKind):
         if policy is None:
             model = load_model(recipe.weights, getattr(torch, recipe.dtype), recipe.device)
             ids = stop_ids(tokenizer, model)
+            if (card := total_bytes(model.device)) is not None:
+                room = int(USED_SHARE * (free_bytes(model.device) or 0))
+                found = drawing_limits(card, room, model.config.get_text_config(), model.dtype.itemsize)
+                limits = {name: max(1, size) for name, size in zip(limits, found, strict=True)}
             return TransformersEngine(model, tokenizer, eos_ids=ids, collect_entropy=False, **limits)
         from quatro.policy.torch_policy import TorchPolicy
 

@@ -32,6 +32,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from evals.errors import UsageError
+from quatro.policy.device import upload
 
 # Below this share of slots in use the holes are filled; above it a move costs more than the dead slot's next forward.
 MIN_SHARE_IN_USE = 0.8
@@ -185,7 +186,7 @@ class PreallocatedCache(Cache):
         if (column_S == end - 1).all():
             self._put(_Place(0, len(column_S), end - 1, end))
             return None
-        columns = torch.from_numpy(column_S).to(self.slot_layers[0].device)
+        columns = upload(column_S, self.slot_layers[0].device)
         self._put(_Place(0, len(column_S), end - 1, end, torch.arange(len(columns), device=columns.device), columns))
         return columns
 
@@ -197,11 +198,11 @@ class PreallocatedCache(Cache):
         if len(source) == 0:
             return
         device = self.slot_layers[0].device
-        source_ids = torch.from_numpy(source).to(device)
+        source_ids = upload(source, device)
         first, last = int(target[0]), int(target[-1])
         # Targets ascend; those of a growing batch have no gaps, and a block is written twice as fast as single slots.
         is_block = last - first + 1 == len(target)
-        where = slice(first, last + 1) if is_block else torch.from_numpy(target).to(device)
+        where = slice(first, last + 1) if is_block else upload(target, device)
         for layer in self.slot_layers:
             layer.copy_slots(source_ids, where, num_tokens)
 

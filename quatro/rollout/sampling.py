@@ -3,6 +3,7 @@
 # Axes: S distributions (KV-cache slots), B or L rows that draw from them, V vocabulary, C candidates left by top_k.
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from evals.errors import DivergedError
+from quatro.policy.device import upload
 from quatro.types import Sampling
 
 # Logits of more entries than this are sampled in slices: weights, their float64 sums and what they are made of are
@@ -37,24 +39,28 @@ def draw_rows(
     """As `draw_tokens`, for arrays of the host, in slices of bounded size; DivergedError: the logits are not finite."""
     num_slots, vocabulary = logits_SV.shape
     slots_at_once = max(1, MAX_SAMPLED_LOGITS // vocabulary)
-    token_L = np.empty(len(slot_L), dtype=np.int64)
-    logp_L = np.empty(len(slot_L), dtype=np.float32)
-    entropy_L = np.empty(len(slot_L), dtype=np.float32) if with_entropy else None
-    for start in range(0, num_slots, slots_at_once):
-        stop = start + slots_at_once
-        here = np.flatnonzero((slot_L >= start) & (slot_L < stop)) if num_slots > slots_at_once else slice(None)
-        slots = torch.from_numpy(slot_L[here] - start).to(logits_SV.device)
-        uniform = torch.from_numpy(uniform_L[here]).to(logits_SV.device)
-        drawn = draw_tokens(logits_SV[start:stop], slots, uniform, sampling, with_entropy=with_entropy)
-        if not drawn.is_finite.item():
-            raise DivergedError(
-                "the policy's logits are not finite while sampling; resume from an earlier checkpoint, "
-                "or lower optimizer.lr"
-            )
-        token_L[here], logp_L[here] = drawn.token_B.cpu().numpy(), drawn.logp_B.cpu().numpy()
-        if entropy_L is not None and drawn.entropy_S is not None:
-            entropy_L[here] = drawn.entropy_S[slots].cpu().numpy()
-    return Drawn(token_L, logp_L, entropy_L)
+    # By slot, so that each slice has a stretch of the rows: a GPU is waited for once, whatever the number of slices.
+    order_L = np.argsort(slot_L, kind="stable")
+    slot, uniform = (upload(array[order_L], logits_SV.device) for array in (slot_L, uniform_L))
+    firsts = np.arange(0, num_slots, slots_at_once)
+    cuts = [*np.searchsorted(slot_L[order_L], firsts).tolist(), len(slot_L)]
+    slices = []
+    for first, (start, stop) in zip(firsts.tolist(), pairwise(cuts), strict=True):
+        here = slot[start:stop] - first
+        part_SV = logits_SV[first : first + slots_at_once]
+        drawn = draw_tokens(part_SV, here, uniform[start:stop], sampling, with_entropy=with_entropy)
+        columns = [drawn.token_B, drawn.logp_B, drawn.is_finite.expand(stop - start)]
+        columns += [] if drawn.entropy_S is None else [drawn.entropy_S[here]]
+        slices.append(torch.stack([column.double() for column in columns]))  # which holds each of them exactly
+    found = np.empty((len(slices[0]), len(slot_L)))
+    found[:, order_L] = torch.cat(slices, dim=1).cpu().numpy()
+    if not found[2].all():
+        raise DivergedError(
+            "the policy's logits are not finite while sampling; resume from an earlier checkpoint, "
+            "or lower optimizer.lr"
+        )
+    entropy_L = found[3].astype(np.float32) if with_entropy else None
+    return Drawn(found[0].astype(np.int64), found[1].astype(np.float32), entropy_L)
 
 
 class DrawnTokens(NamedTuple):
