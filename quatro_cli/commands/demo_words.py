@@ -25,19 +25,20 @@ def show(tour: Tour, arms: list[Arm], root: Path) -> None:
     from quatro_cli.commands.demo import folder_of
 
     n, k = tour.n, min(K, tour.n)
+    ks = dict.fromkeys((1, k, n))
     rows, points, answers = [], [], {}
     for arm in arms:
         folder = folder_of(arm, root, 1.0)
         ucc = next(row for row in measure_samples(folder, n=n, label=arm.label).ucc.rows if row.k == k)
         found = answers[arm.label] = read_answers(folder / f"{tour.benchmark}.jsonl")
-        first, other, last = (mean_intervals([100 * found.pass_at(at)], [100])[0] for at in (1, k, n))
+        passed = [mean_intervals([100 * found.pass_at(at)], [100])[0] for at in ks]
         (distinct,) = mean_intervals([found.ways_at(k)], [k])
         moved = [row["kl/new_old"] for row in read_metrics(arm.run)] if arm.run else []
-        numbers = [first.mean, other.mean, last.mean, 100 * found.false_share]
+        numbers = [*(one.mean for one in passed), 100 * found.false_share]
         shown = [*(f"{number:.1f}" for number in numbers), f"{distinct.mean:.2f}", f"{ucc.value:.2f}"]
         rows.append([arm.label, *shown, f"{sum(moved) / len(moved):.3f}" if moved else "-"])
-        points.append(Point(arm.label, first.mean, distinct.mean, first[1:3], distinct[1:3]))
-    columns = ["", "Pass@1", f"Pass@{k}", f"Pass@{n}", "false, %", f"ways@{k}", f"UCC@{k}", "kl/new_old"]
+        points.append(Point(arm.label, passed[0].mean, distinct.mean, passed[0][1:3], distinct[1:3]))
+    columns = ["", *(f"Pass@{at}" for at in ks), "false, %", f"ways@{k}", f"UCC@{k}", "kl/new_old"]
     output.table(f"word problems, {n} samples for each of {len(found)} held-out problems", columns, rows)
     output.data(f"ways@{k} counts distinct valid strategies among {k} samples, UCC@{k} distinct wordings (TF-IDF).")
     output.data("false is the share of right answers with a false derivation; the reward does not see it.")

@@ -55,7 +55,7 @@ def test_it_shows_ways_false_derivations_and_a_picture(finished):
     result = quatro("demo", "--model", "smollm2", "-o", finished, "--steps", "2", "-n", "4")
     table = [line.split() for line in result.stdout.splitlines() if line.startswith(("base", "QUATRO", "GSPO"))][:4]
     assert [line[-1] for line in table] == ["-", "0.020", "0.020", "0.020"]
-    assert table[0][1:6] == ["75.0", "100.0", "100.0", "33.3", "1.00"]
+    assert table[0][1:5] == ["75.0", "100.0", "33.3", "1.00"]
     assert "2 x valid  3 + 15 = 18" in result.stdout
     assert "1 x false  3 * 5 = 14, and 3 + 15 = 18" in result.stdout
     assert (finished / "figures" / "trade-off.png").is_file()

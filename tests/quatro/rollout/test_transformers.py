@@ -387,9 +387,16 @@ def test_rows_that_wait_take_the_places_of_those_that_end(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("padding", "expected"), [(0, [(2, 4), (1, 5), (1, 6), (1, 11)]), (2, [(3, 5), (1, 6), (1, 11)]), (512, [(5, 11)])]
+    ("padding", "most_tokens", "expected"),
+    [
+        (0, 100, [(2, 4), (1, 5), (1, 6), (1, 11)]),
+        (2, 100, [(3, 5), (1, 6), (1, 11)]),
+        (512, 100, [(5, 11)]),
+        (512, 15, [(3, 5), (1, 6), (1, 11)]),
+    ],
 )
-def test_prompts_of_similar_length_are_read_together(padding, expected, monkeypatch):
+def test_prompts_of_similar_length_are_read_together(padding, most_tokens, expected, monkeypatch):
+    monkeypatch.setattr("quatro.rollout.decoding.MAX_PREFILL_TOKENS", most_tokens)
     monkeypatch.setattr("quatro.rollout.decoding.MAX_PREFILL_PADDING", padding)
     monkeypatch.setattr("quatro.rollout.decoding.MAX_PREFILL_SPREAD", 1.1)
     model, prompts = make_model(), make_prompts([4, 6, 4, 11, 5])
