@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -122,8 +122,9 @@ class Arm(NamedTuple):
         return mean_intervals([self.tables[name]], [OUTCOMES[name].largest])[0]
 
 
+@cache
 def arms() -> dict[str, Arm]:
-    """All arms with results, the base first."""
+    """All arms with results, the base first; clustered once for page, table and picture."""
     found = {}
     for arm in TITLES:
         wanted = [job for job in jobs() if job.arm == arm and (arm == "base" or job.seed in SEEDS)]

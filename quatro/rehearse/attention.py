@@ -42,7 +42,7 @@ def attend(
     device.launch(num_bytes, flops)
     with device.having(is_counting=False):
         if query.is_meta:
-            return _Hollow.apply(query, key, value, device, kernel, flops)  # type: ignore
+            return _Hollow.apply(query, key, value, device, kernel, flops)  # type: ignore[no-any-return, no-untyped-call]
         return plain_attention(query, key, value, attn_mask, **options)  # type: ignore[no-any-return]
 
 
