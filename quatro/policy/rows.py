@@ -146,7 +146,10 @@ class MicrobatchSize:
                 if not is_out_of_memory(error):
                     raise
                 self._halve(error)
-            # Outside the handler: the error's traceback held on to the tensors of the failed pass.
+            # Outside the handler: the error's traceback held on to the tensors of the failed pass. So does what
+            # autograd has queued of other branches, until the next backward pass of this thread, which drops it.
+            with torch.enable_grad():
+                torch.zeros((), requires_grad=True).mul(1).backward()
             if device.type == "cuda":
                 torch.cuda.empty_cache()
 

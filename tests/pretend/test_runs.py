@@ -125,7 +125,6 @@ def test_a_card_too_small_learns_in_smaller_micro_batches(trained, tmp_path, fai
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="point 8: on a CPU the retry begins while the pass that failed is still held")
 def test_after_memory_ran_out_in_backward_half_the_tokens_suffice(trained, failures):
     _, learning = peaks(trained)
     with pretended_gpu(Card("small", int(0.97 * learning))) as gpu:
