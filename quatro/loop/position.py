@@ -12,7 +12,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -53,11 +53,13 @@ OTHER = "other"  # time outside all phases
 class Stopwatch:
     """``phase("dual")`` ends the phase under way and begins that one; `take` returns the seconds of each phase.
 
-    ``tell`` is called with the `Stage` of each phase, those inside a held one included, and of each count.
+    ``tell`` is called with the `Stage` of each phase, those inside a held one included, and of each count. ``wait``
+    returns when the device has done all that it was asked, so that each phase has its own work only.
     """
 
     def __init__(self) -> None:
         self.tell: Callable[[Stage], None] = lambda stage: None
+        self.wait: Callable[[], None] = lambda: None
         self._held = ""
         self._begin()
 
@@ -69,6 +71,7 @@ class Stopwatch:
     def phase(self, name: str) -> None:
         """What follows counts as phase ``name``."""
         if not self._held:
+            self.wait()
             now = time.monotonic()
             self._seconds[self._phase] += now - self._since
             self._phase, self._since = name, now
@@ -124,6 +127,8 @@ class Parts:
 
     def __post_init__(self) -> None:
         self.policy.on_rows = lambda done, total: self.stopwatch.count(rows=(done, total))
+        if self.policy.device.type == "cuda":
+            self.stopwatch.wait = partial(torch.cuda.synchronize, self.policy.device)
 
     def perf(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Fields under perf/ of the iteration with these ``metrics``: its times, and the most memory of any rank."""

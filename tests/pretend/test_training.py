@@ -53,6 +53,13 @@ def test_the_paper_s_method_learns_the_same(trained):
     same_on_both(trained, "steps=1")
 
 
+def test_a_phase_ends_once_the_device_has_done_its_work(trained):
+    with pretended_gpu() as gpu:
+        trained("run", "steps=1", gpu=gpu)
+    ended = {phase for phase, did in gpu.phases.items() if any(kind == "synchronize" for kind, _ in did.waits)}
+    assert ended >= {"generate", "reward", "dual", "old_logp", "ref_logp", "update", "sync", "audit", "log"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 def test_each_setting_learns_the_same(trained, name):
