@@ -34,7 +34,7 @@ LOGIT_BYTES = 18  # per logit, measured over forward and backward: itself, its f
 def find_device(name: str, local_rank: int | None = None) -> torch.device:
     """`auto` is CUDA if there is a device; of several ranks on a machine each takes the one of its number.
 
-    On CUDA, PyTorch leaves out cuDNN's attention from then on.
+    On CUDA, PyTorch leaves out cuDNN's attention from then on, and in float32 `attention.py` repeats keys.
 
     Raises:
         MissingError: `cuda` was asked for and there is none.
@@ -51,6 +51,9 @@ def find_device(name: str, local_rank: int | None = None) -> torch.device:
         # cuDNN plans its attention anew for each length, 1.2 ms a layer: decoding took 2 to 4 times as long, and an
         # update 1.3 times (H100, torch 2.11). The other kernels take any length.
         torch.backends.cuda.enable_cudnn_sdp(False)
+        from quatro.policy.attention import repeat_keys_in_float32
+
+        repeat_keys_in_float32()
     if name == "cpu" or local_rank is None:
         return torch.device(name)
     if local_rank >= torch.cuda.device_count():
@@ -132,6 +135,7 @@ class Footprint:
 
         per_token       L a + 8 D, a = 24 D + (2 Q + 2 K + 4 M) b, and 2 D more for an input that is cast;
                         and (4 + b) (Q + K) more for norms of queries and keys;
+                        and 2 (Q - K) b more for keys repeated in float32 on a GPU;
                         with gradient checkpointing L 4 D + a + 8 D
         per_logit_row   18 V
         head_gradient   4 V D
@@ -172,6 +176,8 @@ def footprint(config: Config, shape: Any, device: torch.device) -> Footprint:
     queries, keys = attention_widths(shape)
     cast_input = 0 if number == FLOAT32_BYTES else number * hidden
     norms = (FLOAT32_BYTES + number) * (queries + keys) * (getattr(shape, "model_type", None) in QK_NORMED)
+    if device.type == "cuda" and number == FLOAT32_BYTES:
+        keys = queries
     layer = 6 * FLOAT32_BYTES * hidden + cast_input + norms + number * (2 * queries + 2 * keys + 4 * mlp)
     kept = FLOAT32_BYTES * hidden * layers + layer if config.policy.gradient_checkpointing else layer * layers
     is_chunked = not any(getattr(shape, name, None) for name in LOGIT_SCALES)

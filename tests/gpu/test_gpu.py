@@ -52,3 +52,19 @@ def test_a_device_is_used_without_cudnns_attention():
     torch.backends.cuda.enable_cudnn_sdp(True)
     find_device("cuda")
     assert not torch.backends.cuda.cudnn_sdp_enabled()
+
+
+def test_grouped_queries_hold_no_scores_in_float32():
+    from types import SimpleNamespace
+
+    from quatro.policy.attention import attend
+
+    torch.manual_seed(0)
+    module, length = SimpleNamespace(num_key_value_groups=3), 2048
+    query, key, value = (torch.randn(1, heads, length, 64, device="cuda") for heads in (6, 2, 2))
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.max_memory_allocated()
+    found, _ = attend(module, query, key, value, None)
+    assert torch.cuda.max_memory_allocated() - before < 4 * 6 * length**2 / 2
+    plain, _ = attend(module, query.cpu(), key.cpu(), value.cpu(), None)
+    torch.testing.assert_close(found.cpu(), plain, atol=1e-5, rtol=1e-4)
