@@ -6,12 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
-
-def repeat_keys_in_float32() -> None:
-    """From now on models attend by `attend` where they would by transformers' sdpa."""
-    ALL_ATTENTION_FUNCTIONS["sdpa"] = attend
 
 
 def attend(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **options: Any) -> Any:

@@ -51,9 +51,11 @@ def find_device(name: str, local_rank: int | None = None) -> torch.device:
         # cuDNN plans its attention anew for each length, 1.2 ms a layer: decoding took 2 to 4 times as long, and an
         # update 1.3 times (H100, torch 2.11). The other kernels take any length.
         torch.backends.cuda.enable_cudnn_sdp(False)
-        from quatro.policy.attention import repeat_keys_in_float32
+        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-        repeat_keys_in_float32()
+        from quatro.policy.attention import attend
+
+        ALL_ATTENTION_FUNCTIONS["sdpa"] = attend
     if name == "cpu" or local_rank is None:
         return torch.device(name)
     if local_rank >= torch.cuda.device_count():

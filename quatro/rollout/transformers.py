@@ -8,6 +8,7 @@ where all prefixes are equally long and repeats no keys where they are not (`kv_
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from evals.errors import is_out_of_memory
 from quatro.config.blocks import CPU_SIZES
 from quatro.policy.facts import context_limit
 from quatro.rollout.decoding import Decoding, Request, SlotModel, plan_pools
@@ -22,11 +24,14 @@ from quatro.rollout.engine import Engine, RolloutProgress, Seeds
 from quatro.rollout.stops import ResponseTexts, response_limits
 from quatro.types import Prompt, Rollout, Sampling
 
+logger = logging.getLogger(__name__)
+
 
 class TransformersEngine(Engine):
     """Draws from ``model`` as it is at the time of the call; train/eval mode of its modules is put back afterwards.
 
-    ``max_batch_tokens`` bounds rows x (prompt + response tokens) of the KV cache, ``max_batch_rows`` the rows.
+    ``max_batch_tokens`` bounds rows x (prompt + response tokens) of the KV cache, ``max_batch_rows`` the rows; when
+    memory runs out, it becomes half of those that were drawn at once, and what was not finished is drawn again.
     ``collect_entropy`` asks for the exact entropy of every next-token distribution at temperature 1. ``compute`` is
     the context in which the model computes (autocast, if the policy trains under it).
 
@@ -88,10 +93,29 @@ class TransformersEngine(Engine):
             max_batch_rows=self.max_batch_rows,
             max_batch_tokens=self.max_batch_tokens,
         )
-        with _eval_mode(self.model), _without_graph(self.model), self.compute():
-            for pool in pools:
-                Decoding(self._slots, pool, request).run()
-        return [[rollout for rollout in group if rollout is not None] for group in request.results]
+        try:
+            with _eval_mode(self.model), _without_graph(self.model), self.compute():
+                for pool in pools:
+                    Decoding(self._slots, pool, request).run()
+            return [[rollout for rollout in group if rollout is not None] for group in request.results]
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error) or pool.num_rows == 1:
+                raise
+            self.max_batch_rows = pool.num_rows // 2
+            reason = (str(error) or type(error).__name__).splitlines()[0][:200]
+            said = "out of memory while drawing %d responses at once (%s); from here on %d (rollout.rows_at_once)"
+            logger.warning(said, pool.num_rows, reason, self.max_batch_rows)
+        if self.device.type == "cuda":  # outside the handler: the error's traceback held on to the cache
+            torch.cuda.empty_cache()
+
+        def count(num_finished: int, num_tokens: int) -> None:
+            if progress is not None:
+                progress(request.num_finished + num_finished, request.num_tokens + num_tokens)
+
+        pairs = [list(zip(*both, strict=True)) for both in zip(seeds, request.results, strict=True)]
+        left = [[seed for seed, rollout in group if rollout is None] for group in pairs]
+        rest = map(iter, self.generate(prompts, left, sampling, progress=count))
+        return [[rollout or next(more) for _, rollout in group] for group, more in zip(pairs, rest, strict=True)]
 
 
 class CopyEngine(TransformersEngine):

@@ -16,12 +16,15 @@ from transformers import Qwen2Config, Qwen2ForSequenceClassification
 import quatro
 from evals.errors import MissingError
 from quatro.policy import embedded
+from quatro.policy.loading import load_model, load_tokenizer
 from quatro.policy.torch_policy import LocalPolicy
 from quatro.processes.stop import StopRequest
 from quatro.rehearse.device import Card
 from quatro.rehearse.pretended import pretended_gpu
+from quatro.rollout.transformers import TransformersEngine
 from quatro.runs.checkpoint import complete_checkpoints
 from quatro.runs.status import read_status
+from quatro.types import Prompt, Sampling
 from tests.kit import quatro as quatro_command
 from tests.kit import read_json
 
@@ -130,6 +133,24 @@ def test_after_memory_ran_out_in_backward_half_the_tokens_suffice(trained, failu
     with pretended_gpu(Card("small", int(0.97 * learning))) as gpu:
         trained("small", "steps=1", gpu=gpu)
     assert failures == ["backward"]
+
+
+def test_a_card_too_small_draws_fewer_responses_at_once(tiny_folder, caplog):
+    prompts = [Prompt("b", str(i), "", None, "", (5, 6, 7)) for i in range(4)]
+    seeds = [[8 * i + j for j in range(8)] for i in range(4)]
+
+    def drawn(memory: int) -> tuple[list[list[tuple[int, ...]]], int]:
+        with pretended_gpu(Card("a card", memory)) as gpu:
+            model = load_model(str(tiny_folder), torch.float32, "cuda")
+            engine = TransformersEngine(model, load_tokenizer(str(tiny_folder)), eos_ids=(0,))
+            groups = engine.generate(prompts, seeds, Sampling(max_new_tokens=50))
+        assert not gpu.total("faults")
+        return [[one.token_ids for one in group] for group in groups], gpu.peak
+
+    whole, peak = drawn(80 * 2**30)
+    assert not caplog.text
+    assert drawn(int(0.8 * peak))[0] == whole
+    assert "while drawing 32 responses at once (CUDA out of memory" in caplog.text
 
 
 def test_a_card_without_room_for_the_weights_says_so(trained):

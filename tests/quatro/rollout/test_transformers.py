@@ -25,6 +25,7 @@ from transformers import (
 )
 
 from evals.errors import DataError, DivergedError, UsageError
+from quatro.rollout.decoding import SlotModel
 from quatro.rollout.engine import rollout_seed
 from quatro.rollout.transformers import TransformersEngine
 from quatro.types import Prompt, Sampling
@@ -418,3 +419,43 @@ def test_a_prompt_whose_rollouts_do_not_fit_is_read_once():
     assert [shape for shape in fed if shape[1] > 1] == [(1, 4), (1, 6)]
     assert max(rows for rows, _ in fed) <= 4
     assert [r.token_ids for group in few for r in group] == [r.token_ids for group in whole for r in group]
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError, MemoryError])
+def test_memory_that_runs_out_halves_the_rows_and_changes_no_response(monkeypatch, caplog, error):
+    model, prompts = make_model(sharpness=1.0), make_prompts([4, 6, 4])  # almost uniform: no prefix is shared
+    seeds, sampling, seen = make_seeds(prompts, 8), Sampling(max_new_tokens=20), []
+    whole = engine(model).generate(prompts, seeds, sampling)
+    drawer, append, steps = engine(model, max_batch_rows=20), SlotModel.append, []
+
+    def cramped(self, token_L, *arguments):
+        steps.append(len(token_L))
+        if len(token_L) > 5 and len(steps) > 3:  # so that a few responses are finished
+            raise error("no room")
+        return append(self, token_L, *arguments)
+
+    monkeypatch.setattr(SlotModel, "append", cramped)
+    with caplog.at_level(logging.WARNING):
+        again = drawer.generate(prompts, seeds, sampling, progress=lambda *counts: seen.append(counts))
+    assert [r.token_ids for group in again for r in group] == [r.token_ids for group in whole for r in group]
+    assert [r.text for group in again for r in group] == [r.text for group in whole for r in group]
+    assert [record.args[0::2] for record in caplog.records] == [(20, 10), (10, 5)]
+    assert "while drawing 20 responses at once (no room); from here on 10 (rollout.rows_at_once)" in caplog.text
+    assert seen == sorted(seen)
+    assert seen[-1][0] == 24
+    drawn_twice = seen[-1][1] - sum(len(rollout.token_ids) for group in whole for rollout in group)
+    assert 0 < drawn_twice < 20 * 4 + 10 * 2  # and what was finished is kept
+    num_steps = len(steps)
+    drawer.generate(prompts, seeds, sampling)
+    assert max(steps[num_steps:]) == 5  # as few as before
+
+
+def test_memory_that_runs_out_with_a_single_row_is_an_error(monkeypatch):
+    model, prompts = make_model(), make_prompts([4])
+
+    def full(*arguments):
+        raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setattr(SlotModel, "append", full)
+    with pytest.raises(torch.OutOfMemoryError, match="no room"):
+        engine(model).generate(prompts, make_seeds(prompts, 6), Sampling(max_new_tokens=5))
