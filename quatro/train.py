@@ -68,6 +68,7 @@ def iteration(position: Position, parts: Parts, evaluation: Evaluation, run: Run
         learnt, drawn = draw(step, parts)
         position.iteration = Iteration(step, learnt, drawn, policy.lr)
     it = position.iteration
+    parts.engine.rest()  # also where a resume drew nothing
 
     phase("dual")  # lam*, mu*, A_i
     advantages = method.advantages(*rewards_of(it.learnt, method.needs, parts.sampling.max_new_tokens))
@@ -82,10 +83,10 @@ def iteration(position: Position, parts: Parts, evaluation: Evaluation, run: Run
     metrics = iteration_metrics(it, advantages, method, config)
     phase("update")  # theta, K passes over the minibatches
     metrics |= learn(it, method, rows, learner, parts)
-    phase("sync")  # the engine's weights <- theta
-    metrics |= parts.engine.sync(policy.named_weights)
     phase("audit")  # the realised KL(pi_theta || pi_old)
     metrics |= audits(it, rows, method, parts)
+    phase("sync")  # the engine's weights <- theta
+    metrics |= parts.engine.sync(policy.named_weights)
     metrics |= evaluation.metrics(position)
     phase("log")
     if config.save_rollouts:

@@ -73,6 +73,10 @@ class Engine(Sampler, Protocol):
             DivergedError: engine and policy disagree about a probe sequence afterwards.
         """
 
+    def rest(self) -> None:
+        """Nothing is drawn from here to the next `sync`: give memory back that the policy can use to learn."""
+        return None
+
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What a checkpoint must keep for the engine to go on from here (tensors, JSON values); mostly nothing."""
         return {}, {}

@@ -25,14 +25,7 @@ from evals.errors import DivergedError, MissingError, UsageError
 from quatro.config import packages
 from quatro.policy.base import Policy
 from quatro.rollout.engine import Engine, Recipe, RolloutProgress, Seeds
-from quatro.rollout.probe import (
-    PROMPT_TOKENS,
-    RESPONSE_TOKENS,
-    Probe,
-    make_probe,
-    policy_score,
-    probe_vocabulary,
-)
+from quatro.rollout.probe import PROMPT_TOKENS, RESPONSE_TOKENS, Probe, make_probe, policy_score, probe_vocabulary
 from quatro.rollout.stops import ResponseTexts, check_temperature, response_limits
 from quatro.types import FinishReason, Prompt, Rollout, Sampling
 
@@ -62,8 +55,8 @@ class Following:
     ``temperature`` is the one that training samples at: `Rollout.logp` is known at temperature 1 and there, and None
     where vLLM would renormalise it over a truncated distribution. Of the responses of a call every ``logp_every``-th is
     asked for it, the first one included (0: none), which changes none of them. With a ``probe`` every `sync` is
-    verified. ``shares_device``: on a GPU, sleep between calls and leave the memory to the trainer. ``is_distributed``:
-    one of the processes of a torchrun, each with an engine of its own.
+    verified. ``shares_device``: on a GPU, `rest` leaves the memory to the trainer. ``is_distributed``: one of the
+    processes of a torchrun, each with an engine of its own.
     """
 
     temperature: float = 1.0
@@ -104,13 +97,7 @@ class VllmEngine(Engine):
     """
 
     def __init__(
-        self,
-        recipe: Recipe,
-        tokenizer: Any,
-        *,
-        shape: Any,
-        eos_ids: Sequence[int],
-        follows: Following,
+        self, recipe: Recipe, tokenizer: Any, *, shape: Any, eos_ids: Sequence[int], follows: Following
     ) -> None:
         self.tokenizer = tokenizer
         self.eos_ids = tuple(eos_ids)
@@ -122,6 +109,7 @@ class VllmEngine(Engine):
         self._is_raw = follows.temperature == 1.0
         self._is_cpu = check_usable(shape) == "cpu"
         self._sleeps = follows.shares_device and not self._is_cpu
+        self._is_asleep = False
         self._owns_group = not torch.distributed.is_initialized()
         settings: dict[str, Any] = {
             "model": recipe.weights,
@@ -145,9 +133,7 @@ class VllmEngine(Engine):
             settings |= {"enable_chunked_prefill": False, "max_num_batched_tokens": step_tokens}
         if follows.is_distributed:
             settings["distributed_executor_backend"] = "external_launcher"
-        self._llm: Any = _load(settings)
-        if self._sleeps:
-            self._llm.sleep(level=1)
+        self._llm: Any = _load(settings, is_compiled=not self._is_cpu)
 
     def generate(
         self, prompts: Sequence[Prompt], seeds: Seeds, sampling: Sampling, *, progress: RolloutProgress | None = None
@@ -165,7 +151,8 @@ class VllmEngine(Engine):
             (prompt, seed, limit) for prompt, group, limit in zip(prompts, seeds, limits, strict=True) for seed in group
         ]
         texts = ResponseTexts(self.tokenizer, sampling.stop)
-        with self._awake():
+        assert not self._is_asleep, "after `rest` there are no weights before the next `sync`"
+        with process_unchanged():  # it draws from the global generator too, even where every request has a seed
             drawn = self._draw(requests, sampling, self.eos_ids, texts, progress)
         rollouts = iter([self._rollout(number, output, sampling, texts) for number, output in enumerate(drawn)])
         return [[next(rollouts) for _ in group] for group in seeds]
@@ -175,24 +162,36 @@ class VllmEngine(Engine):
 
         Raises:
             DivergedError: engine and policy disagree about the probe afterwards.
+            MissingError: vLLM's share of the GPU's memory is no longer free.
         """
-        with self._awake():
-            if self._is_cpu:
-                # `load_weights` meets linear layers packed at load time; reloading unpacks and packs them again.
-                reload = {"weights_iterator": named_weights(), "is_checkpoint_format": True}
-                self._llm.collective_rpc("reload_weights", kwargs=reload)
-                self._llm.apply_model(_repack_head)
-            else:
-                weights = named_weights()
-                self._llm.apply_model(lambda model: model.load_weights(weights) and None)
+        with process_unchanged():
+            self._wake("weights")
+            # `load_weights` meets layers packed at load time (on a CPU linear ones); reloading unpacks and packs them.
+            reload = {"weights_iterator": named_weights(), "is_checkpoint_format": True}
+            self._llm.collective_rpc("reload_weights", kwargs=reload)
+            self._llm.apply_model(_repack_head)
             if not self._llm.reset_prefix_cache():
                 raise DivergedError("vLLM kept prompts cached under the old weights; begin again from the checkpoint")
+            self._wake("kv_cache")
+            self._is_asleep = False
             if self.probe is None:
                 return {}
             request = (self.probe.prompt, 0, self.probe.sampling.max_new_tokens)
             texts = ResponseTexts(self.tokenizer, ())
             (output,) = self._draw([request], self.probe.sampling, (), texts, None)
         return self.probe.compare(self._rollout(0, output, self.probe.sampling, texts))
+
+    def rest(self) -> None:
+        """See `engine.Engine.rest`. vLLM gives up its weights too (level 2); `sync` brings others. Raises as `sync`."""
+        if self._sleeps and not self._is_asleep:
+            self._is_asleep = True
+            with process_unchanged(), counted_memory("fall asleep"):
+                self._llm.sleep(level=2)
+
+    def _wake(self, tag: str) -> None:
+        if self._is_asleep:
+            with counted_memory("wake up"):
+                self._llm.wake_up(tags=[tag])
 
     def close(self) -> None:
         """Frees vLLM's memory. A process group that was there before the engine stays."""
@@ -286,20 +285,6 @@ class VllmEngine(Engine):
                 )
         return Rollout(ids, texts.text(said), reason, logp)
 
-    @contextlib.contextmanager
-    def _awake(self) -> Iterator[None]:
-        """vLLM ready to work; before and after, nothing of it on the device if that is the trainer's too."""
-        with process_unchanged():  # it draws from the global generator too, even where every request has a seed
-            if not self._sleeps:
-                yield
-                return
-            torch.cuda.empty_cache()  # what the trainer's allocator holds for later is memory that vLLM needs now
-            self._llm.wake_up()
-            try:
-                yield
-            finally:
-                self._llm.sleep(level=1)
-
 
 @dataclass
 class _Streamed:
@@ -369,10 +354,12 @@ def cpu_cache_bytes(shape: Any, max_model_len: int, dtype: str) -> int:
     return max(smallest, 2 * sequence_bytes, min(largest, CPU_CACHE_SEQUENCES * sequence_bytes))
 
 
-def _load(settings: dict[str, Any]) -> Any:
-    with process_unchanged():
+def _load(settings: dict[str, Any], *, is_compiled: bool) -> Any:
+    with process_unchanged(), counted_memory("start"):
         from vllm import LLM
 
+        if is_compiled:
+            logger.info("vLLM is compiling the model and capturing CUDA graphs: this may take minutes")
         if torch.cuda.is_available():
             torch.cuda.empty_cache()  # vLLM asks what is free, and what the allocator keeps is not
         try:
@@ -387,11 +374,27 @@ def _load(settings: dict[str, Any]) -> Any:
 
 def _repack_head(model: Any) -> None:
     """A head tied to the embedding keeps the copy packed from the old weights (vLLM 0.32 on CPU)."""
-    from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
-
     head = getattr(model, "lm_head", None)
     if head is not None and hasattr(head, "cpu_linear"):
+        from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
+
         dispatch_cpu_unquantized_gemm(head, remove_weight=False)
+
+
+@contextlib.contextmanager
+def counted_memory(what: str) -> Iterator[None]:
+    """Raises MissingError where vLLM cannot ``what`` because the GPU's memory is not as it left it: it asserts that."""
+    try:
+        yield
+    except (AssertionError, RuntimeError) as error:
+        said = " ".join(str(error).split())[:400]
+        if "memory" not in said.lower():
+            raise
+        raise MissingError(
+            f"vLLM cannot {what}: {said} Either another process on this GPU took or freed memory (`nvidia-smi` lists "
+            "them), or vLLM's share does not fit beside the policy: lower rollout.gpu_memory_utilization. A run goes "
+            "on from its checkpoint with --resume"
+        ) from error
 
 
 @contextlib.contextmanager

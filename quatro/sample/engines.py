@@ -298,6 +298,8 @@ def _serve(make: Callable[[], Sampler], environment: Mapping[str, str], connecti
     """Answers requests until the other end is closed."""
     os.environ.update(environment)  # CUDA reads which devices it may see when it is first used
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; ours to end is `close`
+    logging.basicConfig(format="%(processName)s: %(message)s")
+    logging.getLogger("quatro").setLevel(logging.INFO)  # vLLM takes minutes to start, and our line says why
 
     def report(num_finished: int, num_tokens: int) -> None:
         connection.send(("progress", (num_finished, num_tokens)))

@@ -93,7 +93,7 @@ def test_the_loop_tells_an_observer_its_phases_and_counts(tiny_config, tmp_path)
         train(config, run, observer=watcher)
     phases = [key for key, _ in itertools.groupby((one.phase, one.within) for one in watcher.stages)]
     evaluation = [("eval", ""), ("generate", "eval"), ("reward", "eval")]
-    loop = ["prompts", "generate", "reward", "dual", "old_logp", "ref_logp", "update", "sync", "audit"]
+    loop = ["prompts", "generate", "reward", "dual", "old_logp", "ref_logp", "update", "audit", "sync"]
     last = ["log", "other", "checkpoint", "other"]
     assert phases == [
         ("load", ""),

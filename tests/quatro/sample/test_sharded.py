@@ -1,6 +1,7 @@
 """Engines in processes of their own: together they draw what one would, and none of them fails quietly."""
 
 import functools
+import logging
 import os
 import time
 from pathlib import Path
@@ -47,8 +48,18 @@ def fails_to_load():
     raise DataError("the model cannot be read")
 
 
+def starts_slowly():
+    logging.getLogger("quatro.rollout").info("compiling")
+    return Echo()
+
+
 def devices(count):
     return [{"CUDA_VISIBLE_DEVICES": str(i + 4)} for i in range(count)]
+
+
+def test_what_the_engines_say_while_they_start_is_shown(capfd):
+    ShardedSampler(starts_slowly, devices(2)).close()
+    assert sorted(capfd.readouterr().err.splitlines()) == ["engine-0: compiling", "engine-1: compiling"]
 
 
 def test_two_processes_draw_what_one_engine_would_each_on_its_own_device(tmp_path):
