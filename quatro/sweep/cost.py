@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -85,20 +85,18 @@ def sweep_cost(
         num_done=len(runs) - len(left),
         rollouts=sum(steps[one.name] * one.config.prompts_per_step * one.config.rollouts_per_prompt for one in left),
         samples=samples_each * len(unmeasured),
-        seconds=seconds_left(runs, folder),
+        seconds=_seconds_left(runs, steps, folder),
         disk_bytes=None if math.isnan(disk) else disk,
     )
 
 
-def seconds_left(points: Sequence[Point], folder: Path) -> float | None:
-    """Of training what is left of ``points``, one after another; None while a model that is needed has no iteration."""
-    runs = [point for point in points if point.cell != BASE_CELL]
+def _seconds_left(runs: Sequence[Point], steps: Mapping[str, int], folder: Path) -> float | None:
+    """Of training what is left, one run after another; None while a model that is needed has no iteration."""
     paces = defaultdict[str, list[float]](list)
     for point in runs:
         if (found := pace(run_folder(folder, point))) is not None:
             paces[point.config.model].append(found)
-    left = ((point, _steps_left(point, folder)) for point in runs)
-    total = sum(steps * fmean(paces[point.config.model] or [math.nan]) for point, steps in left if steps)
+    total = sum(steps[one.name] * fmean(paces[one.config.model] or [math.nan]) for one in runs if steps[one.name])
     return None if math.isnan(total) else total
 
 

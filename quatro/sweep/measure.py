@@ -9,7 +9,6 @@ from typing import Any
 
 from evals.benchmarks.problems import benchmark_name
 from evals.errors import UsageError
-from evals.files.whole import file_stem
 from evals.results.document import read_result
 from evals.results.entries import model_labels
 from evals.text import escaped
@@ -157,10 +156,3 @@ def all_measured(evaluation: SweepEvaluation | None, run: Path) -> Mapping[str, 
             return None
         everything |= found
     return everything
-
-
-def sampled_last(evaluation: SweepEvaluation, run: Path, tag: Tag) -> str | None:
-    """The benchmark whose samples were written last: of those that are being drawn, the one that is."""
-    files = {name: tag.folder(run) / f"{file_stem(benchmark_name(name))}.jsonl" for name in evaluation.benchmarks}
-    written = {name: file.stat().st_mtime for name, file in files.items() if file.is_file()}
-    return max(written, key=lambda name: written[name], default=None)

@@ -11,8 +11,8 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,11 +31,7 @@ from quatro.sweep.children import Children, Slot, last_error, launched, make_slo
 from quatro.sweep.plan import Point, SweepPlan
 from quatro.sweep.summary import PointOutcome, write_summary
 
-BOARD_S = 0.5
-
 SweepProgress = Callable[[int, str], None]  # (points done, what happened last)
-# What each point that is not done does: waits, trains, resumes, is sampled, is measured, failed.
-Board = Callable[[Mapping[str, str]], None]
 
 
 def all_points(plan: SweepPlan, evaluation: measure.SweepEvaluation | None) -> list[Point]:
@@ -54,13 +50,12 @@ def run_sweep(
     gpus: Sequence[str] = (),
     stop: StopRequest | None = None,
     progress: SweepProgress | None = None,
-    board: Board | None = None,
 ) -> list[PointOutcome]:
     """Train every point that is not done, by ``train_command CONFIG -o RUN``, then write summary.csv.
 
     With an ``evaluation``, ``sample_command`` draws from each trained point and once from the base. A failed point
-    does not stop the others. ``progress`` and ``board`` are told how it goes. After ``stop`` no point is begun and
-    those that run are asked to save and end.
+    does not stop the others. ``progress`` is told how it goes. After ``stop`` no point is begun and those that run are
+    asked to save and end.
 
     Raises:
         UsageError: ``folder`` holds a run of the same name with another configuration, or the GPUs cannot be divided
@@ -78,7 +73,7 @@ def run_sweep(
             refuse_lost(point.config, f"quatro sweep {folder}")
         sweep = _Sweep(folder, train_command, sample_command, evaluation, Children(stop), progress)
         sweep.num_done = len(points) - len(waiting)
-        sweep.run(waiting, slots, board)
+        sweep.run(waiting, slots)
         outcomes = {point.name: status_of(point, folder, evaluation) for point in all_points(whole, evaluation)}
         write_summary(list(outcomes.values()), folder)
     return [outcomes[point.name] for point in points]
@@ -168,11 +163,9 @@ class _Sweep:
     children: Children
     progress: SweepProgress | None
     num_done: int = 0
-    states: dict[str, str] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def run(self, points: Sequence[Point], slots: Sequence[Slot], board: Board | None) -> None:
-        self.states = {point.name: "waits" for point in points}
+    def run(self, points: Sequence[Point], slots: Sequence[Slot]) -> None:
         free: queue.SimpleQueue[Slot] = queue.SimpleQueue()
         for slot in slots:
             free.put(slot)
@@ -186,13 +179,8 @@ class _Sweep:
 
         with ThreadPoolExecutor(max_workers=len(slots)) as pool:
             try:
-                pending = {pool.submit(work, point) for point in points}
-                while pending:
-                    finished, pending = wait(pending, timeout=BOARD_S)
-                    for future in finished:
-                        future.result()
-                    if board is not None:
-                        board(dict(self.states))
+                for future in as_completed([pool.submit(work, point) for point in points]):
+                    future.result()
             except BaseException:  # a second Ctrl-C: the threads must let go of their children, or nothing ends
                 self.children.abandon()
                 pool.shutdown(wait=False, cancel_futures=True)
@@ -214,8 +202,6 @@ class _Sweep:
         self._say(point, outcome.status)
 
     def _say(self, point: Point, what: str) -> None:
-        with self.lock:
-            self.states[point.name] = what
         if self.progress is not None:
             self.progress(self.num_done, f"{point.name} {what}")
 

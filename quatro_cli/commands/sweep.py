@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,8 +18,8 @@ from quatro_cli.output import output
 if TYPE_CHECKING:
     from quatro.sweep.cost import SweepCost
     from quatro.sweep.measure import SweepEvaluation
-    from quatro.sweep.plan import Point, SweepPlan
-    from quatro.sweep.run import Board, SweepProgress
+    from quatro.sweep.plan import SweepPlan
+    from quatro.sweep.run import SweepProgress
     from quatro.sweep.summary import PointOutcome
 
 ConfigOrSweep = Annotated[
@@ -151,8 +151,7 @@ def _run(
     for model in dict.fromkeys(point.config.model for point in unfinished):
         ensure_model(model)  # once, before points that would wait for each other start
     command = [sys.executable, "-m", "quatro_cli"]
-    with StopRequest(notify=output.info) as stop, ExitStack() as stack:
-        progress, board = _reporters(folder, points, evaluation, stack)
+    with StopRequest(notify=output.info) as stop, _progress(folder, len(points)) as progress:
         outcomes = run_sweep(
             plan,
             folder,
@@ -163,7 +162,6 @@ def _run(
             gpus=gpus,
             stop=stop,
             progress=progress,
-            board=board,
         )
     _show(plan, folder, outcomes, json=json)
     output.info(f"results: {folder / 'summary.csv'}, over seeds: {folder / 'summary-seeds.csv'}")
@@ -217,17 +215,14 @@ def _evaluation(
     )
 
 
-def _reporters(
-    folder: Path, points: Sequence[Point], evaluation: SweepEvaluation | None, stack: ExitStack
-) -> tuple[SweepProgress | None, Board | None]:
-    """On a terminal a table that is redrawn in place, elsewhere a line for whatever happens."""
-    if not output.is_terminal("stderr"):
-        return lambda done, note: output.info(f"{done}/{len(points)}  {note}"), None
-    from quatro_cli.sweep_view import SweepView
-
-    view = SweepView(folder, points, evaluation)
-    stack.enter_context(output.live(lambda: view.panel))
-    return None, view
+@contextmanager
+def _progress(folder: Path, total: int) -> Iterator[SweepProgress]:
+    """On a terminal a bar of points done, with what happened last; elsewhere a line for whatever happens."""
+    if output.is_terminal("stderr"):
+        with output.progress(str(folder), total) as bar:
+            yield bar
+    else:
+        yield lambda done, what: output.info(f"{done}/{total}  {what}")
 
 
 def _show(
