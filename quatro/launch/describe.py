@@ -25,6 +25,7 @@ from quatro.policy.device import (
     USED_SHARE,
     bfloat16_speed,
     cache_token_bytes,
+    drawing_bytes,
     drawing_limits,
     footprint,
     free_bytes,
@@ -47,7 +48,8 @@ if TYPE_CHECKING:
 
 SHOWN_TOKENS = 64
 SHOWN_CHARACTERS = 600
-# Powers of two between these bounds: a little more or less memory changes nothing.
+# Numbers of so many binary digits, and zeros, between these bounds: a little more or less memory changes nothing.
+LEADING = Sizes(microbatch_tokens=1, rows_at_once=1, cache_tokens=6)
 FEWEST = Sizes(microbatch_tokens=1 << 10, rows_at_once=1 << 6, cache_tokens=1 << 12)
 MOST = Sizes(microbatch_tokens=1 << 15, rows_at_once=1 << 13, cache_tokens=1 << 22)
 
@@ -253,6 +255,7 @@ class Memory:
     activations: int
     logits: int
     kv_cache: int
+    drawing: int = 0
     reward: int = 0
 
     @property
@@ -262,7 +265,7 @@ class Memory:
 
     @property
     def sampling(self) -> int:
-        return self.always + self.kv_cache
+        return self.always + self.kv_cache + self.drawing
 
     @property
     def learning(self) -> int:
@@ -348,6 +351,7 @@ class Estimate:
             reward                          ``reward_bytes``, a reward model's weights
             kv_cache                        2 K b for each row, layer and token while sampling, b bytes a number; of an
                                             engine with its own weights its share of ``device_bytes``, where known
+            drawing                         `drawing_bytes`; of an engine with its own weights part of its share
 
         Each of several ranks holds its share of the rows, and under DeepSpeed its share of the optimiser (ZeRO-1), the
         gradients (2) and the weights (3). DeepSpeed keeps float32 masters beside weights in the format of the
@@ -364,6 +368,8 @@ class Estimate:
         engine = ENGINES[config.rollout.engine]
         if device_bytes is not None and not (engine.shares_weights or engine.is_recorded):
             kv_cache = int(config.rollout.gpu_memory_utilization * device_bytes)
+        prompts = -(-live_rows // config.rollouts_per_prompt) * self.longest_prompt
+        drawing = drawing_bytes(self.shape, number_bytes(config), live_rows, prompts, self.device.type)
         num_embedded = self.shape.vocab_size * self.shape.hidden_size
         numbers = (self.num_parameters, self.num_trained, self.num_ranks)
         return Memory(
@@ -371,6 +377,7 @@ class Estimate:
             activations=learning.activations(tokens),
             logits=learning.logits(tokens * config.rollout.max_new_tokens // longest),
             kv_cache=kv_cache,
+            drawing=drawing if engine.shares_weights else 0,
             reward=reward_bytes,
         )
 
@@ -387,17 +394,18 @@ class Estimate:
         return Fit(free, memory.sampling, memory.learning, *tokens)
 
     def sizes(self, device_bytes: int) -> Sizes:
-        """What fits into ``device_bytes`` of a GPU, in powers of two."""
+        """What fits into ``device_bytes`` of a GPU: in powers of two, but the cache to within a 32nd."""
         config, memory = self.config, self.memory()
         room = int(USED_SHARE * device_bytes) - memory.always
         fitting = Sizes(
             footprint(config, self.shape, self.device).fitting_tokens(room - memory.gradients, self.response_share),
-            *drawing_limits(device_bytes, room, self.shape, number_bytes(config)),
+            *drawing_limits(device_bytes, room, self.shape, number_bytes(config), self.longest_row),
         )
         if not ENGINES[config.rollout.engine].shares_weights:  # it has memory and limits of its own
             fitting = fitting._replace(rows_at_once=CPU_SIZES.rows_at_once, cache_tokens=CPU_SIZES.cache_tokens)
-        powers = (1 << (max(1, number).bit_length() - 1) for number in fitting)
-        return Sizes(*(max(fewest, min(most, p)) for p, fewest, most in zip(powers, FEWEST, MOST, strict=True)))
+        shifts = (max(0, size.bit_length() - digits) for size, digits in zip(fitting, LEADING, strict=True))
+        rounded = (size >> shift << shift for size, shift in zip(fitting, shifts, strict=True))
+        return Sizes(*(max(fewest, min(most, size)) for size, fewest, most in zip(rounded, FEWEST, MOST, strict=True)))
 
 
 def with_sizes(prepared: Prepared, world: World | None = None) -> Prepared:

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 FLOAT32_BYTES = 4
 QK_NORMED = ("qwen3", "qwen3_moe")  # models with a norm of queries and of keys
 # Of a GPU's memory the estimate may use this share; the rest is for CUDA, fragmentation and what the estimate leaves
-# out. Sampling divides what the model leaves of it: half for the KV cache, half for prompts on their way through the
-# model and for copies of slots.
+# out.
 USED_SHARE = Fraction(9, 10)
-CACHE_SHARE = Fraction(1, 2)
 LOGITS_SHARE = Fraction(1, 16)  # of the memory may be logits of the rows that are drawn at once
+# Tokens of prompts that go through the model at once: there a token takes several times what the cache keeps of it, and
+# a GPU is as fast with fewer.
+PREFILL_TOKENS = {"cpu": 1 << 15, "cuda": 1 << 13}
 LOGIT_BYTES = 18  # per logit, measured over forward and backward: itself, its float32 copy, log-softmax, gradients
 
 
@@ -202,10 +203,31 @@ def cache_token_bytes(shape: Any, number: int) -> int:
     return 2 * int(shape.num_hidden_layers) * key_width * number
 
 
-def drawing_limits(device_bytes: int, room: int, shape: Any, number: int) -> tuple[int, int]:
-    """Rows that may be drawn at once and tokens of their KV cache, for ``room`` bytes beside the weights on a GPU."""
+def drawing_bytes(shape: Any, number: int, num_rows: int, prompt_tokens: int, device_type: str) -> int:
+    """What sampling takes beside weights and KV cache: logits of ``num_rows`` rows and prompts on their way.
+
+    A token of a prompt takes 16 D + max(3 M b, 24 Q + 4 K) in the names of `Footprint`: it was counted on Qwen2, Qwen3
+    and Llama with a float32 residual stream.
+    """
+    queries, keys = attention_widths(shape)
+    hidden: int = shape.hidden_size
+    mlp = getattr(shape, "intermediate_size", None) or 4 * hidden
+    per_token = 4 * FLOAT32_BYTES * hidden + max(3 * number * mlp, FLOAT32_BYTES * (6 * queries + keys))
+    return num_rows * int(shape.vocab_size) * number + min(prompt_tokens, PREFILL_TOKENS[device_type]) * per_token
+
+
+def drawing_limits(device_bytes: int, room: int, shape: Any, number: int, row_tokens: int) -> tuple[int, int]:
+    """Rows that may be drawn at once and tokens of their KV cache, for ``room`` bytes beside the weights on a GPU.
+
+    ``row_tokens``: the most of a row, its prompt included.
+    """
     rows = int(LOGITS_SHARE * device_bytes) // (FLOAT32_BYTES * shape.vocab_size)
-    return rows, int(CACHE_SHARE * room) // cache_token_bytes(shape, number)
+    kept = cache_token_bytes(shape, number)
+
+    def needed(tokens: int) -> int:  # no more tokens of prompts are on their way than the cache has room for
+        return tokens * kept + drawing_bytes(shape, number, min(rows, tokens // row_tokens), tokens, "cuda")
+
+    return rows, max(0, bisect_right(range(max(0, room // kept) + 1), room, key=needed) - 1)
 
 
 def with_checkpointing(config: Config, is_on: bool) -> Config:

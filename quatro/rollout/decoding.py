@@ -11,6 +11,7 @@ import inspect
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from evals.errors import UsageError
-from quatro.policy.device import upload
+from quatro.policy.device import PREFILL_TOKENS, upload
 from quatro.policy.facts import has_plain_head
 from quatro.rollout.engine import RolloutProgress, Seeds, uniforms
 from quatro.rollout.kv_cache import Ints, PreallocatedCache, attending_up_to, branch
@@ -31,8 +32,6 @@ from quatro.types import FinishReason, Prompt, Rollout, Sampling
 # are padded with at most so many tokens, which cost less than another forward pass.
 MAX_PREFILL_SPREAD = 1.25
 MAX_PREFILL_PADDING = 512
-# But never more tokens at once: on its way through the model a token takes several times what the cache keeps of it.
-MAX_PREFILL_TOKENS = 1 << 15
 # A pool ends before a prompt for whose length the limits leave fewer rows than this share of the pool's first prompt's.
 MIN_SHARE_OF_ROWS = 0.8
 # Rows join once this share of a pool's rows is free: each time costs a forward pass over the new prompts.
@@ -78,7 +77,7 @@ class SlotModel:
                 longer = max(longest, int(lengths[stop]))
                 num_padded = longer * (stop + 1 - first) - int(lengths[first : stop + 1].sum())
                 is_spread = num_padded > padding and longer > spread * lengths[first : stop + 1].min()
-                if is_spread or longer * (stop + 1 - first) > MAX_PREFILL_TOKENS:
+                if is_spread or longer * (stop + 1 - first) > PREFILL_TOKENS[self.device.type]:
                     break
                 longest, stop = longer, stop + 1
             input_ids = np.zeros((stop - first, longest), dtype=np.int64)
@@ -312,8 +311,8 @@ class Decoding:
                 return
             live = self._part(live)
             column_L = self.rows.column(live.row_L)
-            logits_SV = self.model.append(live.token_L, column_L, live.slot_L, self.num_slots, self.cache)
-            live = self._draw(live.row_L, live.slot_L, logits_SV)
+            append = partial(self.model.append, live.token_L, column_L, live.slot_L, self.num_slots, self.cache)
+            live = self._draw(live.row_L, live.slot_L, append())  # no name keeps the logits beside the next ones
 
     def _part(self, live: Live, *, is_dense: bool = False) -> Live:
         """A slot of its own for every distinct prefix, the tokens drawn last included."""

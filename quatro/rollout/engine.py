@@ -153,7 +153,8 @@ class Transformers(EngineKind):
             ids = stop_ids(tokenizer, model)
             if (card := total_bytes(model.device)) is not None:
                 room = int(USED_SHARE * (free_bytes(model.device) or 0))
-                found = drawing_limits(card, room, model.config.get_text_config(), model.dtype.itemsize)
+                shape, number = model.config.get_text_config(), model.dtype.itemsize
+                found = drawing_limits(card, room, shape, number, recipe.max_tokens)
                 limits = {name: max(1, size) for name, size in zip(limits, found, strict=True)}
             return TransformersEngine(model, tokenizer, eos_ids=ids, collect_entropy=False, **limits)
         from quatro.policy.torch_policy import TorchPolicy

@@ -170,7 +170,7 @@ def test_a_dry_run_says_what_would_fit_into_the_free_memory(tiny_config, monkeyp
     assert told(memory.learning).fit.tokens == 64
     scarce = told(memory.learning - 1)
     assert "it does not fit; microbatch_tokens up to 63 would" in "\n".join(scarce.lines)
-    none = told(memory.always + memory.kv_cache)
+    none = told(memory.sampling)
     assert (none.fit.tokens, none.fit.checkpointed_tokens) == (0, 0)
     assert "it does not fit, and no microbatch_tokens would" in "\n".join(none.lines)
     assert none.document["fit"]["learning_bytes"] == memory.learning

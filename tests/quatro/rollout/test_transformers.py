@@ -25,6 +25,7 @@ from transformers import (
 )
 
 from evals.errors import DataError, DivergedError, UsageError
+from quatro.policy.device import PREFILL_TOKENS
 from quatro.rollout.decoding import SlotModel
 from quatro.rollout.engine import rollout_seed
 from quatro.rollout.transformers import TransformersEngine
@@ -397,7 +398,7 @@ def test_rows_that_wait_take_the_places_of_those_that_end(monkeypatch):
     ],
 )
 def test_prompts_of_similar_length_are_read_together(padding, most_tokens, expected, monkeypatch):
-    monkeypatch.setattr("quatro.rollout.decoding.MAX_PREFILL_TOKENS", most_tokens)
+    monkeypatch.setitem(PREFILL_TOKENS, "cpu", most_tokens)
     monkeypatch.setattr("quatro.rollout.decoding.MAX_PREFILL_PADDING", padding)
     monkeypatch.setattr("quatro.rollout.decoding.MAX_PREFILL_SPREAD", 1.1)
     model, prompts = make_model(), make_prompts([4, 6, 4, 11, 5])
