@@ -34,6 +34,7 @@ REMOVED = {
     },
     "quatro train --probe": "measure one iteration of each choice with --steps 1 (-s dtype=bfloat16, "
     "-s policy.gradient_checkpointing=true) and compare perf/step_s in their metrics.jsonl",
+    "quatro runs import": "docs/trl.md draws the metrics of TRL and verl beside a run's, in a few lines of Python",
     "quatro samples": "type `quatro eval import`",
     **{
         f"quatro eval {command}": "type `quatro eval ucc FILE -o RESULT.json` for each file, then `quatro table "

@@ -90,7 +90,7 @@ def refuse_idle(options: Mapping[str, object], beside: str) -> None:
 
 
 # What runs, sweeps and folders of samples consist of; results beside it may be replaced by newer ones.
-_RECORDS = ("config.yaml", "environment.json", "status.json", "log.txt", "lock", "imported.json", "sampling.json")
+_RECORDS = ("config.yaml", "environment.json", "status.json", "log.txt", "lock", "sampling.json")
 
 
 def refuse_loss(out: Path | None, inputs: Sequence[Path]) -> None:

@@ -1,4 +1,4 @@
-"""Reads the metrics.jsonl of a run, and where an imported run has it from."""
+"""Reads the metrics.jsonl of a run."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -7,10 +7,8 @@ from typing import Any
 
 from evals.errors import DataError
 from evals.files.frames import DataFrame, frame_of
-from evals.files.strict_json import read_document
-from evals.training_metrics import Rows, metric_dtypes, metric_row, metric_rows
+from evals.training_metrics import metric_dtypes, metric_row, metric_rows
 
-IMPORTED = "imported.json"  # in the place of a config.yaml
 _TAIL_BYTES = 64 * 1024
 
 
@@ -44,23 +42,3 @@ def last_metrics(run: Path) -> dict[str, Any]:
     except DataError:  # the tail does not know the number of its lines
         rows = deque(read_metrics(run), maxlen=1)
         return rows[0] if rows else {}
-
-
-def is_imported(run: Path) -> bool:
-    """Whether the folder holds metrics of another trainer, as `quatro runs import` writes them."""
-    return (run / IMPORTED).is_file()
-
-
-def read_source(run: Path) -> dict[str, str]:
-    """The from, file, sha256 and time of an imported run, as imported.json has them; DataError where it is damaged."""
-    document = read_document(run / IMPORTED)
-    source = {key: document[key] for key in ("from", "file", "sha256", "time") if isinstance(document.get(key), str)}
-    if len(source) < 4:
-        raise DataError(f"{run / IMPORTED} does not say from, file, sha256 and time; import the file again")
-    return source
-
-
-def radius_of(rows: Rows) -> float | None:
-    """The KL radius of an imported run, where its metrics say one: QUATRO's own `dual/delta`, the same in all rows."""
-    found = {row["dual/delta"] for row in rows if row.get("dual/delta") is not None}
-    return found.pop() if len(found) == 1 else None

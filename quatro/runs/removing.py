@@ -1,6 +1,5 @@
 """Removes runs, and the checkpoints of finished runs that are neither the newest nor the best."""
 
-import contextlib
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +7,6 @@ from pathlib import Path
 from evals.errors import UsageError
 from quatro.runs.checkpoint import complete_checkpoints, remove_checkpoint, verify
 from quatro.runs.directory import folder_bytes, require_run, step_number
-from quatro.runs.metrics import is_imported
 from quatro.runs.status import held, is_locked, refuse_locked
 
 
@@ -19,17 +17,16 @@ def refuse_removal(run: Path) -> None:
     """
     if run.is_symlink():
         raise UsageError(f"{run} is a symbolic link to {run.resolve()}: name that folder to remove it")
-    if not is_imported(run):
-        require_run(run)
-        if not (run / "lock").is_file():  # a project of somebody may have a config.yaml, too
-            raise UsageError(f"{run} has a config.yaml, but no file lock as every run does: it may be no run")
-        refuse_locked(run)
+    require_run(run)
+    if not (run / "lock").is_file():  # a project of somebody may have a config.yaml, too
+        raise UsageError(f"{run} has a config.yaml, but no file lock as every run does: it may be no run")
+    refuse_locked(run)
 
 
 def remove_run(run: Path) -> None:
     """Remove a run and all that is in its folder. Raises: as `refuse_removal`."""
     refuse_removal(run)
-    with contextlib.nullcontext() if is_imported(run) else held(run):
+    with held(run):
         shutil.rmtree(run.absolute())  # not `.`, which cannot be removed by that name
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer import Argument, Option
+from typer import Option
 
 from quatro_cli.help import App
 from quatro_cli.options import DryRun, Json, Run, names, run_paths, usage_error
@@ -27,13 +27,12 @@ Paths = Annotated[list[Path] | None, run_paths("[PATH...]", "Runs, or folders th
 
 @app.callback()
 def _runs() -> None:
-    """List, compare, import and remove runs.
+    """List, compare and remove runs.
 
     \b
     Examples:
       quatro runs list
       quatro runs compare runs/quickstart-quatro-0 runs/quickstart-gspo-0
-      quatro runs import trainer_state.json --from trl -o runs/trl
     """
 
 
@@ -145,37 +144,6 @@ def compare(
         output.info("the runs agree on every setting")
     for table in compared(found):
         output.table(*table)
-
-
-def import_(
-    file: Annotated[Path, Argument(metavar="FILE", help="Metrics file of the other trainer.")],
-    out: Annotated[Path, Option("-o", "--out", metavar="RUN", help="The run directory to make.")],
-    tool: Annotated[str, Option("--from", metavar="TOOL", help="trl or verl.")],
-) -> None:
-    """Make a run to look at from metrics of TRL or verl.
-
-    FILE is trainer_state.json of a TRL checkpoint, or its log history as JSON lines, or the output of verl's file
-    logger. Metrics that we have too get our names (docs/trl.md lists them); others keep theirs. The run cannot be
-    resumed or sampled.
-
-    \b
-    Examples:
-      quatro runs import trl-quatro/checkpoint-500/trainer_state.json --from trl -o runs/trl
-      quatro runs import verl/project/experiment.jsonl --from verl -o runs/verl
-      quatro plot training runs/verl runs/math-1.5b-quatro-0 -o both.pdf
-    """
-    from quatro.integrations.imported import import_metrics
-
-    found = import_metrics(file, out, tool=tool)
-    output.info(f"{found.num_steps} steps")
-    output.info(*(f"{name} is {ours} here" for name, ours in found.renamed.items()))
-    output.info(f"{len(found.kept)} metrics keep their names")
-    if found.num_dropped:
-        output.warn(
-            f"{found.num_dropped} rows are dropped: the steps in {file} go back, as where a run was continued from an "
-            "earlier step, and the later record of a step counts"
-        )
-    output.data(str(out))
 
 
 def rm(runs: Annotated[list[Path], run_paths("RUN...", "Run directories to remove.")], yes: Yes = False) -> None:
@@ -295,4 +263,3 @@ app.add("show", show)
 app.add("compare", compare)
 app.add("rm", rm)
 app.add("prune", prune)
-app.add("import", import_)

@@ -94,7 +94,7 @@ function buildRuns() {
     { title: "method", cell: (run) => run.method, key: (run) => run.method },
     runs.some((run) => run.settings.length) ? { title: "settings that differ", cell: (run) => el("span", { class: "wrap" }, settingText(run)), key: settingText } : null,
     { title: "seed", number: true, cell: (run) => show(run.seed), key: (run) => run.seed },
-    { title: "status", cell: (run) => [el("span", { class: `status ${["done", "running", "missing", "imported"].includes(run.status) ? run.status : "bad"}` }, run.status), run.reason && run.status !== "missing" ? el("span", { class: "wrap dim" }, " ", run.reason) : null], key: (run) => run.status },
+    { title: "status", cell: (run) => [el("span", { class: `status ${["done", "running", "missing"].includes(run.status) ? run.status : "bad"}` }, run.status), run.reason && run.status !== "missing" ? el("span", { class: "wrap dim" }, " ", run.reason) : null], key: (run) => run.status },
     { title: "step", number: true, cell: (run) => `${run.step}/${run.steps ?? "?"}`, key: (run) => run.step },
     ...data.last_metrics.map((title, index) => ({ title, number: true, cell: (run) => show(run.last[index], 3), key: (run) => run.last[index], help: `Mean of the last ${data.last_steps} steps` })),
   ].filter(Boolean);

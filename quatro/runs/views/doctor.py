@@ -13,7 +13,7 @@ from quatro.config import load_config
 from quatro.runs import identity
 from quatro.runs.checkpoint import MANIFEST, STATE, complete_checkpoints, is_whole, load, lost_newest
 from quatro.runs.directory import folder_bytes, require_run, step_number
-from quatro.runs.metrics import is_imported, read_metrics
+from quatro.runs.metrics import read_metrics
 from quatro.runs.status import read_status
 from quatro.runs.views.summary import RunSummary, describe_or_unreadable
 
@@ -56,8 +56,7 @@ def examine(run: Path, tell: Callable[[int, int, str], None] = lambda number, co
 
     Raises UsageError if no run is there, and DataError if something in it is neither a file nor a folder.
     """
-    if not is_imported(run):
-        require_run(run)
+    require_run(run)
     for path in sorted(run.rglob("*")):
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise DataError(f"{path} is a pipe, socket or device, and reading it may never end; remove it")
@@ -82,8 +81,6 @@ def _said(error: BaseException) -> str:
 
 def _looks(run: Path) -> list[tuple[str, Look]]:
     """The name of every part, and how to look at it."""
-    if is_imported(run):
-        return [("metrics.jsonl", partial(_metrics, run))]
     checkpoints = [path for path in sorted(run.glob("checkpoints/step-*")) if step_number(path.name) is not None]
     files = [path for folder in ("samples", "graded", "results") for path in sorted((run / folder).rglob("*.json*"))]
     return [
@@ -127,7 +124,7 @@ def _metrics(run: Path) -> str:
         raise DataError(f"{path} is missing")
     for row in read_metrics(run):
         step = int(row["step"])
-        if step <= last or (step != last + 1 and not is_imported(run)):
+        if step != last + 1:
             raise DataError(f"{path}: the row of iteration {step} follows that of {last}")
         last = step
     return f"{last} iterations"
@@ -177,7 +174,6 @@ def _resume(run: RunSummary) -> tuple[bool, str]:
     """Whether a resume would work, and what it would do."""
     command = f"`quatro train {run.path} --resume`"
     reasons = {
-        "imported": "no: it was imported from another trainer",
         "unreadable": f"no: {run.reason}",
         "running": "no: a process is training it at this moment",
     }

@@ -29,7 +29,6 @@ from quatro.config import Config, value_texts
 from quatro.runs import points
 from quatro.runs.directory import INSIDE, step_number
 from quatro.runs.identity import read_config
-from quatro.runs.metrics import is_imported, radius_of, read_metrics, read_source
 from quatro.runs.status import read_environment
 from quatro.runs.views.rollouts import failures_text
 from quatro.runs.views.series import run_folders
@@ -41,7 +40,7 @@ ReportProgress = Callable[[int, int], None]  # samples files read, of how many
 
 
 class _Place(NamedTuple):
-    """Where a run is, or would be. ``config`` None: an imported run, or a base model with samples only.
+    """Where a run is, or would be. ``config`` None: a base model with samples only.
 
     ``base`` is a base model's name where no sweep has named it, and ``samples`` its folders by their tags.
     """
@@ -123,9 +122,7 @@ def gather_report(paths: Sequence[Path], *, num_answers: int = 3, progress: Repo
 
 
 def _places(path: Path, notes: list[str]) -> list[_Place]:
-    """The run at ``path``, imported or not, or the points of the sweep there in their order; before them their base."""
-    if is_imported(path):
-        return [_Place(path, None)]
+    """The run at ``path``, or the points of the sweep there in their order; before them their base."""
     if (path / "config.yaml").is_file() or not points.is_sweep(path):
         runs = [(folder, read_config(folder)) for folder in run_folders([path])]
         return [place for run, config in runs for place in (*_base_of(run, config, notes), _Place(run, config))]
@@ -213,17 +210,6 @@ def _run(
 ) -> ReportRun:
     config = place.config
     shared: dict[str, Any] = {"name": name, "group": group, "cell": place.cell, "samples": samples}
-    if is_imported(place.path):
-        source, rows = read_source(place.path), list(read_metrics(place.path))
-        return ReportRun(
-            status="imported",
-            step=int(rows[-1]["step"]) if rows else 0,
-            updated=source["time"],
-            delta=radius_of(rows),
-            config={f"imported.{key}": value for key, value in source.items()},
-            metrics=rows,
-            **shared,
-        )
     if config is None:
         return ReportRun(status=BASE_CELL, **shared)
     leaves = value_texts(config)

@@ -17,7 +17,7 @@ from quatro.config import Config, leaves
 from quatro.config.blocks import SIZE_KEYS
 from quatro.dual import DualSolution, solve_dual
 from quatro.runs.identity import read_config
-from quatro.runs.metrics import is_imported, radius_of, read_metrics
+from quatro.runs.metrics import read_metrics
 from quatro.runs.points import is_sweep, point_config, read_points, require_sweep, settings_that_differ
 
 # Keys that change no step of a run, only which seed it has, how long it is, and what is kept or measured beside it.
@@ -48,7 +48,7 @@ class _Run(NamedTuple):
 
 
 def read_curves(paths: Sequence[Path], *, cell: str | None = None) -> tuple[list[TrainingCurve], list[str]]:
-    """A curve for each run at ``paths``, which may be imported, and for each setting of a sweep; and warnings.
+    """A curve for each run at ``paths``, and for each setting of a sweep; and warnings.
 
     ``cell`` chooses one of a sweep's.
 
@@ -59,13 +59,10 @@ def read_curves(paths: Sequence[Path], *, cell: str | None = None) -> tuple[list
     curves: list[TrainingCurve] = []
     warnings: list[str] = []
     require_sweep(paths, {"--cell": cell})
-    alone = [path for path in paths if not is_imported(path) and (path / "config.yaml").is_file()]
+    alone = [path for path in paths if (path / "config.yaml").is_file()]
     curve_of = dict(zip(alone, _curves_alone(alone), strict=True))
     for path in paths:
-        if is_imported(path):
-            rows = list(read_metrics(path))
-            curves.append(TrainingCurve(path.resolve().name, (rows,), radius_of(rows)))
-        elif path in curve_of:
+        if path in curve_of:
             curves.append(curve_of[path])
         elif folders := run_folders([path], cell=cell):
             found = read_settings(folders)
@@ -161,7 +158,7 @@ def run_folders(paths: Sequence[Path], *, cell: str | None = None) -> list[Path]
         if not folders:
             raise UsageError(
                 f"{path} is neither a run directory (no config.yaml in it) nor a sweep with runs (no runs/ in it); "
-                "`quatro runs list` shows the runs, and `quatro runs import` makes one of the metrics of TRL or verl"
+                "`quatro runs list` shows the runs"
             )
         for folder in folders:
             found.setdefault(folder.resolve(), folder)

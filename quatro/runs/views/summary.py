@@ -27,13 +27,13 @@ from quatro.config.errors import closest
 from quatro.runs.checkpoint import checkpoint_steps, complete_checkpoints
 from quatro.runs.directory import folder_bytes, require_run
 from quatro.runs.identity import read_config
-from quatro.runs.metrics import is_imported, last_metrics, read_metrics, read_source
+from quatro.runs.metrics import last_metrics, read_metrics
 from quatro.runs.status import is_locked, read_environment, read_status
 from quatro.runs.views.rollouts import failures_text, num_drawn, num_failures
 
 ORDERS = ("name", "age", "size", "step", "reward", "best")
 REWARD = "reward/mean"
-STATUSES = ("running", "done", "interrupted", "failed", "killed", "imported", "unreadable", "unknown")
+STATUSES = ("running", "done", "interrupted", "failed", "killed", "unreadable", "unknown")
 
 _METRICS = tuple(
     metric.name
@@ -47,9 +47,9 @@ EXAMPLE = "NAME"  # of a benchmark, where none is known
 
 @dataclass(frozen=True, repr=False)
 class RunSummary:
-    """One run. ``status`` is status.json's, or `killed` (running, but no process holds it), `imported` or `unreadable`.
+    """One run. ``status`` is status.json's, or `killed` (running, but no process holds it) or `unreadable`.
 
-    ``step`` iterations of ``steps`` are in metrics.jsonl; ``metrics`` is its last row. An imported run has no
+    ``step`` iterations of ``steps`` are in metrics.jsonl; ``metrics`` is its last row. An unreadable run has no
     ``config``. It trains on ``num_prompts``; ``num_left_out`` more are too long.
     ``best`` is the metric by which a checkpoint is kept (else `eval/pass@1`), its largest value and the iteration of
     that. As a path it is its folder.
@@ -168,7 +168,7 @@ def list_runs(root: Path) -> list[RunSummary]:
         raise UsageError(f"{root}: no such directory; name the one that holds the runs, as in `quatro runs list DIR`")
     found: list[Path] = []
     for folder, subfolders, files in os.walk(root):
-        if "config.yaml" in files or is_imported(Path(folder)):
+        if "config.yaml" in files:
             subfolders.clear()  # what is inside a run is no run
             found.append(Path(folder))
     return [describe_or_unreadable(path) for path in sorted(found)]
@@ -179,16 +179,6 @@ def describe_run(path: Path) -> RunSummary:
 
     Raises UsageError if no run is there, and DataError if a file of it cannot be read, or is of another run.
     """
-    if is_imported(path):
-        source, metrics = read_source(path), last_metrics(path)
-        return RunSummary(
-            path,
-            "imported",
-            reason=f"from {source['file']} of {source['from']}",
-            step=int(metrics.get("step") or 0),
-            updated=source["time"],
-            metrics=metrics,
-        )
     require_run(path)
     status = read_status(path)
     state, reason = status.get("status", "unknown"), status.get("reason")
