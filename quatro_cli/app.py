@@ -49,7 +49,6 @@ EXTRAS = {
     "datasets": "hub",
     "huggingface_hub": "hub",
     "matplotlib": "plot",
-    "math_verify": "math-verify",
     "reasoning_gym": "gym",
 }
 OURS = ("evals", "quatro", "quatro_cli")

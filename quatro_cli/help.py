@@ -64,6 +64,7 @@ REMOVED = {
     "quatro eval clusters -o": "write `--json > FILE`",
     "quatro eval clusters --random": "name a problem with --id",
     "quatro eval clusters --members": "`quatro plot heatmap FILE --id ID` shows which samples are near which",
+    "quatro eval grade --grader math-verify": "docs/grading.md has it as a function of your own, in three lines",
     "quatro eval grade --outcome": "type `--explain --json | jq '.samples[] | select(.outcome == \"error\")'`",
     "quatro eval import --split-by": "write a file for each value first, as with pandas: "
     "`for name, rows in frame.groupby('model'): rows.to_json(f'{name}.jsonl', orient='records', lines=True)`",

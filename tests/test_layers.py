@@ -24,7 +24,6 @@ ONLY_IN = {
     "deepspeed": "quatro/policy/deepspeed.py",
     "httpx": "quatro/rollout/server.py",
     "rich": "quatro_cli/output.py",
-    "math_verify": "evals/samples/graders.py",
     "reasoning_gym": "evals/benchmarks/gym/",
     "verl": "quatro/integrations/",
     "ray": "quatro/integrations/",

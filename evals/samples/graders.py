@@ -6,7 +6,6 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,10 +14,10 @@ import numpy as np
 
 from evals.benchmarks.catalogue import GRADERS, JUDGED_AS, Kind, is_grader, kind_of, maker_of
 from evals.benchmarks.prompts import THOUGHT, split_thought
-from evals.errors import DataError, MissingError, UsageError, how_to_install
+from evals.errors import DataError, UsageError
 from evals.files.own_code import file_of, is_own, own_function, source_digest
 from evals.files.strict_json import shown
-from evals.grading import GRADER_VERSION, ExtractionPolicy, Grade, Outcome, extract, grade_many, same_answer
+from evals.grading import GRADER_VERSION, ExtractionPolicy, Grade, Outcome, grade_many, same_answer
 from evals.grading.decide import Policy
 from evals.results.document import GraderInfo
 from evals.samples.code import grade_code, sandbox_here
@@ -29,10 +28,6 @@ _log = logging.getLogger(__name__)
 Verdict = Callable[[str, str | float | None, str], bool]
 
 _SHOWN_CHARS = 200  # of an answer in a list
-# Another grader of maths, with which ours is compared: `quatro eval grade --grader math-verify`.
-MATH_VERIFY = "math-verify"
-# It has limits of time, of 5 s each; longer answers would often meet them.
-_MOST_CHARS = 1000
 OWN = "own"  # the stage of a grade by a function of the user's own
 # Outcomes of samples that count as wrong because the grader gave up on them.
 GAVE_UP: tuple[Outcome, ...] = ("timeout", "error", "infra_error")
@@ -80,13 +75,12 @@ def grade_rows(
 
     Raises:
         UsageError: there is no such grader, or it is math and a row has no answer.
-        MissingError: a row is code, and programs cannot be isolated on this machine; or reasoning-gym or math-verify is
-            missing.
+        MissingError: a row is code, and programs cannot be isolated on this machine; or reasoning-gym is missing.
         DataError: a row is not the countdown problem that its benchmark says, or is code and its tests are not there,
             or does not say which item of reasoning-gym it answers.
     """
     settings = settings or GradingSettings()
-    if settings.grader is not None and not (is_grader(settings.grader) or settings.grader == MATH_VERIFY):
+    if settings.grader is not None and not is_grader(settings.grader):
         raise UsageError(
             f"unknown grader {settings.grader!r}; choose {', '.join(GRADERS)}, or your own as module:function"
         )
@@ -122,7 +116,7 @@ def grade_rows(
 
 
 # What takes long is graded last.
-_ORDER = {"reasoning-gym": 1, "code": 2, "math": 3, MATH_VERIFY: 3}
+_ORDER = {"reasoning-gym": 1, "code": 2, "math": 3}
 
 
 def _grade_maths(
@@ -140,31 +134,7 @@ def _grade_maths(
                 "add the answer, or leave the problem out"
             )
     pairs = ((row.completion, row.answer) for row in rows)
-    if settings.grader == MATH_VERIFY:
-        return _math_verify_grades(pairs, settings.extraction)
     return grade_many(pairs, policy=settings.policy, extraction=settings.extraction, on_progress=on_progress)
-
-
-def _math_verify_grades(
-    pairs: Iterable[tuple[str, str | float | None]], extraction: ExtractionPolicy = "boxed"
-) -> list[Grade]:
-    """Its grades of (completion, reference), with our answer where there is one; MissingError without math-verify."""
-    try:
-        from math_verify import parse, verify
-    except ModuleNotFoundError as error:
-        raise MissingError(f"--grader math-verify: it is not installed; run {how_to_install(MATH_VERIFY)}") from error
-    logging.getLogger("math_verify").setLevel(logging.CRITICAL)  # it reports each answer that takes too long
-
-    @cache
-    def judged(answer: str | None, reference: str) -> Grade:
-        if not answer:
-            return Grade(False, "no_answer", answer, "extraction")
-        if len(answer) > _MOST_CHARS:
-            return Grade(False, "incorrect", answer, MATH_VERIFY, f"longer than {_MOST_CHARS:,} characters")
-        is_right = bool(verify(parse(f"${reference}$"), parse(f"\\boxed{{{answer}}}")))
-        return Grade(is_right, "correct" if is_right else "incorrect", answer, MATH_VERIFY)
-
-    return [judged(extract(completion, extraction).text, str(reference)) for completion, reference in pairs]
 
 
 def graders_of(rows: Sequence[Sample], grader: str | None) -> dict[str, str]:

@@ -20,9 +20,6 @@ _LIBRARY = os.path.dirname(os.__file__)
 _SYSTEM = ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/local/lib")
 _INSTALLED = ("site-packages", "dist-packages")
 _REQUIREMENT = re.compile(r"[\w.-]+")
-_BENCHMARK = re.compile(r"human[-_]?eval|evalplus|mbpp", re.IGNORECASE)
-_DATA = re.compile(r"human[-_]?eval|mbpp|apps[-_.]", re.IGNORECASE)
-_DATA_ENDINGS = ("jsonl", "parquet", "jsonl.gz", "parquet.gz")
 
 
 def standard_library() -> list[str]:
@@ -107,19 +104,3 @@ def import_only(paths: Iterable[str]) -> None:
     """From here on this process finds the modules of these paths and of the standard library's folders."""
     sys.path[:] = [path for path in sys.path if path == _LIBRARY or path in standard_library()]
     sys.meta_path[:] = [BuiltinImporter, FrozenImporter, PathFinder, Finder(paths)]
-
-
-def benchmark_data(paths: Iterable[str]) -> list[str]:
-    """Files and folders among and beneath these that look like problems of a code benchmark with their solutions."""
-    found = set()
-    for path in paths:
-        above, name = os.path.split(path)
-        names = [(above, [name], [name])]
-        for folder, folders, files in [*names, *os.walk(path)]:
-            found |= {os.path.join(folder, name) for name in folders if _BENCHMARK.match(name)}
-            found |= {
-                os.path.join(folder, name)
-                for name in files
-                if _DATA.match(name) and name.casefold().endswith(_DATA_ENDINGS)
-            }
-    return sorted(found)

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
-from quatro_cli.options import Json, run_paths
+from quatro_cli.options import Json, run_paths, usage_error
 from quatro_cli.output import output
 
 Status = Literal["ok", "absent", "failed"]
@@ -32,21 +32,20 @@ class Check:
 
 
 def doctor(
-    run: Annotated[Path | None, run_paths("[RUN|SWEEP]", "Look at this run, or at the runs of this sweep.")] = None,
+    run: Annotated[Path | None, run_paths("[RUN]", "Look at this run.")] = None,
     json: Json = False,
 ) -> None:
-    """Check this machine, a run, or all runs of a sweep.
+    """Check this machine, or a run.
 
-    Of the machine: versions, packages, devices, memory, disk, small trials of the sandbox and the lock, and whether
-    programs in the sandbox could read solutions of a benchmark. Of a run: whether it is finished, whether it can be
-    resumed, why it ended, and whether every checkpoint and every other file of it is whole. The exit code is 6 if a
-    check fails; packages of extras that are not installed do not count as failures.
+    Of the machine: versions, packages, devices, memory, disk, and small trials of the sandbox and the lock. Of a run:
+    whether it is finished, whether it can be resumed, why it ended, and whether every checkpoint and every other file
+    of it is whole. The exit code is 6 if a check fails; packages of extras that are not installed do not count as
+    failures.
 
     \b
     Examples:
       quatro doctor
       quatro doctor runs/quickstart-quatro-0
-      quatro doctor sweeps/quickstart
       quatro doctor --json
     """
     from quatro.runs.points import is_sweep
@@ -54,7 +53,7 @@ def doctor(
     if run is None:
         _look_at_machine(json=json)
     elif is_sweep(run):
-        _look_at_sweep(run, json=json)
+        raise usage_error(f"{run} is a sweep; type `for run in {run}/runs/*; do quatro doctor $run; done`")
     else:
         _look_at_run(run, json=json)
 
@@ -81,31 +80,6 @@ def _look_at_run(run: Path, *, json: bool) -> None:
     if found.damaged:
         names = ", ".join(part.name for part in found.damaged[:3]) + (", ..." if len(found.damaged) > 3 else "")
         raise PartialFailureError(f"{damage} parts of {run} are damaged: {names}")
-
-
-def _look_at_sweep(sweep: Path, *, json: bool) -> None:
-    from evals.errors import PartialFailureError
-    from quatro.runs.points import read_points
-    from quatro.runs.views.doctor import examine
-
-    runs = {name: sweep / "runs" / name for name in read_points(sweep)}
-    # None: it has not begun.
-    found = {name: examine(run) if (run / "config.yaml").is_file() else None for name, run in runs.items()}
-    damage = {name: one.damaged for name, one in found.items() if one is not None and one.damaged}
-    if json:
-        documents = {name: one and asdict(one) for name, one in found.items()}
-        output.json({"schema": 1, "sweep": str(sweep), "runs": documents, "is_whole": not damage})
-    else:
-        rows = []
-        for name, one in found.items():
-            faults = "; ".join(f"{part.name}: {part.detail}" for part in damage.get(name, []))
-            detail = "" if one is None or one.is_finished else one.reason or one.resume
-            whole = "-" if one is None else "DAMAGED" if faults else "ok"
-            rows.append((name, one.status if one else "not begun", whole, faults or detail))
-        output.table("", [f"runs of {sweep}", "status", "whole", "what was found"], rows)
-    if damage:
-        some = ", ".join(f"`quatro doctor {runs[name]}`" for name in list(damage)[:3])
-        raise PartialFailureError(f"{len(damage)} of {len(runs)} runs of {sweep} are damaged; see {some}")
 
 
 def _look_at_machine(*, json: bool) -> None:
@@ -136,7 +110,6 @@ def run_checks() -> Iterator[Check]:
     yield _guarded("cache folder", _cache_folder)
     yield _guarded("lock self-test", _lock)
     yield _sandbox()
-    yield _benchmark_data()
 
 
 def _packages() -> Iterator[Check]:
@@ -257,18 +230,6 @@ def _sandbox() -> Check:
         return f"tier {tier.name}, version {VERSION}; six programs got the verdicts that they deserve{weaker}"
 
     return _guarded("sandbox self-test", run)
-
-
-def _benchmark_data() -> Check:
-    from evals.sandbox.landlock import readable_paths
-    from evals.sandbox.packages import benchmark_data
-
-    found = benchmark_data(readable_paths())
-    if not found:
-        return Check("benchmark data", "ok", "programs in the sandbox can read no problems of a code benchmark")
-    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
-    hint = "move or remove what `benchmark data` names: programs in the sandbox can read it, and solutions in it"
-    return Check("benchmark data", "failed", f"programs can read {', '.join(found[:5])}{more}", hint)
 
 
 def _guarded(name: str, check: Callable[[], str]) -> Check:

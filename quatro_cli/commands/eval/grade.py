@@ -22,7 +22,6 @@ STAGES = {
     "sandbox": "run with its tests",
     "reasoning-gym": "judged by the task's own checker",
     "own": "decided by a function of your own",
-    "math-verify": "judged by math-verify",
 }
 USUAL = ("correct", "incorrect", "no_answer")  # outcomes that the table always has
 
@@ -49,10 +48,7 @@ def grade(
     ] = None,
     grader: Annotated[
         str | None,
-        Option(
-            metavar="NAME",
-            help="math, countdown, code, reasoning-gym or your own; math-verify, to see where it differs.",
-        ),
+        Option(metavar="NAME", help="math, countdown, code, reasoning-gym or your own module:function."),
     ] = None,
     thinking: Annotated[str | None, Option(metavar="MARKERS", help="Judge what follows </think>.")] = None,
     jobs: shared.Jobs = None,
@@ -81,10 +77,9 @@ def grade(
     from evals.benchmarks.prompts import check_markers
     from evals.grading import EXTRACTION_POLICIES, POLICIES
     from evals.samples.graded import Asked
-    from evals.samples.graders import MATH_VERIFY
 
     if not is_grader(grader):
-        _one_of("--grader", grader, (*GRADERS, MATH_VERIFY, "a function of your own as module:function"))
+        _one_of("--grader", grader, (*GRADERS, "a function of your own as module:function"))
     given = {
         "grader": grader,
         "policy": _one_of("--policy", policy, POLICIES),

