@@ -1,13 +1,12 @@
-"""What a person who looks at runs sees: of one, sections of labels and values; of several, tables side by side."""
+"""What a person who looks at runs sees: of one, sections of labels and values; of several, a table side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import hypot
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from quatro.runs.views.comparing import Evaluated, LastIterations, RunsBeside
+    from quatro.runs.views.comparing import LastIterations, RunsBeside
     from quatro.runs.views.summary import RunSummary
 
 MOST_EVALUATIONS = 8  # shown without --all: the first and the last ones
@@ -142,15 +141,11 @@ def _kept(run: RunSummary) -> Rows:
     return rows
 
 
-# ---- several runs: tables with a column for each, and for two one of the difference
+# ---- several runs: a table with a column for each, and for two one of the difference
 
 
-def compared(found: RunsBeside) -> list[Table]:
-    """Title, columns and rows of each table."""
-    return [table for table in (_last_iterations(found), _evaluations_beside(found)) if table[-1]]
-
-
-def _last_iterations(found: RunsBeside) -> Table:
+def compared(found: RunsBeside) -> Table:
+    """Title, columns and rows."""
     rows: Rows = [("status", *(run.status for run in found.runs)), ("step", *map(step_text, found.runs))]
     failures = [run.reward_failures for run in found.runs]
     if any(counted and counted[0] for counted in failures):
@@ -173,25 +168,3 @@ def _difference(values: Sequence[LastIterations | None]) -> list[str | None]:
         return []
     a, b = values
     return [None if a is None or b is None else f"{b.mean - a.mean:+.3g}"]
-
-
-def _evaluations_beside(found: RunsBeside) -> Table:
-    rows: Rows = [
-        (f"{name}, {which}", *(value and f"{value.value:.4g} (step {value.step})" for value in values), *_gap(values))
-        for which, table in (("before", found.base), ("last", found.last), ("best", found.best))
-        for name, values in table.items()
-    ]
-    is_pair = len(found.runs) == 2
-    title = "evaluation during training" + ("; a difference ± at most its standard error" if is_pair else "")
-    return title, ["metric", *found.names, *(["difference"] if is_pair else [])], rows
-
-
-def _gap(values: Sequence[Evaluated | None]) -> list[str | None]:
-    """As `_difference`, with the standard error of values on different problems: on the same it is smaller."""
-    if len(values) != 2:
-        return []
-    a, b = values
-    if a is None or b is None:
-        return [None]
-    error = "" if a.error is None or b.error is None else f" ± {hypot(a.error, b.error):.2g}"
-    return [f"{b.value - a.value:+.3g}{error}"]

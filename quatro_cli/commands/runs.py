@@ -118,11 +118,11 @@ def show(
 def compare(
     runs: Annotated[list[Path], run_paths("RUN...", "Run directories, at least two.")], json: Json = False
 ) -> None:
-    """Compare settings, last iterations and evaluation of runs.
+    """Compare settings and last iterations of runs.
 
     Metrics are means of the last 10 iterations, +- their standard deviation over these iterations; that says nothing
-    about other seeds. With two runs, the last column is the second minus the first. `quatro eval compare RUN_A
-    RUN_B` compares their samples.
+    about other seeds. With two runs, the last column is the second minus the first. `quatro report RUN...` has their
+    evaluations during training, and `quatro eval compare RUN_A RUN_B` compares their samples.
 
     \b
     Examples:
@@ -142,8 +142,7 @@ def compare(
         output.table("settings that differ", ["key", *found.names], rows)
     else:
         output.info("the runs agree on every setting")
-    for table in compared(found):
-        output.table(*table)
+    output.table(*compared(found))
 
 
 def rm(runs: Annotated[list[Path], run_paths("RUN...", "Run directories to remove.")], yes: Yes = False) -> None:

@@ -160,40 +160,30 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
     return a, b
 
 
-def test_runs_are_compared_by_settings_last_iterations_and_evaluation(pair):
+def test_runs_are_compared_by_settings_and_last_iterations(pair):
     lines = [line.split() for line in quatro("runs", "compare", *pair).stdout.splitlines()]
     assert ["seed", "0", "3"] in lines
     assert ["method.name", "quatro", "gspo"] in lines
     assert not any(line[0] == "model" for line in lines)
     assert ["reward/mean", "0.5", "±", "0.53", "0.5", "±", "0", "+0"] in lines
     assert ["entropy/token_mean", "2", "±", "0", "-", "-"] in lines
-    assert ["eval/pass@1,", "last", "0.375", "(step", "12)", "-", "-"] in lines
-    assert ["eval/pass@1,", "best", "0.5", "(step", "8)", "-", "-"] in lines
 
     document = json.loads(quatro("runs", "compare", *pair, "--json").stdout)
     assert [run["name"] for run in document["runs"]] == ["a", "b"]
     assert document["settings"]["seed"] == ["0", "3"]
     # Ten values, five of them 0 and five 1: the squared deviations sum to 2.5, and 2.5 / 9 is the variance.
     assert document["metrics"]["reward/mean"][0] == {"mean": 0.5, "std": pytest.approx(0.5270463), "num_iterations": 10}
-    assert document["evaluation"]["best"] == {"eval/pass@1": [{"value": 0.5, "step": 8, "error": None}, None]}
 
 
 def test_two_runs_have_a_column_with_the_difference_and_rows_of_failures_and_parts_of_the_reward(tmp_path):
-    a, b = (
-        {"reward/mean": 0.5, "reward/parts/bonus": 1.0, "reward/errors": errors, "base/pass@1": 0.25}
-        | {"eval/pass@1": 0.25, "eval/pass@1_se": error}
-        for errors, error in ((2.0, 0.03), (0.0, 0.04))
-    )
-    b |= {"reward/mean": 0.25, "eval/pass@1": 0.5}
+    a, b = ({"reward/mean": 0.5, "reward/parts/bonus": 1.0, "reward/errors": errors} for errors in (2.0, 0.0))
+    b |= {"reward/mean": 0.25}
     runs = [make_run(tmp_path / "a", a), make_run(tmp_path / "b", b)]
     lines = [line.split() for line in quatro("runs", "compare", *runs).stdout.splitlines()]
     assert ["metric", "a", "b", "difference"] in lines
     assert ["reward", "failures", "2", "of", "256", "0", "of", "256", "-"] in lines
     assert ["reward/mean", "0.5", "0.25", "-0.25"] in lines
     assert ["reward/parts/bonus", "1", "1", "+0"] in lines
-    assert ["eval/pass@1,", "before", "0.25", "(step", "0)", "0.25", "(step", "0)", "+0"] in lines
-    # Of 0.03 and 0.04 the root of the sum of squares is 0.05.
-    assert "eval/pass@1, last 0.25 (step 1) 0.5 (step 1) +0.25 ± 0.05" in map(" ".join, lines)
     three = quatro("runs", "compare", *runs, make_run(tmp_path / "c", a)).stdout
     assert "difference" not in three
 

@@ -1,17 +1,15 @@
-"""Runs side by side: the settings in which they differ, their last iterations and their evaluations."""
+"""Runs side by side: the settings in which they differ, and their last iterations."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from evals.results.reading import labels_of
-from evals.training_metrics import EVALUATED, Rows, evaluation_metrics, is_finite, last_values, with_base
+from evals.training_metrics import Rows, last_values
 from quatro.config import differing_keys
 from quatro.runs.views.summary import RunSummary, chosen_metrics, describe_run
-
-Value = TypeVar("Value")
 
 
 class LastIterations(NamedTuple):
@@ -22,36 +20,20 @@ class LastIterations(NamedTuple):
     num_iterations: int
 
 
-class Evaluated(NamedTuple):
-    """The value of a metric of an evaluation after ``step``; ``error``: standard error over problems, where known."""
-
-    value: float
-    step: int
-    error: float | None = None
-
-
 @dataclass(frozen=True)
 class RunsBeside:
     """Runs side by side; each list has an entry for each of ``runs``, None where a run has no such thing.
 
-    ``settings`` are those in which runs differ, by key, as YAML. ``base``, ``last`` and ``best`` are of evaluations
-    before and during training, by metric.
+    ``settings`` are those in which runs differ, by key, as YAML.
     """
 
     names: Sequence[str]
     runs: Sequence[RunSummary]
     settings: Mapping[str, Sequence[str | None]]
     metrics: Mapping[str, Sequence[LastIterations | None]]
-    base: Mapping[str, Sequence[Evaluated | None]]
-    last: Mapping[str, Sequence[Evaluated | None]]
-    best: Mapping[str, Sequence[Evaluated | None]]
 
     def document(self) -> dict[str, Any]:
         """All of it as plain JSON values."""
-
-        def plain(table: Mapping[str, Sequence[LastIterations | Evaluated | None]]) -> dict[str, Any]:
-            return {name: [value and value._asdict() for value in values] for name, values in table.items()}
-
         return {
             "schema": 1,
             "runs": [
@@ -66,8 +48,7 @@ class RunsBeside:
                 for name, run in zip(self.names, self.runs, strict=True)
             ],
             "settings": self.settings,
-            "metrics": plain(self.metrics),
-            "evaluation": {"base": plain(self.base), "last": plain(self.last), "best": plain(self.best)},
+            "metrics": {name: [one and one._asdict() for one in values] for name, values in self.metrics.items()},
         }
 
 
@@ -83,17 +64,9 @@ def compare_runs(paths: Sequence[Path]) -> RunsBeside:
     for key, values in differing_keys([config for config in configs if config is not None]).items():
         known = iter(values)
         settings[key] = [None if config is None else next(known) for config in configs]
-    names_of_metrics = [name for run in runs for row in run.rows for name in row]
-    evaluated = evaluation_metrics(name for name in names_of_metrics if name.startswith(f"{EVALUATED}pass@"))
-
-    def table(metrics: Iterable[str], value_of: Callable[[Rows, str], Value | None]) -> dict[str, list[Value | None]]:
-        """Rows of metrics that a run has a value of."""
-        found = {name: [value_of(run.rows, name) for run in runs] for name in metrics}
-        return {name: values for name, values in found.items() if any(value is not None for value in values)}
-
-    metrics = table(chosen_metrics(names_of_metrics), _last_iterations)
-    base, last, best = (table(evaluated, value_of) for value_of in (_base, _last, _best))
-    return RunsBeside(names, runs, settings, metrics, base, last, best)
+    chosen = chosen_metrics(name for run in runs for row in run.rows for name in row)
+    found = {name: [_last_iterations(run.rows, name) for run in runs] for name in chosen}
+    return RunsBeside(names, runs, settings, {name: values for name, values in found.items() if any(values)})
 
 
 def _last_iterations(rows: Rows, metric: str) -> LastIterations | None:
@@ -101,20 +74,3 @@ def _last_iterations(rows: Rows, metric: str) -> LastIterations | None:
     if not values:
         return None
     return LastIterations(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
-
-
-def _evaluations(rows: Rows, metric: str) -> list[Evaluated]:
-    found = [row for row in rows if is_finite(row.get(metric))]
-    return [Evaluated(float(row[metric]), int(row["step"]), row.get(f"{metric}_se")) for row in found]
-
-
-def _base(rows: Rows, metric: str) -> Evaluated | None:
-    return next((found for found in _evaluations(with_base(rows), metric) if found.step == 0), None)
-
-
-def _last(rows: Rows, metric: str) -> Evaluated | None:
-    return next(reversed(_evaluations(rows, metric)), None)
-
-
-def _best(rows: Rows, metric: str) -> Evaluated | None:
-    return max(_evaluations(rows, metric), key=lambda found: found.value, default=None)
