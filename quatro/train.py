@@ -13,6 +13,7 @@ from quatro.loop.learn import learn
 from quatro.loop.metrics import iteration_metrics, rollout_records
 from quatro.loop.position import Iteration, Parts, Position
 from quatro.loop.progress import InnerProgress, old_logp
+from quatro.policy.device import in_fixed_order
 from quatro.processes.stop import Stopped, StopRequest
 from quatro.processes.world import World
 from quatro.runs.directory import RunDir
@@ -40,7 +41,7 @@ def train(
         DivergedError: a loss, gradient or reward is not finite (with `on_nonfinite: stop`).
     """
     stop = stop or StopRequest()  # it also says whether another rank was asked to stop
-    with recorded(run, observer, stop) as recorder:
+    with recorded(run, observer, stop) as recorder, in_fixed_order(config):
         parts, position = restore(config, run, world or World(), stop, prepared)
         with closing(parts), closing(Evaluation(parts)) as evaluation:
             recorder.begins(position, parts)

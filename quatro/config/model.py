@@ -130,6 +130,7 @@ class Config(Block):
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="where to compute; auto is cuda if there is a device"
     )
+    deterministic: bool = Field(False, description="a run on one GPU repeats bit by bit, as on a CPU; it is slower")
     threads: int | None = Field(None, ge=1, description="CPU threads; null leaves PyTorch's choice")
     processes: int | None = Field(
         None,
@@ -333,6 +334,8 @@ def _check_radius(config: Config) -> Problems:
 def _check_recorded(config: Config) -> Problems:
     rollout = config.rollout
     engine, evaluations = f"engine {rollout.engine}", config.eval.every
+    if config.deterministic and rollout.engine == "vllm":
+        yield "deterministic", "found true, expected false: the engine vllm computes in no fixed order"
     if is_own(rollout.engine) or not ENGINES[rollout.engine].is_recorded:  # a run is read where its own code is not
         if rollout.replay_file is not None:
             yield "rollout.replay_file", f"found {rollout.replay_file}, expected null: only engine replay reads it"
@@ -368,6 +371,8 @@ def _check_policy(config: Config) -> Problems:
         if config.policy.offload_optimizer:
             yield "policy.offload_optimizer", "found true, expected false: only policy.kind deepspeed offloads"
         return
+    if config.deterministic:
+        yield "deterministic", f"found true, expected false: policy.kind {config.policy.kind} adds in no fixed order"
     if config.inner_updates == "auto":
         why = "taking back a pass needs the weights before it, which policy.kind deepspeed does not keep"
         yield "inner_updates", f"found auto, expected a whole number: {why}"

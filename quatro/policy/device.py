@@ -7,12 +7,14 @@ import math
 import os
 import time
 from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evals.errors import MissingError
+from evals.errors import MissingError, UsageError
 from quatro.config import Config
 from quatro.policy.facts import LOGIT_SCALES
 
@@ -65,6 +67,25 @@ def find_device(name: str, local_rank: int | None = None) -> torch.device:
             f"{torch.cuda.device_count()} CUDA devices: start one for each device, or use -s device=cpu"
         )
     return torch.device(name, local_rank)
+
+
+@contextmanager
+def in_fixed_order(config: Config) -> Iterator[None]:
+    """Inside, CUDA computes in a fixed order if `deterministic` asks for it; UsageError if PyTorch has none."""
+    import torch
+
+    before = torch.get_deterministic_debug_mode()
+    if config.deterministic and config.device != "cpu" and torch.cuda.is_available():
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # it is read at the first product
+        torch.set_deterministic_debug_mode("error")
+    try:
+        yield
+    except RuntimeError as error:
+        if "eterministic" not in str(error):
+            raise
+        raise UsageError(f"deterministic: found true, which PyTorch cannot keep here: {error}") from error
+    finally:
+        torch.set_deterministic_debug_mode(before)
 
 
 def free_bytes(device: torch.device) -> int | None:
@@ -137,8 +158,7 @@ class Footprint:
     D hidden, Q query and K key widths, M of the MLP, V vocabulary, L layers, b bytes a number of the computation:
 
         per_token       L a + 8 D, a = 24 D + (2 Q + 2 K + 4 M) b, and 2 D more for an input that is cast;
-                        and (4 + b) (Q + K) more for norms of queries and keys;
-                        and 2 (Q - K) b more for keys repeated in float32 on a GPU;
+                        and (4 + b) (Q + K) more for norms of queries and keys, 2 (Q - K) b for repeated ones;
                         with gradient checkpointing L 4 D + a + 8 D
         per_logit_row   18 V
         head_gradient   4 V D
@@ -179,9 +199,8 @@ def footprint(config: Config, shape: Any, device: torch.device) -> Footprint:
     queries, keys = attention_widths(shape)
     cast_input = 0 if number == FLOAT32_BYTES else number * hidden
     norms = (FLOAT32_BYTES + number) * (queries + keys) * (getattr(shape, "model_type", None) in QK_NORMED)
-    if device.type == "cuda" and number == FLOAT32_BYTES:
-        keys = queries
-    layer = 6 * FLOAT32_BYTES * hidden + cast_input + norms + number * (2 * queries + 2 * keys + 4 * mlp)
+    kept_keys = queries if device.type == "cuda" and number == FLOAT32_BYTES else keys
+    layer = 6 * FLOAT32_BYTES * hidden + cast_input + norms + number * (2 * queries + 2 * kept_keys + 4 * mlp)
     kept = FLOAT32_BYTES * hidden * layers + layer if config.policy.gradient_checkpointing else layer * layers
     is_chunked = not any(getattr(shape, name, None) for name in LOGIT_SCALES)
     return Footprint(

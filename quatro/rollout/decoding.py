@@ -199,7 +199,7 @@ def plan_pools(
 class Request:
     """What one call of the engine asks for, and what it has drawn so far.
 
-    ``limits`` are the response tokens that each prompt leaves room for. ``results`` has a place for each rollout.
+    ``limits`` are the response tokens that each prompt leaves room for. ``results`` has each prompt's rollouts by seed.
     """
 
     prompts: Sequence[Prompt]
@@ -210,7 +210,7 @@ class Request:
     with_entropy: bool
     texts: ResponseTexts
     progress: RolloutProgress | None
-    results: list[list[Rollout | None]]
+    results: list[dict[int, Rollout]]
     num_finished: int = 0
     num_tokens: int = 0
 
@@ -261,7 +261,7 @@ class Rows:
             reason: FinishReason = "stop" if is_stopped else "length"
             entropy = None if entropies is None else tuple(entropies[i][:length])
             rollout = Rollout(ids, request.texts.text(said), reason, tuple(logps[i][:length]), entropy)
-            request.results[prompt][number] = rollout
+            request.results[prompt][request.seeds[prompt][number]] = rollout
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
 class Sampler(Protocol):
-    """Draws responses. Same seeds, weights and machine give the same responses, however the work is batched."""
+    """Draws responses. On a CPU, same seeds, weights and machine give the same ones, however the work is batched."""
 
     def generate(
         self, prompts: Sequence[Prompt], seeds: Seeds, sampling: Sampling, *, progress: RolloutProgress | None = None

@@ -88,19 +88,17 @@ def draw_tokens(
         entropy_S = _softmax(logits_SV).entropy_S() if with_entropy else None
         return DrawnTokens(token_B, torch.zeros_like(top_S)[slot_B], entropy_S, torch.isfinite(top_S).all())
 
-    whole = drawn = _softmax(logits_SV) if with_entropy or sampling.temperature == 1.0 else None
-    if sampling.temperature != 1.0:
-        drawn = _softmax(logits_SV / sampling.temperature)
-    assert drawn is not None
+    drawn = whole = _softmax(logits_SV / sampling.temperature if sampling.temperature != 1.0 else logits_SV)
+    if with_entropy and sampling.temperature != 1.0:
+        whole = _softmax(logits_SV)
     if sampling.top_k > 0 or sampling.top_p < 1.0:
         weight_SC, candidate_SC = _truncate(drawn.weight_SV, sampling)
-        index_B, mass = _inverse_cdf(weight_SC, slot_B, uniform_B)
-        token_B = candidate_SC[slot_B, index_B]
+        token_B = candidate_SC[slot_B, _inverse_cdf(weight_SC, slot_B, uniform_B)]
     else:
-        token_B, mass = _inverse_cdf(drawn.weight_SV, slot_B, uniform_B)
+        token_B = _inverse_cdf(drawn.weight_SV, slot_B, uniform_B)
     logp_B = drawn.below_top_SV[slot_B, token_B] - drawn.sum_S.log()[slot_B]
-    entropy_S = whole.entropy_S() if with_entropy and whole is not None else None
-    return DrawnTokens(token_B, logp_B, entropy_S, torch.isfinite(mass))
+    entropy_S = whole.entropy_S() if with_entropy else None
+    return DrawnTokens(token_B, logp_B, entropy_S, torch.isfinite(drawn.sum_S).all())
 
 
 class _Softmax(NamedTuple):
@@ -122,28 +120,35 @@ def _softmax(logits_SV: Tensor) -> _Softmax:
     return _Softmax(below_top_SV, weight_SV, weight_SV.sum(-1))
 
 
-def _inverse_cdf(weight_SC: Tensor, slot_B: Tensor, uniform_B: Tensor) -> tuple[Tensor, Tensor]:
-    """Column drawn by each row in proportion to its slot's weights, and the weight of everything (for a NaN check).
+def _inverse_cdf(weight_SC: Tensor, slot_B: Tensor, uniform_B: Tensor) -> Tensor:
+    """Column drawn by each row in proportion to its slot's weights.
 
-    All slots lie on one line of float64 partial sums and each row looks up ``start + u * (end - start)`` of its own
-    stretch: no (B, V) copy of distributions that several rows share.
+    All slots lie on one line of partial sums and each row looks up ``start + u * (end - start)`` of its own stretch: no
+    (B, V) copy of distributions that several rows share.
     """
     num_columns = weight_SC.shape[-1]
-    line = weight_SC.reshape(-1).cumsum(0, dtype=torch.float64)
+    _, line = _with_sums(weight_SC.reshape(-1))
     end_S = line[num_columns - 1 :: num_columns]
     start_S = torch.cat((line.new_zeros(1), end_S[:-1]))
     end_B, start_B = end_S[slot_B], start_S[slot_B]
     # u near 1 may round up to the end of the stretch, which belongs to the next slot.
-    below_end_B = torch.nextafter(end_B, start_B)
-    at_B = torch.minimum(start_B + uniform_B * (end_B - start_B), below_end_B)
+    below_end_B = torch.nextafter(end_B, start_B) if line.is_floating_point() else end_B - 1
+    at_B = torch.minimum(start_B + (uniform_B * (end_B - start_B)).to(line.dtype), below_end_B)
     # right=True: the first partial sum above the point, so a flat step (weight 0) is never the one.
     column_B = torch.searchsorted(line, at_B, right=True) - slot_B * num_columns
-    if line.device.type != "cpu":
-        # A parallel scan adds in another order: a step of weight 0 need not be flat to the last bit.
-        is_impossible_B = weight_SC[slot_B, column_B.clamp(0, num_columns - 1)] == 0
-        column_B = torch.where(is_impossible_B, weight_SC.argmax(-1)[slot_B], column_B)
-    # NaN sends the search anywhere; the caller stops on the mass, and until then the index must be a valid one.
-    return column_B.clamp(0, num_columns - 1), end_S[-1]
+    # NaN sends the search anywhere; the caller stops on the sums, and until then the index must be a valid one.
+    return column_B.clamp(0, num_columns - 1)
+
+
+def _with_sums(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """``weight`` and its partial sums along the last axis, in float64 or, on a GPU, in whole numbers in proportion.
+
+    A GPU's scan adds in no fixed order. Whole numbers, here up to 2^61, come to the same sums in any.
+    """
+    if weight.device.type == "cpu":
+        return weight, weight.cumsum(-1, dtype=torch.float64)
+    whole = torch.ldexp(weight, 61 - torch.frexp(weight.sum()).exponent).to(torch.int64)
+    return whole, whole.cumsum(-1)
 
 
 def _truncate(weight_SV: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
@@ -153,7 +158,6 @@ def _truncate(weight_SV: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
     else:
         weight_SC, candidate_SC = weight_SV.sort(dim=-1, descending=True, stable=True)
     if sampling.top_p < 1.0:
-        mass_SC = weight_SC.cumsum(-1, dtype=torch.float64)
-        before_SC = mass_SC - weight_SC
-        weight_SC = weight_SC * (before_SC < sampling.top_p * mass_SC[:, -1:])
+        summed_SC, mass_SC = _with_sums(weight_SC)
+        weight_SC = weight_SC * (mass_SC - summed_SC < sampling.top_p * mass_SC[:, -1:].double())
     return weight_SC, candidate_SC

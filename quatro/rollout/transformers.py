@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -74,48 +75,40 @@ class TransformersEngine(Engine):
             DataError: a prompt fills the model's context.
             DivergedError: the model's logits are not finite.
         """
-        limits = response_limits(prompts, sampling.max_new_tokens, context=context_limit(self.model))
         request = Request(
             prompts=prompts,
             seeds=seeds,
-            limits=limits,
+            limits=response_limits(prompts, sampling.max_new_tokens, context=context_limit(self.model)),
             sampling=sampling,
             eos_ids=self.eos_ids,
             with_entropy=self.collect_entropy,
             texts=ResponseTexts(self.tokenizer, sampling.stop),
             progress=progress,
-            results=[[None] * len(group) for group in seeds],
+            results=[{} for _ in seeds],
         )
-        pools = plan_pools(
-            [len(p.token_ids) for p in prompts],
-            [len(group) for group in seeds],
-            sampling.max_new_tokens,
-            max_batch_rows=self.max_batch_rows,
-            max_batch_tokens=self.max_batch_tokens,
-        )
-        try:
-            with _eval_mode(self.model), _without_graph(self.model), self.compute():
-                for pool in pools:
-                    Decoding(self._slots, pool, request).run()
-            return [[rollout for rollout in group if rollout is not None] for group in request.results]
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error) or pool.num_rows == 1:
-                raise
-            self.max_batch_rows = pool.num_rows // 2
-            reason = (str(error) or type(error).__name__).splitlines()[0][:200]
-            said = "out of memory while drawing %d responses at once (%s); from here on %d (rollout.rows_at_once)"
-            logger.warning(said, pool.num_rows, reason, self.max_batch_rows)
-        if self.device.type == "cuda":  # outside the handler: the error's traceback held on to the cache
-            torch.cuda.empty_cache()
-
-        def count(num_finished: int, num_tokens: int) -> None:
-            if progress is not None:
-                progress(request.num_finished + num_finished, request.num_tokens + num_tokens)
-
-        pairs = [list(zip(*both, strict=True)) for both in zip(seeds, request.results, strict=True)]
-        left = [[seed for seed, rollout in group if rollout is None] for group in pairs]
-        rest = map(iter, self.generate(prompts, left, sampling, progress=count))
-        return [[rollout or next(more) for _, rollout in group] for group, more in zip(pairs, rest, strict=True)]
+        while True:
+            todo = zip(seeds, request.results, strict=True)
+            request = replace(request, seeds=[[seed for seed in group if seed not in found] for group, found in todo])
+            pools = plan_pools(
+                [len(p.token_ids) for p in prompts],
+                [len(group) for group in request.seeds],
+                sampling.max_new_tokens,
+                max_batch_rows=self.max_batch_rows,
+                max_batch_tokens=self.max_batch_tokens,
+            )
+            try:
+                with _eval_mode(self.model), _without_graph(self.model), self.compute():
+                    for pool in pools:
+                        Decoding(self._slots, pool, request).run()
+                return [[found[seed] for seed in group] for group, found in zip(seeds, request.results, strict=True)]
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error) or pool.num_rows == 1:
+                    raise
+                self.max_batch_rows = pool.num_rows // 2
+                reason = (str(error) or type(error).__name__).splitlines()[0][:200]
+                said = "out of memory while drawing %d responses at once (%s); from here on %d (rollout.rows_at_once)"
+                logger.warning(said, pool.num_rows, reason, self.max_batch_rows)
+            torch.cuda.empty_cache()  # outside the handler: the error's traceback held on to the keys and values
 
 
 class CopyEngine(TransformersEngine):

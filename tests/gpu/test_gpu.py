@@ -1,10 +1,12 @@
 """The same code path on a CUDA device: `make test-gpu`."""
 
 import json
+import os
 
 import pytest
 import torch
 
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # CUDA reads it at its first product, whatever the test
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no CUDA device"),
@@ -68,3 +70,37 @@ def test_grouped_queries_hold_no_scores_in_float32():
     assert torch.cuda.max_memory_allocated() - before < 4 * 6 * length**2 / 2
     plain, _ = attend(module, query.cpu(), key.cpu(), value.cpu(), None)
     torch.testing.assert_close(found.cpu(), plain, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_resume_inside_an_iteration_gives_the_same_bits(tiny_config, tmp_path, monkeypatch, dtype):
+    from quatro.policy.torch_policy import LocalPolicy
+    from quatro.processes.stop import StopRequest
+    from quatro.runs.checkpoint import complete_checkpoints
+    from quatro.runs.directory import RunDir
+    from quatro.train import train
+
+    config = tiny_config(f"dtype={dtype}", "device=cuda", "optimizer.lr=1e-3", "steps=3", "deterministic=true")
+    update, stop, calls = LocalPolicy.update, StopRequest(), iter(range(1, 1000))
+
+    def stopped(self, *arguments, **options):
+        if next(calls) == 4:
+            stop.request()
+        return update(self, *arguments, **options)
+
+    def ended(name):
+        with (tmp_path / name / "metrics.jsonl").open(encoding="utf-8") as file:
+            rows = [json.loads(line) for line in file]
+        weights = (complete_checkpoints(tmp_path / name)[-1] / "model" / "model.safetensors").read_bytes()
+        return [{key: row[key] for key in row if not key.startswith("perf/")} for row in rows], weights
+
+    with RunDir.create(tmp_path / "whole", config) as run:
+        train(config, run)
+    with monkeypatch.context() as patched, RunDir.create(tmp_path / "cut", config) as run:
+        patched.setattr(LocalPolicy, "update", stopped)
+        train(config, run, stop=stop)
+    assert next(calls) == 5, "it should have stopped there"
+    with RunDir.open(tmp_path / "cut") as run:
+        train(config, run)
+    assert ended("cut") == ended("whole")
+    assert not torch.are_deterministic_algorithms_enabled()

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 
 import numpy as np
 import pytest
 import torch
 
+from evals.errors import UsageError
 from quatro.loop.learn import make_objective
 from quatro.policy import rows as rows_module
 from quatro.policy.torch_policy import LocalPolicy
 from quatro.registry import METHODS
+from quatro.rehearse.device import is_on_device
+from quatro.rehearse.kernels import Kernels
 from quatro.rehearse.pretended import pretended_gpu
 from quatro.rollout import decoding, sampling
 
@@ -82,6 +86,66 @@ def test_bfloat16_learns(trained, name):
     (first, _), (there, _) = found, trained("cpu", *BFLOAT16[name])
     assert first["reward/mean"] == pytest.approx(there["reward/mean"], abs=0.1)
     assert first["grad/norm"] == pytest.approx(there["grad/norm"], rel=0.5)
+
+
+# --- a fixed order ----------------------------------------------------------------------------------------------------
+
+# What CUDA refuses under deterministic algorithms, by the documentation of torch.use_deterministic_algorithms: of what
+# a language model may call, and sums of floats.
+REFUSED = {"put", "put_", "histc", "bincount", "median", "nanmedian", "kthvalue", "nll_loss2d_forward", "cumsum"}
+REFUSED |= {"scatter_reduce", "scatter_reduce_", "cumprod", "logcumsumexp", "_ctc_loss", "_embedding_bag"}
+
+
+@pytest.fixture
+def in_order(monkeypatch):
+    """Refuses what CUDA would; the phases that computed on the device, and whether in a fixed order."""
+    run, seen = Kernels.run, set()
+
+    def watched(self, call):
+        if any(map(is_on_device, call.tensors)):
+            is_on = torch.are_deterministic_algorithms_enabled()
+            seen.update((name, is_on) for name, phase in self.device.phases.items() if phase is self.device.now)
+            dtype = call.kwargs.get("dtype") or call.tensors[0].dtype
+            if is_on and call.name in REFUSED and dtype.is_floating_point:
+                raise RuntimeError(f"{call.name} does not have a deterministic implementation")
+        return run(self, call)
+
+    monkeypatch.setattr(Kernels, "run", watched)
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "to be put back")
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+    return seen
+
+
+ORDERED = {
+    "plain": (),
+    "top_p, auto, audit and eval": ("rollout.top_p=0.9", "inner_updates=auto", "audit.prompts=2", *EVALUATED),
+    "bfloat16, LoRA and checkpointing": BFLOAT16["bfloat16, LoRA and checkpointing"],
+}
+
+
+@pytest.mark.parametrize("name", ["plain", *(pytest.param(one, marks=pytest.mark.slow) for one in list(ORDERED)[1:])])
+def test_every_phase_keeps_a_fixed_order(trained, in_order, name):
+    with pretended_gpu() as gpu:
+        trained("run", "steps=1", "deterministic=true", *ORDERED[name], gpu=gpu)
+    assert {phase for phase, is_on in in_order if is_on} >= {"generate", "old_logp", "ref_logp", "update", "audit"}
+    assert not {phase for phase, is_on in in_order if not is_on}
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_sum_in_any_order_would_be_refused(trained, in_order, monkeypatch):
+    monkeypatch.setattr(sampling, "_with_sums", lambda weight: (weight, weight.cumsum(-1, dtype=torch.float64)))
+    with pretended_gpu() as gpu, pytest.raises(UsageError, match=r"found true, .* here: cumsum does not have"):
+        trained("run", "deterministic=true", gpu=gpu)
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_cpu_keeps_its_order_without_being_told(trained, monkeypatch):
+    before, modes = os.environ.get("CUBLAS_WORKSPACE_CONFIG"), []
+    monkeypatch.setattr(torch, "set_deterministic_debug_mode", modes.append)
+    assert str(trained("told", "steps=1", "deterministic=true")) == str(trained("not told", "steps=1"))
+    assert os.environ.get("CUBLAS_WORKSPACE_CONFIG") == before
+    assert set(modes) <= {0}
 
 
 # --- planted faults ---------------------------------------------------------------------------------------------------

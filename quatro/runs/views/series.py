@@ -21,7 +21,7 @@ from quatro.runs.metrics import read_metrics
 from quatro.runs.points import is_sweep, point_config, read_points, require_sweep, settings_that_differ
 
 # Keys that change no step of a run, only which seed it has, how long it is, and what is kept or measured beside it.
-_NEUTRAL = ("seed", "steps", "threads", "processes", "device", "save_rollouts", *SIZE_KEYS)
+_NEUTRAL = ("seed", "steps", "threads", "processes", "device", "deterministic", "save_rollouts", *SIZE_KEYS)
 _NEUTRAL_BLOCKS = ("eval.", "checkpoint.", "audit.", "rollout.gpu_memory_utilization")
 # Keys with a field of their own in `RunSetting`.
 _NAMED = ("method.name", "method.delta", "method.log_ratio", "optimizer.lr", "inner_updates")

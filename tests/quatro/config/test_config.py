@@ -72,6 +72,7 @@ def test_defaults_are_the_contracts(write):
         "model": "some/model",
         "dtype": "bfloat16",
         "device": "auto",
+        "deterministic": False,
         "threads": None,
         "processes": None,
         "seed": 0,

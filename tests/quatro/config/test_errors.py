@@ -83,6 +83,8 @@ def test_a_removed_reward_is_refused_with_what_to_name_instead(name, given, key)
         ("rollout: {engine: replay}", "rollout.replay_file: missing"),
         ("rollout: {engine: replay, replay_file: a.jsonl, stop: [x]}", "rollout.stop: found ['x'], expected []"),
         ('rollout: {stop: ["a", ""]}', 'rollout.stop: found [a, ""], expected texts that are not empty'),
+        ("rollout: {engine: vllm}\ndeterministic: true", "deterministic: found true, expected false: the engine vllm"),
+        ("policy: {kind: deepspeed}\ndeterministic: true", "deterministic: found true, expected false: policy.kind"),
         ("rollout: {stop: [a, b, a]}", "rollout.stop: found [a, b, a], expected texts that are not empty"),
         ("rollout: {stop: def}", "rollout.stop: found def, expected a list"),
         ("rollout: {stop: [1]}", "rollout.stop.0: found 1, expected text"),
@@ -105,7 +107,7 @@ def test_a_wrong_line_is_named_with_what_was_expected(write, line, says):
     message = refusal(path)
     assert f"{says}" in message
     if not says.startswith("reward: found math"):  # that key is not in the file
-        assert message.startswith(f"{path}:3: ")
+        assert message.startswith(f"{path}:{3 + line.count(chr(10))}: ")
 
 
 @pytest.mark.parametrize(

@@ -2,22 +2,36 @@
 
 import itertools
 import math
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import torch
 
-from quatro.rollout.sampling import draw_tokens
+from quatro.rehearse.pretended import pretended_gpu
+from quatro.rollout.sampling import DrawnTokens, draw_tokens
 from quatro.types import Sampling
 
 ALMOST_ONE = 1 - 2.0**-53
 
 
-def draw(logits, uniforms, sampling=None, slots=None):
-    logits_SV = torch.tensor(logits, dtype=torch.float32)
-    slot_B = torch.zeros(len(uniforms), dtype=torch.int64) if slots is None else torch.tensor(slots)
-    uniform_B = torch.tensor(uniforms, dtype=torch.float64)
-    return draw_tokens(logits_SV, slot_B, uniform_B, sampling or Sampling(), with_entropy=True)
+@pytest.fixture(params=["cpu", "cuda"])
+def device(request):
+    """The CPU, and a GPU that is not there: the two have scans of their own."""
+    with pretended_gpu() if request.param == "cuda" else nullcontext():
+        yield request.param
+
+
+@pytest.fixture
+def draw(device):
+    def drawn(logits, uniforms, sampling=None, slots=None):
+        logits_SV = torch.tensor(logits, dtype=torch.float32, device=device)
+        slot_B = torch.tensor([0] * len(uniforms) if slots is None else slots, device=device)
+        uniform_B = torch.tensor(uniforms, dtype=torch.float64, device=device)
+        found = draw_tokens(logits_SV, slot_B, uniform_B, sampling or Sampling(), with_entropy=True)
+        return DrawnTokens(*(one.cpu() for one in found))
+
+    return drawn
 
 
 def exact_distribution(logits, sampling):
@@ -49,7 +63,7 @@ def exact_distribution(logits, sampling):
         Sampling(top_k=1),
     ],
 )
-def test_an_even_grid_of_uniforms_reproduces_the_exact_distribution(sampling):
+def test_an_even_grid_of_uniforms_reproduces_the_exact_distribution(draw, sampling):
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(3, 9)) * 2
     n = 20_000
@@ -61,7 +75,7 @@ def test_an_even_grid_of_uniforms_reproduces_the_exact_distribution(sampling):
         np.testing.assert_allclose(frequency, exact_distribution(logits[slot], sampling), atol=1.5 / n, rtol=1e-5)
 
 
-def test_log_probs_are_those_before_truncation_and_entropy_is_at_temperature_one():
+def test_log_probs_are_those_before_truncation_and_entropy_is_at_temperature_one(draw):
     logits = np.array([[0.3, -1.0, 2.0, 0.0], [1.0, 1.0, -5.0, 0.5]])
     drawn = draw(logits, [0.1, 0.9, 0.5], Sampling(temperature=0.5, top_p=0.6), slots=[1, 0, 1])
     for row, slot in enumerate((1, 0, 1)):
@@ -74,7 +88,7 @@ def test_log_probs_are_those_before_truncation_and_entropy_is_at_temperature_one
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(top_k=4), Sampling(top_p=0.999), Sampling(temperature=0.3)])
 @pytest.mark.parametrize("allowed", [(0,), (4,), (1, 3), (0, 4), (2,)])
-def test_a_token_of_probability_zero_is_never_drawn(sampling, allowed):
+def test_a_token_of_probability_zero_is_never_drawn(draw, sampling, allowed):
     """-inf and underflown logits at either end and in between, uniforms on and next to every boundary."""
     dead = itertools.cycle((-math.inf, -300.0))
     logits = [0.0 if v in allowed else next(dead) for v in range(5)]
@@ -89,7 +103,7 @@ def test_a_token_of_probability_zero_is_never_drawn(sampling, allowed):
     assert drawn.is_finite
 
 
-def test_the_last_uniform_below_one_draws_the_last_possible_token():
+def test_the_last_uniform_below_one_draws_the_last_possible_token(draw):
     # 3,000 slots: partial sums near 3,000 where the spacing of float64 is far above 2^-53.
     logits = np.zeros((3000, 4))
     drawn = draw(logits, [ALMOST_ONE] * 3000, slots=list(range(3000)))
@@ -100,12 +114,12 @@ def test_the_last_uniform_below_one_draws_the_last_possible_token():
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_logits_that_are_not_finite_are_reported(bad, temperature):
+def test_logits_that_are_not_finite_are_reported(draw, bad, temperature):
     logits = [[0.0, 1.0], [0.0, bad], [0.0, 1.0]]
     assert not draw(logits, [0.5], Sampling(temperature=temperature)).is_finite
 
 
-def test_temperature_zero_is_the_argmax_with_probability_one():
+def test_temperature_zero_is_the_argmax_with_probability_one(draw):
     drawn = draw([[0.1, 3.0, 0.2], [5.0, 1.0, 1.0]], [0.99, 0.01], Sampling(temperature=0.0), slots=[0, 1])
     assert drawn.token_B.tolist() == [1, 0]
     assert drawn.logp_B.tolist() == [0.0, 0.0]
