@@ -41,6 +41,10 @@ REMOVED = {
         "RESULT.json... --metric ucr`, or `quatro plot side-by-side RESULT.json...`"
         for command in ("temperature", "side-by-side")
     },
+    **{
+        f"quatro plot {command} --with-paper": "`quatro table RESULT.json... --with-paper` has the published numbers"
+        for command in ("passk", "ucc")
+    },
     "quatro plot temperature": "type `quatro plot side-by-side`",
     "quatro plot threshold": "`quatro eval ucc FILE --threshold 0.5,0.6,0.7,0.8,0.9` prints the numbers",
     "quatro plot heatmap --label": "type --labels NAME,NAME",

@@ -1,28 +1,26 @@
-"""Pass@k and UCC@k against k: several models with their intervals, and beside them the curves that the paper prints."""
+"""Pass@k and UCC@k against k: several models with their intervals."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from evals.errors import DataError, UsageError
 from evals.figures.grid import GREY, Part, new_figure, wrapped
-from evals.figures.method_looks import Facet, delta_of, facets_of, family_of, looks_of
+from evals.figures.method_looks import Facet
 from evals.figures.panels import (
     draw_behind,
     draw_curve,
     finish_y_axis,
     head_facets,
-    line_key,
     line_keys,
     line_look,
     panel_title,
     smaller,
 )
-from evals.figures.sheet import PAGE, SMALL, Axes, Figure, Line2D, Sheet, fitted, styled
+from evals.figures.sheet import PAGE, SMALL, Axes, Figure, Sheet, fitted, styled
 from evals.intervals import kinds_text
 from evals.results.document import Row
-from evals.results.entries import Entry, published_entries
-from evals.results.paper import paper
+from evals.results.entries import Entry
 from evals.results.shown import title_of, without_lone_average
 from evals.tables.parts import unique_labels
 from evals.text import visible
@@ -46,24 +44,19 @@ Curves = Mapping[str, Sequence[Row | Point]]
 
 @dataclass(frozen=True)
 class CurvePanel:
-    """A curve over k for each label and ``published`` ones, shares in percent; ``note`` is in small letters."""
+    """A curve over k for each label, shares in percent; ``note`` is in small letters."""
 
     title: str
     y_label: str
     rows: Curves
     is_share: bool = False
     note: str = ""
-    published: Curves = field(default_factory=dict)
 
 
-def curve_panels(
-    entries: Sequence[Entry], metric: str, *, benchmarks: Collection[str] = (), published: Sequence[Entry] = ()
-) -> list[CurvePanel]:
+def curve_panels(entries: Sequence[Entry], metric: str, *, benchmarks: Collection[str] = ()) -> list[CurvePanel]:
     """A panel for each setting and each of ``benchmarks``; none given: all of them and their average.
 
     The note of a panel names its setting and what its bands are over.
-
-    Curves of the paper end where those of ``entries`` end: further k would take the scale from them.
 
     Raises UsageError if no entry has one of ``benchmarks``.
     """
@@ -74,66 +67,28 @@ def curve_panels(
             raise UsageError(f"no file holds {metric} of {visible(name)!r}; they hold {', '.join(names)}")
     wanted = list(benchmarks) or without_lone_average(names)
     labels = unique_labels(entries)
-    beside = unique_labels(published)
     panels = []
     for name in wanted:
         for setting in dict.fromkeys(key.setting for key in keys if key.benchmark == name):
-            curves, printed = (
-                {label: _points(entry, metric, name, where) for label, entry in zip(heads, several, strict=True)}
-                for heads, several, where in ((labels, entries, setting), (beside, published, ""))
-            )
-            is_share = metric == "pass@k"
-            most = max(point.k or 0 for points in curves.values() for point in points)
-            printed = {label: [one for one in points if (one.k or 0) <= most] for label, points in printed.items()}
-            held = {label: points for label, points in printed.items() if points}
+            curves = {
+                label: _points(entry, metric, name, setting) for label, entry in zip(labels, entries, strict=True)
+            }
             over = kinds_text({label: [one.over for one in points] for label, points in curves.items()})
             note = ", ".join(filter(None, [setting, over]))
-            panels.append(CurvePanel(title_of(name), Y_LABELS[metric], curves, is_share, note, held))
+            panels.append(CurvePanel(title_of(name), Y_LABELS[metric], curves, metric == "pass@k", note))
     return panels
 
 
 def _points(entry: Entry, metric: str, benchmark: str, setting: str) -> list[Point]:
-    """A misprint of the paper is no point of its curve."""
     return [
         Point(key.k, number.value, number.low, number.high, number.over)
         for key, number in entry.numbers.items()
         if (key.metric, key.benchmark, key.setting) == (metric, benchmark, setting) and key.k is not None
-        if number.misprint is None
     ]
-
-
-def published_beside(metric: str, entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
-    """The paper's entries of ``metric`` that compare with ``entries``, and notes: another model, misprints left out.
-
-    They are of the models that the entries have, or of the first model that the paper prints, and of their methods
-    and deltas where the labels name some.
-    """
-    published = published_entries(metric, tables={series.table for series in paper().of(metric)})
-    models = {entry.model for entry in entries}
-    own = [one for one in published if one.model in models]
-    notes = []
-    if not own and published:
-        own = [one for one in published if one.model == published[0].model]
-        if own[0].model is not None:
-            notes.append(f"the paper's curves are of {own[0].model}, and the files hold none of its models")
-    kinds = {family_of(entry.label) for entry in entries} - {None}
-    alike = [one for one in own if family_of(one.label) in kinds] if kinds else []
-    deltas = {delta_of(entry.label) for entry in entries} - {None}
-    near = [one for one in alike if delta_of(one.label) is None or not deltas or delta_of(one.label) in deltas]
-    found = near or alike or own
-    held = {(key.benchmark, key.k) for entry in entries for key in entry.numbers if key.metric == metric}
-    notes += [
-        f"the curve of {entry.label} on {title_of(str(key.benchmark))} leaves out "
-        f"{number.value * (100 if metric == 'pass@k' else 1):.2f} at k = {key.k}, a misprint: {number.misprint}"
-        for entry in found
-        for key, number in entry.numbers.items()
-        if number.misprint is not None and (key.benchmark, key.k) in held
-    ]
-    return found, notes
 
 
 def curves_figure(panels: Sequence[CurvePanel], *, sheet: Sheet = PAGE) -> Figure:
-    """Curves on a logarithmic k axis, intervals as bands. Those of the paper are dashed and pale.
+    """Curves on a logarithmic k axis, intervals as bands.
 
     More than four curves have a panel for each method, with those of the others in grey behind.
 
@@ -142,16 +97,13 @@ def curves_figure(panels: Sequence[CurvePanel], *, sheet: Sheet = PAGE) -> Figur
     if not panels or not all(any(panel.rows.values()) for panel in panels):
         raise DataError("nothing to draw: a panel has no rows with a k")
     labels = list(dict.fromkeys(label for panel in panels for label in panel.rows))
-    published = list(dict.fromkeys(label for panel in panels for label in panel.published))
     labelled = sheet.labels(labels)
-    shown = labelled.shown | {label: sheet.spell(label) for label in published}
-    facets = facets_of([*labels, *published], shown)
+    facets = labelled.facets
     looks = {label: line_look(look) for label, look in labelled.with_looks}
-    looks |= {label: _printed(line_look(look)) for label, look in zip(published, looks_of(published), strict=True)}
     notes = {panel.note for panel in panels}
     common = notes.pop() if len(notes) == 1 and len(facets) > 1 else ""
     with styled():
-        keys = [*line_keys(labelled._replace(facets=facets)), *_printed_keys(labels, published, looks, shown)]
+        keys = line_keys(labelled)
         foot = wrapped([common, "grey: the other methods" if len(facets) > 1 else ""], sheet.width - 0.15)
         height = (1.75 if len(panels) > 1 else 2.1) + (0.15 if any(panel.note for panel in panels) else 0.0)
         if len(facets) > 1:
@@ -173,27 +125,12 @@ def curves_figure(panels: Sequence[CurvePanel], *, sheet: Sheet = PAGE) -> Figur
     return figure
 
 
-def _printed_keys(
-    labels: Sequence[str], published: Sequence[str], looks: Mapping[str, dict[str, Any]], shown: Mapping[str, str]
-) -> list[Line2D]:
-    """One key for all curves of the paper if each has one of ours in its colour, and else one for each."""
-    kinds = {(family_of(label), delta_of(label)) for label in labels}
-    if published and all((family_of(label), delta_of(label)) in kinds for label in published):
-        return [line_key("dashed: the paper", _printed(looks[published[0]]) | {"color": GREY})]
-    return [line_key(shown[label], looks[label]) for label in published]
-
-
-def _printed(look: dict[str, Any]) -> dict[str, Any]:
-    """``look`` for a curve of the paper."""
-    return {**look, "linestyle": (0, (2.5, 1.5)), "linewidth": 1.0, "marker": "none", "alpha": 0.6}
-
-
 def _draw_facet(
     axis: Axes, facet: Facet, panel: CurvePanel, looks: Mapping[str, dict[str, Any]], *, is_small: bool
 ) -> None:
     """Each curve in ascending order of k, those of other facets pale behind; none where there are no rows."""
     scale = 100.0 if panel.is_share else 1.0
-    for label, rows in [*panel.published.items(), *panel.rows.items()]:
+    for label, rows in panel.rows.items():
         points = sorted(((row.k, row) for row in rows if row.k is not None), key=lambda point: point[0])
         ks, values = [k for k, _ in points], [scale * row.value for _, row in points]
         if label in facet.labels and points:
@@ -202,7 +139,7 @@ def _draw_facet(
                 (None, None) if low is None or high is None else (scale * low, scale * high) for low, high in ends
             ]
             draw_curve(axis, smaller(looks[label]) if is_small else looks[label], ks, values, intervals)
-        elif label not in facet.labels and label in panel.rows:
+        elif label not in facet.labels:
             draw_behind(axis, ks, values)
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from evals.errors import DataError, QuatroError
 from evals.figures.bars import flips_figure, temperature_figure
-from evals.figures.curves import curve_panels, curves_figure, published_beside
+from evals.figures.curves import curve_panels, curves_figure
 from evals.figures.delta_lambda import delta_lambda_figure, entropy_figure
 from evals.figures.run_settings import Drawn, RunSetting
 from evals.figures.sheet import WIDTHS, Sheet, save_figure
@@ -143,12 +143,7 @@ _SHEET = Sheet(spell=_spelled)
 
 
 def _curves(metric: str) -> Callable[[SweepSources], Drawn]:
-    def draw(found: SweepSources) -> Drawn:
-        entries = found.entries(metric)
-        published, notes = published_beside(metric, entries) if found.with_paper else ([], [])
-        return Drawn(curves_figure(curve_panels(entries, metric, published=published), sheet=_SHEET), notes)
-
-    return draw
+    return lambda found: Drawn(curves_figure(curve_panels(found.entries(metric), metric), sheet=_SHEET), [])
 
 
 def _of_settings(figure_of: Callable[..., Drawn]) -> Callable[[SweepSources], Drawn]:

@@ -14,7 +14,6 @@ from quatro_cli.output import output
 Results = Annotated[
     list[Path], run_paths("RESULT", "Files from `quatro eval ... -o FILE`, runs with results/, or sweeps.")
 ]
-WithPaper = Annotated[bool, Option("--with-paper", help="Also draw the published curves, dashed and pale.")]
 
 
 def _over_k(name: str, metric: str, said: str) -> Callable[..., None]:
@@ -26,21 +25,17 @@ def _over_k(name: str, metric: str, said: str) -> Callable[..., None]:
         top_p: SweepTopP = None,
         temperature: SweepTemperature = None,
         cell: SweepCell = None,
-        with_paper: WithPaper = False,
         *,
         printing: Printing,
     ) -> None:
-        from evals.figures.curves import curve_panels, curves_figure, published_beside
+        from evals.figures.curves import curve_panels, curves_figure
         from evals.results.entries import own_entries
         from evals.results.reading import named_by_samples, read_sources
 
         sources = named_by_samples(read_sources(results, expand=expander(results, top_p, temperature, cell)))
         entries, warnings = own_entries(sources, metric)
-        published, notes = published_beside(metric, entries) if with_paper else ([], [])
-        output.warn(*warnings, *notes)
-        panels = curve_panels(entries, metric, benchmarks=split(benchmarks, "-b"), published=published)
-        if with_paper and not any(panel.published for panel in panels):
-            output.warn(f"--with-paper: the paper prints no {metric} of {', '.join(panel.title for panel in panels)}")
+        output.warn(*warnings)
+        panels = curve_panels(entries, metric, benchmarks=split(benchmarks, "-b"))
         printing.save(curves_figure(panels, sheet=printing.sheet), name)
 
     command.__doc__ = said

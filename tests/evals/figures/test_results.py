@@ -10,7 +10,6 @@ from evals.figures.curves import (
     Point,
     curve_panels,
     curves_figure,
-    published_beside,
 )
 from evals.figures.method_looks import METHOD_LOOKS, looks_of
 from evals.figures.sheet import Sheet, fitted, inches_of, save_figure
@@ -208,50 +207,6 @@ def test_temperature_has_a_bar_for_each_label_and_refuses_two_settings():
         temperature_figure({"cold": sides() + sides()})
     with pytest.raises(DataError, match="no UCR"):
         temperature_figure({"cold": [row("pass@k", 0.5, k=1)]})
-
-
-def published(label, k=4):
-    return Entry(f"{label} (paper)", "Qwen2.5-Math-1.5B", {Key("pass@k", "math500", k): Number(0.8)}, is_published=True)
-
-
-def test_curves_of_the_paper_are_dashed_and_pale_in_the_colour_of_their_method():
-    own = Entry("GSPO", "tiny", {Key("pass@k", "math500", 4): Number(0.5)})
-    panels = curve_panels([own], "pass@k", published=[published("GSPO")])
-    (axis,) = curves_figure(panels).axes
-    paper, ours = axis.lines
-    assert (list(paper.get_ydata()), list(ours.get_ydata())) == ([80], [50])
-    assert paper.get_color() == ours.get_color() == METHOD_LOOKS["gspo"].color
-    assert paper.get_linestyle() == "--"
-    assert paper.get_alpha() < 1
-    assert ours.get_linestyle() == "-"
-
-
-def test_only_what_compares_with_the_files_is_drawn_of_the_paper():
-    def beside(label, model="Qwen2.5-Math-1.5B"):
-        found, notes = published_beside("pass@k", [Entry(label, model, {})])
-        return [one.label for one in found], notes
-
-    assert beside("gspo seed 1") == (["GSPO (paper)"], [])
-    assert beside("Ours delta=0.1") == (["Ours delta=0.1 (paper)"], [])
-    assert len(beside("ours")[0]) == 3
-    assert len(beside("mine")[0]) == 9
-    assert len(beside("ours", "Qwen2.5-Math-7B")[0]) == 2
-    names, (note,) = beside("gspo", "tiny")
-    assert names == ["GSPO (paper)"]
-    assert "Qwen2.5-Math-1.5B" in note
-
-
-def test_a_misprint_of_the_paper_is_no_point_of_its_curve_and_a_note_says_which():
-    """OlympiadBench's 15.8 at k = 32 stands above the 11.32 of k = 64."""
-    ks = (8, 16, 32, 64)
-    own = Entry("Ours delta=0.01", "tiny", {Key("ucc@k", "olympiad", k): Number(1.0) for k in ks})
-    beside, notes = published_beside("ucc@k", [own])
-    (panel,) = curve_panels([own], "ucc@k", published=beside)
-    (points,) = panel.published.values()
-    assert [(point.k, point.value) for point in points] == [(8, 1.53), (16, 2.98), (64, 11.32)]  # ours ends there
-    assert [note for note in notes if "OlympiadBench leaves out 15.80 at k = 32, a misprint" in note]
-    elsewhere = Entry("Ours delta=0.01", "tiny", {Key("ucc@k", "math500", 32): Number(1.0)})
-    assert not [note for note in published_beside("ucc@k", [elsewhere])[1] if "misprint" in note]
 
 
 def test_names_stand_for_labels_in_order_and_keep_their_looks():

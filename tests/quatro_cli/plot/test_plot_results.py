@@ -31,20 +31,10 @@ def test_a_heatmap_of_correct_or_all_answers_is_written(samples, tmp_path, optio
     assert out.read_bytes().startswith(b"<?xml")
 
 
-def test_the_papers_curves_are_drawn_or_their_absence_is_said(samples, tmp_path):
+def test_as_many_names_as_labels_are_asked_for(samples, tmp_path):
     pytest.importorskip("matplotlib")
     document = tmp_path / "gspo.json"
     runner.invoke(app, ["eval", "passk", str(samples), "--k", "1,2", "--label", "GSPO", "-o", str(document)])
-    drawn = []
-    for options in ([], ["--with-paper"]):
-        out = tmp_path / f"{len(options)}.png"
-        result = quatro("plot", "passk", document, "-o", out, *options)
-        drawn.append(out.read_bytes())
-    assert "the paper's curves are of Qwen2.5-Math-1.5B" in result.stderr
-    assert drawn[0] != drawn[1]
-    document.write_text(document.read_text(encoding="utf-8").replace("math500", "elsewhere"), encoding="utf-8")
-    result = runner.invoke(app, ["plot", "passk", str(document), "-o", str(tmp_path / "x.png"), "--with-paper"])
-    assert "the paper prints no pass@k of elsewhere" in result.stderr
     figure = quatro("plot", "passk", document, "-o", tmp_path / "x.png", "--labels", "a,b", code=2)
     assert "--labels has 2 names" in figure.stderr
 

@@ -108,4 +108,3 @@ def test_help_has_the_shared_options_and_fits_on_a_screen(name, monkeypatch):
     assert max(map(len, text.splitlines())) <= 100  # examples are not wrapped
     for option in ("--width", "--labels", "--title", "--out"):
         assert option in text
-    assert ("--with-paper" in text) == (name in ("passk", "ucc"))
