@@ -9,11 +9,13 @@ them there, whatever the device then has.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evals.errors import MissingError
 from evals.files.own_code import is_own
 from evals.text import clock_text, size_text, visible
 from quatro.config import Config, config_to_yaml, leaves
@@ -166,12 +168,25 @@ def notes(prepared: Prepared) -> list[str]:
     found.append(f"device: {device.type}, computing in {config.dtype}, {masters}")
     if prepared.sizes_note:
         found.append(prepared.sizes_note)
+    found += host_notes(prepared)
     if prepared.reward.device_bytes(device.type) and not engine.shares_weights:
         found.append(
             f"engine {config.rollout.engine} takes its share of the device first (rollout.gpu_memory_utilization); the "
             "policy and the reward model must fit into the rest, or put the model elsewhere: device: cpu in its options"
         )
     return found
+
+
+def host_notes(prepared: Prepared, *, refuse: bool = False) -> list[str]:
+    """What the ranks of this machine keep in its own memory; with ``refuse`` MissingError where it has less."""
+    there, local = machine_bytes() or 0, os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("LOCAL_SIZE")
+    needed = Estimate.of(prepared).memory().offloaded * int(local or prepared.launch.size)
+    said = f"policy.offload_optimizer keeps about {size_text(needed)} in the memory of this machine"
+    if 0 < there < needed:
+        said += f", which has {size_text(there)}: too little; set policy.lora.rank=16, or take more GPUs instead"
+        if refuse:
+            raise MissingError(said)
+    return [said] if needed else []
 
 
 def batch_arithmetic(prepared: Prepared) -> list[str]:
@@ -257,11 +272,14 @@ class Memory:
     kv_cache: int
     drawing: int = 0
     reward: int = 0
+    kept_gradients: int = 0
+    offloaded: int = 0  # in CPU memory, and in no sum here
 
     @property
     def always(self) -> int:
         """What stays while the run samples and while it learns."""
-        return self.weights + self.optimizer + self.reference + self.casts + self.snapshots + self.reward
+        model = self.weights + self.optimizer + self.kept_gradients + self.reference
+        return model + self.casts + self.snapshots + self.reward
 
     @property
     def sampling(self) -> int:
@@ -354,9 +372,9 @@ class Estimate:
             drawing                         `drawing_bytes`; of an engine with its own weights part of its share
 
         Each of several ranks holds its share of the rows, and under DeepSpeed its share of the optimiser (ZeRO-1), the
-        gradients (2) and the weights (3). DeepSpeed keeps float32 masters beside weights in the format of the
-        computation. With an adapter, only its parameters have gradients and moments, the others have the format of
-        the computation, and the reference takes nothing.
+        gradients (2), and the weights and the reference (3). DeepSpeed keeps float32 masters beside weights in the
+        format of the computation. With an adapter, only its parameters have gradients and moments, the others have the
+        format of the computation, and the reference takes nothing.
         """
         config, sizes, longest = self.config, self.config.sizes, self.longest_row
         rows = -(-config.minibatch_prompts // self.num_ranks) * config.rollouts_per_prompt

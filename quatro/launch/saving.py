@@ -24,6 +24,7 @@ from quatro.config import Config
 from quatro.config.load import seen_from
 from quatro.config.paths import PATHS
 from quatro.launch.begin import Prepared, prepare
+from quatro.launch.describe import host_notes
 from quatro.loop.position import OTHER, Iteration, Learner, Parts, Position
 from quatro.policy import embedded
 from quatro.policy.base import Policy, below
@@ -161,9 +162,11 @@ def assemble(
 
     Raises:
         UsageError: the model of `kl.reference` is of another architecture.
+        MissingError: the machine has less memory than the optimiser takes there.
         DivergedError: the policy's head disagrees with the model's own logits.
     """
     config, world = prepared.config, world or World()
+    host_notes(prepared, refuse=True)
     folder = embedded.resolve_model(config.model)
     if config.threads is not None:
         torch.set_num_threads(config.threads)

@@ -7,7 +7,6 @@ and the float32 master weights are part of the optimiser's shards.
 from __future__ import annotations
 
 import contextlib
-import copy
 import logging
 import math
 import os
@@ -15,8 +14,8 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -26,10 +25,9 @@ from evals.errors import DataError, MissingError, is_out_of_memory
 from quatro.config import Config
 from quatro.policy import lora
 from quatro.policy.base import Forward
-from quatro.policy.facts import cast_weights
+from quatro.policy.facts import copied, hollow
 from quatro.policy.rows import Rows
 from quatro.policy.torch_policy import Step, TorchPolicy
-from quatro.processes.world import World
 from quatro.registry import ENGINES
 
 T = TypeVar("T")
@@ -41,33 +39,63 @@ WHOLE_ELEMENTS = 100_000
 MASTERS = ("fp32_partitioned_groups_flat", "fp32_groups_flat_partition", "single_partition_of_fp32_groups")
 
 
-class DeepSpeedPolicy(TorchPolicy):
-    """Every rank holds the whole of ``reference``.
+class _CarefulAdamW(torch.optim.AdamW):
+    """Steps if it may; DeepSpeed decides when it is asked."""
 
-    Under ZeRO-3, if an engine draws from the policy's own weights, every rank also holds ``sampling_model``, a whole
-    copy in the format of the computation that follows the weights when an engine syncs; otherwise it is the model
-    itself. All ranks must call every method together.
+    may_step: Callable[[], bool] = staticmethod(lambda: False)
+
+    def step(self, closure: Any = None) -> Any:
+        return super().step(closure) if self.may_step() else None
+
+
+class DeepSpeedPolicy(TorchPolicy):
+    """Every rank holds the whole of ``reference``, but under ZeRO-3 a shard.
+
+    Under ZeRO-3 the weights of ``model`` count on the first rank alone, and may be `hollow` on the others. If an engine
+    draws from the policy's own weights, every rank also holds ``sampling_model``, a whole copy in the format of the
+    computation that follows the weights when an engine syncs; otherwise it is the model itself. All ranks must call
+    every method together.
     """
 
     is_sharded = True
+    optimizer: _CarefulAdamW
+    adamw = _CarefulAdamW
+    reference_engine: Any = None  # under ZeRO-3
 
-    def __init__(self, model: Any, config: Config, *, world: World | None = None, weights: Path | None = None) -> None:
-        super().__init__(model, config, world=world, weights=weights)
-        self.stage = config.policy.zero_stage
-        dtype = torch.float32 if config.dtype == "float32" else torch.bfloat16
-        if self.reference is not None:
-            cast_weights(self.reference, dtype)
+    def __init__(self, model: Any, config: Config, **options: Any) -> None:
+        self.stage, self._zero_settings = config.policy.zero_stage, _zero_settings(config)
+        super().__init__(model, config, **options)
         if self.stage == 3 and ENGINES[config.rollout.engine].shares_weights:
-            whole = copy.deepcopy(model) if self.lora is None else lora.unadapted_copy(model)
-            self.sampling_model = cast_weights(whole, dtype).requires_grad_(False)
-        settings = config.optimizer
-        self.optimizer = optimizer = _CarefulAdamW(
-            self.trained, lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay, fused=True
-        )
+            self.sampling_model = lora.detach(self._cast_copy(model).to(self.device))
         compute: Callable[..., Forward] = super().forward
-        self.engine = _initialize(_Computation(model, compute), optimizer, config)
+        model = self._sharded(model, model) if self.stage == 3 else model
+        start = partial(_imported(self.device).initialize, config=self._zero_settings, dist_init_required=False)
+        with contextlib.redirect_stdout(sys.stderr):
+            if self.stage == 3 and self.reference is not None:
+                self.reference_engine = start(model=_Computation(self.reference, compute))[0]
+            self.engine = start(model=_Computation(model, compute), optimizer=self.optimizer)[0]
         self._is_loss_finite = False
-        optimizer.may_step = self._may_step
+        self.optimizer.may_step = self._may_step
+        for name, weight in self.named_weights() if self.sampling_model is not self.model else ():
+            self.sampling_model.get_parameter(name).data.copy_(weight)
+
+    def _cast(self, weight: Tensor) -> Tensor:
+        return weight.to(getattr(torch, self.dtype)) if weight.is_floating_point() else weight
+
+    def _cast_copy(self, model: Any) -> Any:
+        return copied(model, lambda weight: self._cast(weight).to(self.device, copy=True))
+
+    def _frozen(self, model: Any) -> Any:
+        return self._cast_copy(model) if self.stage < 3 else self._sharded(copied(model, hollow), model)
+
+    def _sharded(self, model: Any, source: Any) -> Any:
+        """``model`` with its weights in shards on all ranks, one after the other: those of the first's ``source``."""
+        init = _imported(self.device).zero.Init(module=torch.nn.Module(), config_dict_or_path=self._zero_settings)
+        with self.world.waiting("the shards of the weights"):
+            for weight, given in zip(model.parameters(), source.parameters(), strict=True):
+                weight.data = self._cast(given.detach()).contiguous().to(self.device)
+                init._convert_to_zero_parameters([weight])
+        return model.to(self.device)
 
     # --- computing --------------------------------------------------------------------------------------------------
 
@@ -75,31 +103,23 @@ class DeepSpeedPolicy(TorchPolicy):
         """Nothing to do: the weights have the format of the computation."""
         return nullcontext()
 
-    def forward(
-        self,
-        rows: Rows,
-        *,
-        need_entropy: bool,
-        entropy_grad: bool = False,
-        model: Any = None,
-        head_rows: int | None = None,
-    ) -> Forward:
+    def forward(self, rows: Rows, *, need_entropy: bool, model: Any = None, **options: Any) -> Forward:
         """As `TorchPolicy.forward`; DeepSpeed sees the trained model as one module, from ids to log-probabilities."""
-        options: dict[str, Any] = {"need_entropy": need_entropy, "entropy_grad": entropy_grad, "head_rows": head_rows}
-        if model is not None and model is not self.model:
-            return super().forward(rows, model=model, **options)
+        engine = self.engine if model is None or model is self.model else self.reference_engine
+        if engine is None:
+            return super().forward(rows, model=model, need_entropy=need_entropy, **options)
         with self.world.waiting("the shards of a forward pass"):
-            found: tuple[Tensor, ...] = self.engine(rows, **options)
+            found: tuple[Tensor, ...] = engine(rows, need_entropy=need_entropy, **options)
         return Forward(found[0], found[1] if need_entropy else None)
 
-    def _passes(self, rows: Rows, *, is_learning: bool) -> Iterator[Tensor]:
+    def _passes(self, rows: Rows, *, is_learning: bool, model: Any) -> Iterator[Tensor]:
         """Ranks exchange gradients or weights in every pass, so all make as many as the one that has most to do."""
-        own = list(super()._passes(rows, is_learning=is_learning))
+        own = list(super()._passes(rows, is_learning=is_learning, model=model))
         num_passes = self.world.largest(len(own)) if is_learning or self.stage == 3 else len(own)
         yield from own
         for _ in range(num_passes - len(own)):
             shortest = rows.select(rows.total_length_B.argmin()[None])
-            logp_BT = self.forward(shortest, need_entropy=False).logp_BT
+            logp_BT = self.forward(shortest, need_entropy=False, model=model).logp_BT
             if is_learning:
                 self._backward(0.0 * logp_BT.sum())
 
@@ -206,7 +226,7 @@ class _Computation(torch.nn.Module):
         self._compute = compute
 
     def forward(self, rows: Rows, **options: Any) -> tuple[Tensor, ...]:
-        found = self._compute(rows, **options)
+        found = self._compute(rows, model=self.model, **options)
         return (found.logp_BT,) if found.entropy_BT is None else (found.logp_BT, found.entropy_BT)
 
 
@@ -227,17 +247,8 @@ class _ReachingAll(torch.autograd.Function):
         return gradient, *(one.new_zeros(()).expand_as(one) for one in ctx.parameters)
 
 
-class _CarefulAdamW(torch.optim.AdamW):
-    """Steps if it may; DeepSpeed decides when it is asked."""
-
-    may_step: Callable[[], bool] = staticmethod(lambda: False)
-
-    def step(self, closure: Any = None) -> Any:
-        return super().step(closure) if self.may_step() else None
-
-
-def _initialize(module: _Computation, optimizer: _CarefulAdamW, config: Config) -> Any:
-    """DeepSpeed's engine around ``module``; raises MissingError where it cannot start on this machine."""
+def _zero_settings(config: Config) -> dict[str, Any]:
+    """What DeepSpeed is told."""
     settings: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": 1,  # rows are ours to count
         "gradient_accumulation_steps": 1,
@@ -252,6 +263,7 @@ def _initialize(module: _Computation, optimizer: _CarefulAdamW, config: Config) 
         "zero_optimization": {
             "stage": config.policy.zero_stage,
             "overlap_comm": False,
+            "reduce_bucket_size": 10**8,  # of the default, five times as large, ZeRO-3 holds 2 GB for good
             "stage3_param_persistence_threshold": WHOLE_ELEMENTS,
         },
         "wall_clock_breakdown": False,
@@ -264,7 +276,12 @@ def _initialize(module: _Computation, optimizer: _CarefulAdamW, config: Config) 
         settings["bf16"] = {"enabled": True, "check_grad_overflow": True, "immediate_grad_update": True}
         settings["data_types"] = {"grad_accum_dtype": "fp32"}
         settings["communication_data_type"] = "fp32"
-    if next(module.parameters()).device.type == "cpu":
+    return settings
+
+
+def _imported(device: torch.device) -> Any:
+    """The package, ready for the ranks of this launch; raises MissingError where it cannot be imported."""
+    if device.type == "cpu":
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
     os.environ.setdefault("DEEPSPEED_LOG_LEVEL", "error")
     # What DeepSpeed says while starting goes to stdout, which is for data.
@@ -287,5 +304,4 @@ def _initialize(module: _Computation, optimizer: _CarefulAdamW, config: Config) 
             os.environ.setdefault("LOCAL_RANK", "0")
             backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
             torch.distributed.init_process_group(backend, store=torch.distributed.HashStore(), rank=0, world_size=1)
-        engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=settings, dist_init_required=False)
-    return engine
+    return deepspeed

@@ -6,6 +6,7 @@ files and from Python's insides, not from never ending.
 
 from __future__ import annotations
 
+import copy
 import signal
 import threading
 import time
@@ -58,21 +59,30 @@ def cast_weights(model: Any, dtype: torch.dtype, *, only_frozen: bool = False) -
     return model
 
 
-def cast_products(model: Any, dtype: torch.dtype) -> Any:
-    """``model`` with the weights of its linear layers in ``dtype``, save one that is the embedding as well.
+def product_weights(model: Any) -> set[torch.nn.Parameter]:
+    """The weights of the linear layers of ``model``, save one that is the embedding as well.
 
-    Autocast casts these weights anyway, so under it no number changes. It casts neither norms nor embeddings: in
-    bfloat16 they would bring what flows between the layers to bfloat16 too.
+    Autocast casts these weights anyway, so under it no number changes if they are cast before. It casts neither norms
+    nor embeddings: in bfloat16 they would bring what flows between the layers to bfloat16 too.
     """
     import torch
 
-    looked_up = model.get_input_embeddings().weight
-    for module in model.modules():
-        if isinstance(module, torch.nn.Linear):
-            for parameter in module.parameters(recurse=False):
-                if parameter is not looked_up:
-                    parameter.data = parameter.data.to(dtype)
-    return model
+    linear = (module.parameters(recurse=False) for module in model.modules() if isinstance(module, torch.nn.Linear))
+    return {one for weights in linear for one in weights} - {model.get_input_embeddings().weight}
+
+
+def copied(model: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """A frozen copy of ``model`` with ``change(weight)`` in place of each weight; what was tied is tied in it too."""
+    import torch
+
+    with torch.no_grad():
+        memo: dict[int, Any] = {id(one): torch.nn.Parameter(change(one), False) for one in model.parameters()}
+    return copy.deepcopy(model, memo)
+
+
+def hollow(weight: torch.Tensor) -> torch.Tensor:
+    """A tensor of the shape and format of ``weight`` that has memory for one number."""
+    return weight.new_empty(()).expand(weight.shape)
 
 
 def first_difference(found: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor]) -> str | None:

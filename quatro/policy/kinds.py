@@ -12,7 +12,7 @@ from quatro.config import packages
 from quatro.config.model import Config
 from quatro.policy import embedded
 from quatro.policy.device import FLOAT32_BYTES, number_bytes
-from quatro.policy.facts import first_difference
+from quatro.policy.facts import copied, first_difference, hollow
 from quatro.policy.loading import load_model
 from quatro.registry import POLICIES, located
 
@@ -79,17 +79,26 @@ class TorchKind(PolicyKind):
         import torch
 
         # Trained weights stay in float32: an update of 1e-6 is lost in bfloat16's 8 bits. `dtype` is the format of the
-        # computation; frozen weights under an adapter are cast to it before they come to the device.
-        place = "cpu" if config.policy.lora is not None else device
-        model = load_model(embedded.resolve_model(config.model), torch.float32, place)
-        policy = make_policy(config, model, world, weights, device=device)
-        if config.kl.reference is not None:
-            name = embedded.resolve_model(config.kl.reference)
-            found = load_model(name, torch.float32, "cpu").state_dict()
-            if difference := first_difference(found, policy.reference.state_dict()):
+        # computation; what is not trained is cast to it on the CPU, and only then comes to the device.
+        # Under ZeRO-3 the first rank alone reads it, and the others have their shards from there.
+        is_shared = cls.is_sharded and config.policy.zero_stage == 3
+
+        def read(name: str) -> Any:
+            model: Any = None if is_shared and not world.is_first else load_model(name, torch.float32, "cpu")
+            shape = world.from_first(lambda: copied(model, hollow), "the model") if is_shared else model
+            return shape.requires_grad_(True) if model is None else model
+
+        def reference() -> Any:
+            found = read(name := embedded.resolve_model(config.kl.reference or ""))
+            if difference := first_difference(found.state_dict(), model.state_dict()):
                 raise UsageError(f"kl.reference: {name} is of another architecture than the model: {difference}")
-            policy.reference.load_state_dict(found)
-        return policy
+            return found
+
+        model = read(embedded.resolve_model(config.model))
+        if is_shared and not world.is_first and config.policy.lora is None:
+            weights = None
+        options = {"device": device, "reference": None if config.kl.reference is None else reference}
+        return make_policy(config, model, world, weights, **options)
 
 
 class Local(TorchKind):
@@ -128,11 +137,20 @@ class DeepSpeed(TorchKind):
         stage, num_ranks = config.policy.zero_stage, size.num_ranks
         trained, computed = FLOAT32_BYTES * size.num_trained, number_bytes(config) * size.num_parameters
         copy_bytes = computed if stage == 3 and size.is_sampled else 0
+        shard = computed // num_ranks if stage == 3 else computed
+        gradients = trained // num_ranks if stage >= 2 else trained
+        is_offloaded, is_half = config.policy.offload_optimizer, config.dtype == "bfloat16"
+        # Stage 3, and stage 1 in bfloat16, add them up in a buffer that is never given back.
+        is_kept = not is_offloaded and (stage == 3 or (stage == 1 and is_half))
+        # In CPU memory masters, moments and gradients (16 bytes a parameter), and buffers for what comes and goes.
+        offloaded = 20 if stage == 3 else 18 if is_half else 24
         return {
-            "weights": (computed // num_ranks if stage == 3 else computed) + copy_bytes,
-            "gradients": trained // num_ranks if stage >= 2 else trained,
-            "optimizer": 0 if config.policy.offload_optimizer else 3 * trained // num_ranks,
-            "reference": computed if _has_copy(config) else 0,
+            "weights": shard + copy_bytes,
+            "gradients": 0 if is_kept else gradients,
+            "kept_gradients": gradients if is_kept else 0,
+            "optimizer": 0 if is_offloaded else 3 * trained // num_ranks,
+            "offloaded": offloaded * size.num_trained // num_ranks if is_offloaded else 0,
+            "reference": shard if _has_copy(config) else 0,
             "casts": 0,
             # All weights at once, while they are saved; engines are sent one after the other.
             "snapshots": computed - computed // num_ranks if stage == 3 else 0,
@@ -150,13 +168,8 @@ def own_policy(spec: str) -> type[PolicyKind]:
     return kind
 
 
-def make_policy(
-    config: Config, model: Any, world: World, weights: Path | None, *, device: torch.device | None = None
-) -> TorchPolicy:
-    """The policy of ``config.policy.kind`` that holds ``model``, on ``device`` (default: where ``model`` is).
-
-    ``weights`` as in `TorchPolicy`.
-    """
+def make_policy(config: Config, model: Any, world: World, weights: Path | None, **options: Any) -> TorchPolicy:
+    """The policy of ``config.policy.kind`` that holds ``model``; the rest as in `TorchPolicy`."""
     import torch
 
     from quatro.policy import lora
@@ -167,6 +180,5 @@ def make_policy(
         # A policy in shards brings all weights to the format of the computation by itself.
         is_cast = not kind.is_sharded and config.dtype == "bfloat16"
         lora.attach(model, adapter, seed=config.seed, frozen_dtype=torch.bfloat16 if is_cast else None)
-    model = model if device is None else model.to(device)
-    policy: TorchPolicy = located(kind.location)(model, config, world=world, weights=weights)
+    policy: TorchPolicy = located(kind.location)(model, config, world=world, weights=weights, **options)
     return policy

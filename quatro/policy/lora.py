@@ -7,7 +7,6 @@ merged weights under the names they know; checkpoints hold the adapter alone, in
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -140,12 +139,11 @@ def merged_weights(model: Any, whole: Whole = lambda weights: nullcontext()) -> 
             yield name, weight
 
 
-def unadapted_copy(model: Any) -> Any:
-    """A copy of the model as it was before `attach`, for an engine that needs whole weights of its own."""
-    plain = copy.deepcopy(model)
-    for name, layer in adapted_layers(plain).items():
-        plain.set_submodule(name, layer.get_base_layer())
-    return plain
+def detach(model: Any) -> Any:
+    """``model`` as it was before `attach`."""
+    for name, layer in adapted_layers(model).items() if hasattr(model, "peft_config") else ():
+        model.set_submodule(name, layer.get_base_layer())
+    return model
 
 
 # ---- on disk

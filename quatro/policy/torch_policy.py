@@ -7,7 +7,6 @@ is passed back and how a step is taken.
 # Axes: B rows (rollouts), T response tokens, C response tokens of all rows, V vocabulary.
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -24,7 +23,7 @@ from quatro.config import Config
 from quatro.policy import lora
 from quatro.policy.base import Forward, Objective, Policy, Update, below, total_loss
 from quatro.policy.device import release_freed
-from quatro.policy.facts import cast_products, context_limit, enable_checkpointing, has_plain_head
+from quatro.policy.facts import context_limit, copied, enable_checkpointing, has_plain_head, product_weights
 from quatro.policy.head import response_logp
 from quatro.policy.loading import load_model, save_folder
 from quatro.policy.rows import MicrobatchSize, Rows, collate
@@ -52,6 +51,7 @@ class Step(NamedTuple):
 class TorchPolicy(Policy):
     """``model`` is any Hugging Face causal language model, ``reference`` a frozen copy of it where beta > 0.
 
+    Or one of the model that the argument ``reference`` returns. ``device`` is where to compute, ``model``'s by default.
     With an adapter (`lora.py`) no copy is made: the reference is the model with its adapter switched off.
     ``sampling_model`` is what an engine without weights of its own draws from. ``num_steps`` optimiser steps were
     applied. If ``weights``, the model folder of a checkpoint, are given, they replace those of ``model`` once the
@@ -59,33 +59,46 @@ class TorchPolicy(Policy):
     """
 
     reference: Any = None
-    optimizer: torch.optim.Optimizer  # made by the subclass
+    optimizer: torch.optim.Optimizer
+    adamw: type[torch.optim.AdamW] = torch.optim.AdamW
 
-    def __init__(self, model: Any, config: Config, *, world: World | None = None, weights: Path | None = None) -> None:
-        # No dropout: the same weights must give the same log-probabilities.
-        self.model = self.sampling_model = model.eval()
-        self.trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    def __init__(
+        self,
+        model: Any,
+        config: Config,
+        *,
+        world: World | None = None,
+        weights: Path | None = None,
+        device: torch.device | None = None,
+        reference: Callable[[], Any] | None = None,
+    ) -> None:
+        self.world, self.device, self.dtype = world or World(), device or model.device, config.dtype
         self.lora, self.base_model = config.policy.lora, config.model
         self.has_reference = config.kl.beta > 0
+        model.eval()  # no dropout: the same weights must give the same log-probabilities
         if self.has_reference and self.lora is None:
-            self.reference = copy.deepcopy(model).requires_grad_(False)
+            self.reference = self._frozen(model if reference is None else reference()).to(self.device)
         if weights is not None and self.lora is not None:
             lora.load(model, weights)
         elif weights is not None:
-            model.load_state_dict(load_model(str(weights), torch.float32, model.device).state_dict())
-        self.world = world or World()
-        self.device = next(model.parameters()).device
+            model.load_state_dict(load_model(str(weights), torch.float32, "cpu").state_dict())
+        # DeepSpeed brings the model to the device itself, and casts it before.
+        self.model = self.sampling_model = model if self.is_sharded else model.to(self.device)
+        self.trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         is_large = self.device.type == "cpu" and sum(one.numel() for one in model.parameters()) >= LARGE
         self.release_freed = release_freed if is_large else lambda: None
-        self.dtype = config.dtype
         self.context = context_limit(model)
         with self.computing():
-            self._has_plain_head = has_plain_head(self.model)
+            self._has_plain_head = self.world.from_first(lambda: has_plain_head(self.model), "what the head is")
         self.temperature = config.rollout.temperature
         self.microbatch = MicrobatchSize(config.sizes.microbatch_tokens)
         self.max_grad_norm = config.optimizer.max_grad_norm
         self.num_steps = 0
-        self._settings, self._planned_steps = config.optimizer, config.optimizer_steps
+        self._settings = settings = config.optimizer
+        self._planned_steps = config.optimizer_steps
+        self.optimizer = self.adamw(
+            self.trained, lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay, fused=True
+        )
         self.needs_entropy_grad = config.entropy_coefficient > 0
         self._checkpointed = enable_checkpointing(model) if config.policy.gradient_checkpointing else []
 
@@ -94,6 +107,10 @@ class TorchPolicy(Policy):
         return self._settings.lr * self._settings.lr_share(self.num_steps, self._planned_steps)
 
     # --- what a subclass says ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _frozen(self, model: Any) -> Any:
+        """A copy of ``model`` whose weights are on the device, where they come in the format of the computation."""
 
     @abstractmethod
     def _zero_gradients(self) -> None:
@@ -174,7 +191,7 @@ class TorchPolicy(Policy):
 
         def attempt() -> Forward:
             whole = self._empty_forward(rows, need_entropy)
-            for index in self._counted_passes(rows, is_learning=False):
+            for index in self._counted_passes(rows, is_learning=False, model=model):
                 _put(whole, index, self.forward(rows.select(index), need_entropy=need_entropy, model=model))
             return whole
 
@@ -263,15 +280,15 @@ class TorchPolicy(Policy):
     def microbatches(self, rows: Rows) -> Iterator[Tensor]:
         yield from rows.microbatches(self.microbatch.tokens)
 
-    def _passes(self, rows: Rows, *, is_learning: bool) -> Iterator[Tensor]:
+    def _passes(self, rows: Rows, *, is_learning: bool, model: Any) -> Iterator[Tensor]:
         """Row indices of each micro-batch. A subclass adds passes where all ranks must make equally many."""
         yield from self.microbatches(rows)
 
-    def _counted_passes(self, rows: Rows, *, is_learning: bool) -> Iterator[Tensor]:
+    def _counted_passes(self, rows: Rows, *, is_learning: bool, model: Any = None) -> Iterator[Tensor]:
         """Those of `_passes`, and `on_rows` hears of them."""
         num_done = 0
         self.on_rows(num_done, len(rows))
-        for index in self._passes(rows, is_learning=is_learning):
+        for index in self._passes(rows, is_learning=is_learning, model=model):
             self.release_freed()
             yield index
             num_done += len(index)
@@ -362,14 +379,9 @@ class LocalPolicy(TorchPolicy):
     ``reference`` is float32, but for the weights of its matrix products, which have the format of the computation.
     """
 
-    def __init__(self, model: Any, config: Config, *, world: World | None = None, weights: Path | None = None) -> None:
-        super().__init__(model, config, world=world, weights=weights)
-        if self.reference is not None and self.dtype == "bfloat16":
-            cast_products(self.reference, torch.bfloat16)
-        settings = config.optimizer
-        self.optimizer = torch.optim.AdamW(
-            self.trained, lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay, fused=True
-        )
+    def _frozen(self, model: Any) -> Any:
+        cast = product_weights(model) if self.dtype == "bfloat16" else set()
+        return copied(model, lambda one: one.to(self.device, torch.bfloat16 if one in cast else one.dtype, copy=True))
 
     # --- one optimiser step -----------------------------------------------------------------------------------------
 

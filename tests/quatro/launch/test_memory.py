@@ -15,11 +15,11 @@ import pytest
 import torch
 
 import quatro
-from evals.errors import UsageError
+from evals.errors import MissingError, UsageError
 from quatro.config import config_to_yaml, load_config
 from quatro.config.blocks import CPU_SIZES, Sizes
 from quatro.launch.begin import prepare
-from quatro.launch.describe import FEWEST, MOST, Estimate, Memory, describe, with_sizes
+from quatro.launch.describe import FEWEST, MOST, Estimate, Memory, describe, host_notes, notes, with_sizes
 from quatro.launch.saving import assemble
 from quatro.policy.kinds import ModelSize
 from quatro.processes.launcher import Launch
@@ -88,10 +88,11 @@ def test_on_a_gpu_they_are_the_largest_round_numbers_that_fit_by_the_estimate(me
 def test_what_stays_counts_at_every_time_and_the_rest_when_it_is_there():
     memory = Memory(**{field.name: 2**bit for bit, field in enumerate(dataclasses.fields(Memory))})
     stays = memory.weights | memory.optimizer | memory.reference | memory.casts | memory.snapshots | memory.reward
+    stays |= memory.kept_gradients
     assert memory.always == stays
     assert memory.sampling == stays | memory.kv_cache | memory.drawing
     assert memory.learning == stays | memory.gradients | memory.activations | memory.logits
-    assert memory.total == memory.sampling > memory.learning
+    assert memory.total == max(memory.sampling, memory.learning) > min(memory.sampling, memory.learning)
     assert dataclasses.replace(memory, kv_cache=1, drawing=1).total == memory.learning
 
 
@@ -292,15 +293,61 @@ def test_a_policy_of_one_process_holds_masters_moments_and_what_it_casts(tiny_co
     }
 
 
-@pytest.mark.parametrize(("stage", "weights", "gradients"), [(1, 4, 4), (2, 4, 2), (3, 2 + 4, 2)])
-def test_what_zero_shards_is_counted_once_over_its_ranks(tiny_config, stage, weights, gradients):
+@pytest.mark.parametrize(("stage", "weights", "gradients", "reference"), [(1, 4, 4, 4), (2, 4, 2, 4), (3, 2 + 4, 2, 2)])
+def test_what_zero_shards_is_counted_once_over_its_ranks(tiny_config, stage, weights, gradients, reference):
     """float32, two ranks, bytes a parameter; ZeRO-3 beside a whole copy to sample from."""
     config = tiny_config("policy.kind=deepspeed", f"policy.zero_stage={stage}", "kl.beta=0.1", "dtype=float32")
     found = POLICIES["deepspeed"].memory(config, ModelSize(1000, 1000, num_ranks=2, is_sampled=True))
     assert found["weights"] == 1000 * weights
-    assert found["gradients"] == 1000 * gradients
+    assert (found["gradients"], found["kept_gradients"])[:: -1 if stage == 3 else 1] == (1000 * gradients, 0)
     assert found["optimizer"] == 1000 * 6
-    assert found["reference"] == 1000 * 4
+    assert found["reference"] == 1000 * reference
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_gradients_that_zero_1_keeps_in_bfloat16_count_once_and_at_every_time(dtype):
+    config = load_config("math-1.5b-2gpu", overrides=[f"dtype={dtype}", "rollout.engine=transformers"])
+    asked, is_kept = estimate(config, num_ranks=2), dtype == "bfloat16"
+    memory = asked.memory()
+    assert (memory.kept_gradients, memory.gradients)[:: 1 if is_kept else -1] == (4 * NUM_PARAMETERS, 0)
+    without = dataclasses.replace(memory, kept_gradients=0, gradients=0)
+    assert memory.learning - without.learning == 4 * NUM_PARAMETERS
+    assert memory.sampling - without.sampling == 4 * NUM_PARAMETERS * is_kept
+    # What is left for a micro-batch has them subtracted once.
+    free = 10 * memory.total
+    assert asked.fit(without, free - 4 * NUM_PARAMETERS).tokens == asked.fit(memory, free).tokens > 0
+
+
+def test_under_zero_3_a_rank_of_four_starts_a_7b_with_14_gib():
+    config = load_config("math-7b-4gpu", overrides=["policy.zero_stage=3", "rollout.engine=vllm"])
+    assert (config.kl.beta > 0, config.dtype) == (True, "bfloat16")
+    shape, num_parameters = qwen(**LARGE, is_tied=False)
+    memory = Estimate(config, shape, num_parameters, num_parameters, 512, GPU, 4).memory()
+    assert memory.weights + memory.reference < 14 * 2**30
+
+
+@pytest.mark.parametrize(("ranks", "local", "needed"), [(1, None, 18_000), (4, None, 18_000), (4, 2, 9_000)])
+def test_a_machine_too_small_for_what_is_offloaded_is_refused_before_anything_is_loaded(
+    tiny_config, monkeypatch, ranks, local, needed
+):
+    """18 bytes a parameter in bfloat16, on all ranks of the machine together."""
+    monkeypatch.setattr(POLICIES["deepspeed"], "check", staticmethod(lambda: None))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(local or ranks))
+    offloaded = ("policy.kind=deepspeed", "policy.zero_stage=2", "policy.offload_optimizer=true", "dtype=bfloat16")
+    prepared = prepare(tiny_config(*offloaded, "minibatch_prompts=4"))
+    prepared = dataclasses.replace(
+        prepared, num_parameters=1000, num_trained=1000, launch=Launch(size=ranks), config=prepared.config
+    )
+    monkeypatch.setattr("quatro.launch.describe.machine_bytes", lambda: needed)
+    (said,) = host_notes(prepared, refuse=True)
+    assert said in notes(prepared)
+    monkeypatch.setattr("quatro.launch.describe.machine_bytes", lambda: needed - 1)
+    (said,) = host_notes(prepared)
+    assert "too little" in said
+    monkeypatch.setattr(POLICIES["deepspeed"], "open", None)  # nothing comes to that
+    with pytest.raises(MissingError, match="in the memory of this machine, which has"):
+        assemble(prepared)
+    assert host_notes(prepare(tiny_config())) == []
 
 
 def test_the_head_in_chunks_bounds_the_logits(tiny_config):
