@@ -5,12 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from functools import partial
 from itertools import islice
+from multiprocessing.pool import Pool
+from multiprocessing.process import BaseProcess
 from typing import NamedTuple
 
 from evals.benchmarks.catalogue import Kind, kind_of, maker_of
@@ -163,25 +163,44 @@ def count_clusters(
     jobs = min(jobs or useful, len(problems))
     count = partial(_cluster_counts, settings_of=settings_of, with_vendi=with_vendi)
     counts: dict[Setting, list[Counts]] = {}
+    others = set(multiprocessing.active_children())
     with ExitStack() as stack:
         counted: Iterator[dict[Setting, Counts]] = map(count, problems)
         if jobs > 1:
             # A fork would copy the samples into every worker as soon as it counts its references to them.
-            pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"))
-            stack.callback(pool.shutdown, cancel_futures=True)
-            counted = pool.map(count, problems)
-        try:
-            for done, by_setting in enumerate(counted, start=1):
-                for setting, one in by_setting.items():
-                    counts.setdefault(setting, []).append(one)
-                if on_progress is not None:
-                    on_progress(done, len(problems))
-        except BrokenProcessPool:
-            raise QuatroError(
-                f"one of the {jobs} processes that compare answers ended early, perhaps because memory ran out; choose "
-                "fewer with --jobs"
-            ) from None
+            # Workers of concurrent.futures would outlive a command that is killed.
+            pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(jobs))
+            counted = _counted_by(pool, set(multiprocessing.active_children()) - others, count, problems)
+        for done, by_setting in enumerate(counted, start=1):
+            for setting, one in by_setting.items():
+                counts.setdefault(setting, []).append(one)
+            if on_progress is not None:
+                on_progress(done, len(problems))
     return counts
+
+
+def _counted_by(
+    pool: Pool,
+    workers: Set[BaseProcess],
+    count: Callable[[GradedProblem], dict[Setting, Counts]],
+    problems: Sequence[GradedProblem],
+) -> Iterator[dict[Setting, Counts]]:
+    """``count`` of each problem by the ``workers`` of ``pool``.
+
+    Raises QuatroError if one ended, for whose answer the pool would wait for ever.
+    """
+    answers = pool.imap(count, problems)
+    for _ in problems:
+        while True:
+            try:
+                yield answers.next(timeout=1.0)
+                break
+            except multiprocessing.TimeoutError:
+                if not workers <= set(multiprocessing.active_children()):
+                    raise QuatroError(
+                        f"one of the {len(workers)} processes that compare answers ended early, perhaps because memory "
+                        "ran out; choose fewer with --jobs"
+                    ) from None
 
 
 class Counted:

@@ -3,7 +3,10 @@
 import importlib.util
 import json
 import os
+import random
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -212,6 +215,25 @@ def test_processes_import_it_themselves_and_one_that_dies_is_no_wait_for_ever(ow
     assert str(os.getpid()) not in {pid for pid, _ in calls()[2:]}
     result = runner.invoke(app, [*how, "--similarity", "own_similarities:dies", "--jobs", "2"])
     assert (result.exit_code, "2 processes that compare answers ended early" in result.stderr) == (1, True)
+
+
+@pytest.mark.slow
+def test_processes_end_with_a_command_that_is_killed(tmp_path):
+    words = random.Random(0)
+    file = write_samples(tmp_path / "many.jsonl", [" ".join(words.choices("abcdefgh", k=300)) for _ in range(1000)])
+    how = ["--similarity", "edit", "--threshold", "0.9", "--linkage", "average", "--k", "1", "--jobs", "2"]
+    command = subprocess.Popen([sys.executable, "-m", "quatro_cli", "eval", "ucc", file, *how])
+    place, workers, until = Path(f"/proc/{command.pid}/task/{command.pid}/children"), [], time.monotonic() + 60
+    while len(workers) < 3 and time.monotonic() < until:  # two that compare, and what tracks resources
+        workers = place.read_text(encoding="ascii").split()
+        time.sleep(0.1)
+    command.kill()
+    command.wait()
+    assert len(workers) == 3
+    until = time.monotonic() + 30
+    while alive := [pid for pid in workers if Path(f"/proc/{pid}").exists()]:
+        assert time.monotonic() < until, alive
+        time.sleep(0.1)
 
 
 @pytest.mark.slow
