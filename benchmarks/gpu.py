@@ -5,6 +5,7 @@
     gradients  bfloat16 against float32
     decode     our engine against transformers.generate, prompts of 40 to 152 tokens and equally long ones
     iteration  the phases of a whole iteration
+    constants  speeds of copies, products, calls and waits, for `quatro train --rehearse FOLDER/gpu-DEVICE.json`
 
 A call stops by itself after --minutes and exits with 75 as long as something is left: call it again. Measurements are
 kept in FOLDER/gpu-DEVICE.jsonl and not made again; FOLDER/gpu-DEVICE.md is the table of what there is. All parts
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import json
 import os
 import platform
 import re
@@ -31,13 +33,14 @@ import zipfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("update", "lora", "gradients", "decode", "iteration")
+PARTS = ("update", "lora", "gradients", "decode", "iteration", "constants")
 TITLES = {
     "update": "One optimiser step: {rollouts} rollouts of at most {limit} tokens",
     "lora": "One optimiser step of LoRA: the same rollouts",
     "gradients": "Gradients",
     "decode": "Rollouts: {prompts} prompts x {n}, bfloat16",
     "iteration": "A whole iteration",
+    "constants": "Constants: TB/s, TFLOP/s in bfloat16 and in float32, microseconds",
 }
 
 
@@ -87,6 +90,7 @@ def main() -> int:
         )
         return 3
     try:
+        import gpu_constants
         import gpu_rollout
         import gpu_update
     except ModuleNotFoundError as error:
@@ -96,7 +100,7 @@ def main() -> int:
     from gpu_case import Case, tiny
     from record import UNFINISHED, Records, TimeIsUp
 
-    from quatro.policy.device import find_device
+    from quatro.policy.device import find_device, total_bytes
 
     device = find_device(options.device)
     case = tiny(device) if options.tiny else Case(device)
@@ -111,6 +115,7 @@ def main() -> int:
         "gradients": gpu_update.gradients,
         "decode": gpu_rollout.decode,
         "iteration": gpu_rollout.iteration,
+        "constants": gpu_constants.constants,
     }
     lines = [f"# {case.shape} on {name}", "", ", ".join(f"{key} {value}" for key, value in versions.items())]
     wanted, is_over = options.part or PARTS, False
@@ -130,6 +135,10 @@ def main() -> int:
     print("\n".join(lines))
     if stem is not None:
         stem.with_suffix(".md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        if (found := records.values.get("constants")) is not None:
+            memory = {"memory": (total_bytes(device) or 0) / 2**30} if device.type == "cuda" else {}
+            document = json.dumps({"name": name, **memory, **found}, indent=2)
+            stem.with_suffix(".json").write_text(document + "\n", encoding="utf-8")
     if is_over:
         print(f"stopped after {options.minutes:g} minutes; the same command goes on", file=sys.stderr)
     return UNFINISHED if is_over else 0

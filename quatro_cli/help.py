@@ -32,8 +32,8 @@ REMOVED = {
         "`quatro train`; without a cluster type `quatro sweep DIR`"
         for option in ("--submit", "--time", "--partition")
     },
-    "quatro train --probe": "measure one iteration of each choice with --steps 1 (-s dtype=bfloat16, "
-    "-s policy.gradient_checkpointing=true) and compare perf/step_s in their metrics.jsonl",
+    "quatro train --probe": "type --rehearse CARD, which needs no GPU, or measure one iteration of each choice with "
+    "--steps 1 and compare perf/step_s in their metrics.jsonl",
     "quatro runs import": "docs/trl.md draws the metrics of TRL and verl beside a run's, in a few lines of Python",
     "quatro samples": "type `quatro eval import`",
     **{

@@ -116,23 +116,14 @@ def _with_torch(
     config: Config, launch: Launch, reward: Reward, problems: list[Problem], evaluated: list[Problem]
 ) -> Prepared:
     """The rest of `prepare`: the model is read without memory behind its weights, and the prompts are tokenised."""
-    import torch
-
     from quatro.policy import lora
     from quatro.policy.device import find_device
     from quatro.policy.facts import context_limit, vocabulary_size
-    from quatro.policy.loading import load_shape, load_tokenizer
+    from quatro.policy.loading import shape_of, tokenizer_of
 
     device = find_device(config.device, launch.local_rank if launch.size > 1 else None)
     is_there = embedded.is_cached(config.model)
-    if (shape := config.model if is_there else embedded.shape_name(config.model)) is not None:
-        folder = embedded.resolve_model(shape)
-        tokenizer, model = load_tokenizer(folder), load_shape(folder)
-    else:
-        recipe = embedded.recipe_of(config.model)
-        tokenizer = embedded.make_tokenizer(recipe.max_positions, recipe.vocabulary)
-        with torch.device("meta"):
-            model = embedded.make_model(recipe)
+    tokenizer, model = tokenizer_of(config.model), shape_of(config.model)
     ENGINES[config.rollout.engine].check_model(model.config)
     limit, size = context_limit(model), vocabulary_size(model)
 

@@ -313,15 +313,15 @@ class Fit:
     def line(self) -> str:
         """For a person."""
         free = f"{size_text(self.free_bytes)} are free here:"
+        if not self.checkpointed_tokens:
+            return (
+                f"{free} it does not fit, as learning takes {size_text(self.learning_bytes)} and no microbatch_tokens "
+                "would; try -s policy.lora.rank=16, or policy.kind=deepspeed on several devices"
+            )
         if self.sampling_bytes > self.free_bytes:
             return (
                 f"{free} it does not fit, as drawing responses takes {size_text(self.sampling_bytes)}; lower "
                 "rollout.gpu_memory_utilization (vllm) or rollout.max_new_tokens"
-            )
-        if not self.checkpointed_tokens:
-            return (
-                f"{free} it does not fit, and no microbatch_tokens would; try -s policy.lora.rank=16, or "
-                "policy.kind=deepspeed on several devices"
             )
         return (
             f"{free} it {'fits' if self.learning_bytes <= self.free_bytes else 'does not fit'}; microbatch_tokens up "

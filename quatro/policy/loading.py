@@ -16,6 +16,7 @@ from evals.errors import DataError, DivergedError, MissingError
 from evals.files.strict_json import read_document
 from evals.files.whole import naming
 from evals.text import visible
+from quatro.policy import embedded
 from quatro.policy.facts import cast_weights
 from quatro.policy.model_files import ADAPTER_CONFIG, changed_by, place_of, require_part, require_peft
 
@@ -83,6 +84,24 @@ def load_shape(name: str) -> PreTrainedModel:
     if (found := load_generation_config(place_of(name, "model"))) is not None:
         shape.generation_config = found
     return shape
+
+
+def shape_of(name: str) -> PreTrainedModel:
+    """The model ``name``, made or still to be made, without memory behind its weights; raises as `load_shape`."""
+    import torch
+
+    if (shape := name if embedded.is_cached(name) else embedded.shape_name(name)) is not None:
+        return load_shape(embedded.resolve_model(shape))
+    with torch.device("meta"):
+        return embedded.make_model(embedded.recipe_of(name))
+
+
+def tokenizer_of(name: str) -> PreTrainedTokenizerBase:
+    """The tokenizer of the model ``name``, made or still to be made; raises as `load_tokenizer`."""
+    if (shape := name if embedded.is_cached(name) else embedded.shape_name(name)) is not None:
+        return load_tokenizer(embedded.resolve_model(shape))
+    recipe = embedded.recipe_of(name)
+    return embedded.make_tokenizer(recipe.max_positions, recipe.vocabulary)
 
 
 def _shape(loader: Any, name: str) -> PreTrainedModel:

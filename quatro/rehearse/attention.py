@@ -39,7 +39,7 @@ def attend(
     num_bytes = num_scores * (16 + 4 * query.element_size()) if kernel == "math" else 0
     num_bytes += sum(one.numel() * one.element_size() for one in [query, *inputs])
     flops = 4 * num_scores * query.shape[3] // (2 if options.get("is_causal") else 1)
-    device.launch(num_bytes, flops)
+    device.launch(num_bytes, flops, is_16_bit=query.element_size() == 2)
     with device.having(is_counting=False):
         if query.is_meta:
             return _Hollow.apply(query, key, value, device, kernel, flops)  # type: ignore[no-any-return, no-untyped-call]
@@ -60,6 +60,7 @@ class _Hollow(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, _, _ = ctx.saved_tensors
-        ctx.device.launch(4 * sum(one.numel() * one.element_size() for one in (query, key)), 5 * ctx.flops // 2)
+        num_bytes = 4 * sum(one.numel() * one.element_size() for one in (query, key))
+        ctx.device.launch(num_bytes, 5 * ctx.flops // 2, is_16_bit=query.element_size() == 2)
         with ctx.device.having(is_counting=False):
             return *map(torch.empty_like, (query, key, value)), None, None, None

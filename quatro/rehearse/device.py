@@ -20,10 +20,32 @@ Plain: Any = torch._C.TensorBase
 
 @dataclass(frozen=True)
 class Card:
-    """A device of Hopper's kind with so many bytes of memory."""
+    """A device of Hopper's kind, and what its work takes.
+
+    It has so many bytes of ``memory``, moves ``bandwidth`` bytes a second and multiplies with ``flops`` operations a
+    second in 16 bits, of which kernels of a model reach the ``efficiency``. An ATen call takes ``call_s`` of the host,
+    Python between the calls included, and a wait ``wait_s``. The defaults were measured on an H100, in
+    benchmarks/results: copies, products of 8192 x 8192, a decoding step of two rows divided by its calls, and the
+    tokens a second of an update and of a scoring pass.
+    """
 
     name: str
     memory: int
+    bandwidth: float = 3.03e12
+    flops: float = 789e12
+    float32_flops: float = 51e12
+    call_s: float = 15e-6
+    wait_s: float = 18e-6
+    efficiency: float = 0.7
+
+    @property
+    def line(self) -> str:
+        """What estimated seconds hang on, for a person."""
+        return (
+            f"the seconds are estimates: {self.efficiency:.0%} of {self.bandwidth / 1e12:.3g} TB/s, "
+            f"{self.flops / 1e12:.0f} TFLOP/s in 16 bits and {self.float32_flops / 1e12:.0f} in float32; and of the "
+            f"host {self.call_s * 1e6:.0f} us for a call and {self.wait_s * 1e6:.0f} us for a wait"
+        )
 
 
 H100 = Card("NVIDIA H100 80GB HBM3", 80 << 30)
@@ -35,11 +57,16 @@ class Phase:
 
     ``kernels`` are ATen calls that start one at least, ``bytes`` what they read and write if nothing stays in a cache,
     ``flops`` those of products and attention, ``peak`` the most bytes held, ``attention`` the kernels that it took.
+    By the card's speeds ``moving_s`` is the time of kernels that memory limits, ``multiplying_s`` that of the others,
+    and ``seconds`` what host and device take side by side.
     """
 
     kernels: int = 0
     bytes: int = 0
     flops: int = 0
+    moving_s: float = 0.0
+    multiplying_s: float = 0.0
+    seconds: float = 0.0
     peak: int = 0
     waits: Counter[tuple[str, str]] = field(default_factory=Counter)  # of the host for the device, by kind and site
     faults: Counter[tuple[str, str]] = field(default_factory=Counter)  # what CUDA would refuse, and the site
@@ -81,6 +108,7 @@ class Device:
         self.card, self.strict, self.hollow = card, strict, hollow
         self.phases: defaultdict[str, Phase] = defaultdict(Phase)
         self.held = self.peak = 0  # bytes
+        self.host_s = self.device_s = 0.0  # clocks: the host has said, and the device has done, all until then
         self.cast_weights: dict[int, tuple[Tensor, Tensor]] = {}  # autocast's cache, by the id of the weight
         self.makes_here: bool | None = None  # whether what is being made belongs here; None: beside its operands
         self.is_counting = True  # more than memory
@@ -88,9 +116,10 @@ class Device:
         self.begin("start")
 
     def begin(self, phase: str) -> None:
-        """What follows counts as ``phase``."""
+        """What follows counts as ``phase``, once the device has done what came before."""
         self.now = self.phases[phase]
         self.now.peak = max(self.now.peak, self.held)
+        self.host_s = self.device_s = max(self.host_s, self.device_s)
 
     def total(self, name: Literal["waits", "faults", "attention"]) -> Counter[Any]:
         """The sum over all phases."""
@@ -100,6 +129,7 @@ class Device:
         """The host goes on only when the device has done all that it was asked."""
         if self.is_counting:
             self.now.waits[kind, site()] += 1
+            self._pass(max(self.host_s, self.device_s) + self.card.wait_s, self.device_s)
 
     def fault(self, what: str, error: Exception | None = None) -> None:
         """CUDA would refuse this: with ``error``, or for operands on two devices."""
@@ -109,12 +139,25 @@ class Device:
             said = "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
             raise error or RuntimeError(f"{said} (pretended: {what})")
 
-    def launch(self, num_bytes: int, flops: int = 0) -> None:
+    def launch(self, num_bytes: int, flops: int = 0, *, is_16_bit: bool = True) -> None:
         """A kernel, or the few that one ATen call takes."""
         if self.is_counting:
-            self.now.kernels += 1
-            self.now.bytes += num_bytes
-            self.now.flops += flops
+            now, card = self.now, self.card
+            now.kernels += 1
+            now.bytes += num_bytes
+            now.flops += flops
+            moving_s = num_bytes / (card.efficiency * card.bandwidth)
+            multiplying_s = flops / (card.efficiency * (card.flops if is_16_bit else card.float32_flops))
+            if moving_s > multiplying_s:
+                now.moving_s += moving_s
+            else:
+                now.multiplying_s += multiplying_s
+            host_s = self.host_s + card.call_s
+            self._pass(host_s, max(self.device_s, host_s) + max(moving_s, multiplying_s))
+
+    def _pass(self, host_s: float, device_s: float) -> None:
+        self.now.seconds += max(host_s, device_s) - max(self.host_s, self.device_s)
+        self.host_s, self.device_s = host_s, device_s
 
     def put(self, tensor: Tensor) -> Tensor:
         """``tensor``, whose storage lies here until it is freed; OutOfMemoryError if the card has no room for it."""

@@ -108,7 +108,8 @@ class Kernels(TorchDispatchMode):
                 set_place(one, "open")
         if (is_ours or makes_ours) and (fresh or call.func._schema.is_mutable) and call.name not in NO_KERNEL:
             count_flops = flop_registry.get(call.func.overloadpacket, lambda *_, **__: 0)
-            device.launch(call.num_bytes(outputs), int(count_flops(*call.args, **call.kwargs, out_val=result)))
+            flops = int(count_flops(*call.args, **call.kwargs, out_val=result))
+            device.launch(call.num_bytes(outputs), flops, is_16_bit=any(t.element_size() == 2 for t in call.tensors))
         return result
 
     def compute(self, call: Call, is_ours: bool) -> Any:

@@ -32,6 +32,14 @@ Resume = Annotated[bool, Option("--resume", help="Continue a run from its last c
 Steps = Annotated[
     int | None, Option(metavar="N", help="The same as -s steps=N; with --resume, train on to iteration N.")
 ]
+Rehearse = Annotated[
+    str | None,
+    Option(
+        metavar="CARD",
+        help="Say what an iteration would take on a GPU that need not be here: h100, h200, a100-80gb, l40s, rtx-4090, "
+        "a file of `make bench-gpu`, or memory=GIB,bandwidth=TB/S,tflops=N; then ,response=TOKENS.",
+    ),
+]
 
 
 def train(
@@ -44,6 +52,7 @@ def train(
     steps: Steps = None,
     allow_unsafe_code: AllowUnsafe = False,
     dry_run: DryRun = False,
+    rehearse: Rehearse = None,
     json: Json = False,
 ) -> None:
     """Fine-tune a model.
@@ -56,6 +65,7 @@ def train(
     Examples:
       quatro train quickstart -m gspo -s optimizer.lr=1e-4
       quatro train runs/quickstart-quatro-0 --resume --steps 200
+      quatro train math-1.5b --rehearse h100,response=600
       torchrun --nproc-per-node 2 -m quatro_cli train math-1.5b-2gpu
     """
     from contextlib import closing
@@ -73,8 +83,7 @@ def train(
     if not launch.is_first:
         # Until the ranks have found each other, all on a machine meet the same errors.
         output.mute(errors=launch.local_rank > 0)
-    if steps is not None:
-        settings = [*settings, f"steps={steps}"]
+    settings = settings if steps is None else [*settings, f"steps={steps}"]
     if new and (resume or launch.size > 1):
         raise usage_error("--new is for a run that one process begins; leave it out, or name the folder with -o")
     if resume:
@@ -84,14 +93,16 @@ def train(
         run_path = free_name(run_path) if new else run_path
     if launch.local_rank == 0:
         ensure_shape(config.model, config.kl.reference)
+    if rehearse is not None:
+        return _rehearse(config, rehearse, json=json)
     if not dry_run:
         if resume and (why := why_finished(run_path, config)):
             output.info(f"{run_path} is done: {why}; `quatro runs show {run_path}` tells about it")
             _say(run_path, {"step": float(read_status(run_path)["step"])}, json=json)
             return
+        if launch.is_first and not resume:
+            refuse_occupied(run_path)
         if launch.is_first:
-            if not resume:
-                refuse_occupied(run_path)
             refuse_read_only(run_path)
             refuse_locked(run_path)
         if not resume:
@@ -100,9 +111,7 @@ def train(
         output.info(f"the metrics and rollouts from before the first checkpoint go to {aside}")
     if dry_run:
         with closing(prepare(config, launch)) as prepared:
-            if launch.is_first:
-                _describe(prepared, run_path, resume=resume, json=json)
-        return
+            return _describe(prepared, run_path, resume=resume, json=json)
     view = TrainingView(run_path, config, say=None if output.is_terminal("stderr") else output.info)
     with output.live(view.panel), closing(prepare(config, launch)) as prepared:
         ending, exit_code, metrics = _train(prepared, run_path, view, resume=resume)
@@ -155,9 +164,25 @@ def _say(run: Path, metrics: Mapping[str, float], *, json: bool, is_interrupted:
         output.data(str(run))
 
 
+def _rehearse(config: Config, card: str, *, json: bool) -> None:
+    from quatro.rehearse.cards import read_card
+    from quatro.rehearse.iteration import rehearse
+
+    known = read_card(card)
+    output.info("an iteration is rehearsed without its numbers; that takes about a minute")
+    found = rehearse(config, *known)
+    if json:
+        output.json(found.document)
+        return
+    output.table(found.title, ("phase", "seconds", "peak GiB", "its time is"), found.rows)
+    output.data("\n".join(["", *found.lines]))
+
+
 def _describe(prepared: Prepared, run: Path, *, resume: bool, json: bool) -> None:
     from quatro.launch.describe import describe, with_sizes
 
+    if not prepared.launch.is_first:
+        return
     described = describe(prepared if resume else with_sizes(prepared), run, resume=resume)
     if json:
         output.json(described.document)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -66,9 +67,10 @@ def test_every_part_runs_without_installation_and_is_measured_once(tmp_path):
     assert [line for line in done.stdout.splitlines() if line[:1] == "|"] == [
         line for line in page.splitlines() if line[:1] == "|"
     ]
-    for part in ("update", "lora", "gradients", "decode", "iteration"):
+    for part in ("update", "lora", "gradients", "decode", "iteration", "constants"):
         assert f"--part {part}`" in page
     assert "| ragged, 4-10 tokens |" in page
+    assert json.loads(next(out.glob("gpu-*.json")).read_text(encoding="utf-8"))["call_us"] > 0
     assert "out of memory" not in page
 
     again = run("--wheels", str(wheels))
