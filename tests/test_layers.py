@@ -44,7 +44,7 @@ FLOORS = {
         ["report"],
     ],
     "quatro": [
-        ["dual", "registry", "rehearse", "tasks", "types"],
+        ["dual", "registry", "tasks", "types"],
         ["ops", "processes", "rewards"],
         ["methods"],
         ["config"],
@@ -52,7 +52,7 @@ FLOORS = {
         ["runs", "rollout"],
         ["loop", "sample"],
         ["launch", "sweep"],
-        ["train"],
+        ["rehearse", "train"],
         ["api", "integrations"],  # other people's engines import us: no room imports them
     ],
 }
