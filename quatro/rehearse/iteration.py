@@ -116,12 +116,13 @@ def rehearse(config: Config, card: Card, lengths: Mapping[str, int]) -> Rehearsa
     num_ranks = config.processes or 1
     estimate = Estimate(config, model.config, counts[0], counts[1], longest, torch.device("cuda"), num_ranks)
     estimate = replace(estimate, config=config.with_sizes(estimate.sizes(card.memory)))
-    fit = estimate.fit(estimate.memory(card.memory), int(USED_SHARE * card.memory))
-    config, engine = estimate.config, config.rollout.engine
-    if config.policy.kind != "local":
+    memory = estimate.memory(card.memory)
+    fit = estimate.fit(memory, int(USED_SHARE * card.memory))
+    config, engine, kind = estimate.config, config.rollout.engine, config.policy.kind
+    if kind != "local":
         notes.append(
-            f"policy.kind {config.policy.kind} is not rehearsed: seconds and peaks are those of a whole policy on each "
-            "rank, without exchange between ranks; whether it fits is reckoned with it"
+            f"policy.kind {kind} is not rehearsed: seconds are those of a whole policy on each rank, without exchange "
+            "between ranks, and peaks are the dry run's"
         )
         local = config.policy.model_copy(update={"kind": "local", "offload_optimizer": False})
         config = config.model_copy(update={"policy": local})
@@ -133,6 +134,8 @@ def rehearse(config: Config, card: Card, lengths: Mapping[str, int]) -> Rehearsa
             parts.insert(0, stage.generating())
         else:
             notes.append(f"rollout.engine {engine} is not rehearsed: the seconds are those of learning alone")
+    if kind != "local":
+        parts = [one._replace(peak=memory.sampling if one.name == "generate" else memory.learning) for one in parts]
     sizes = ", ".join(f"{key}={size}" for key, size in zip(SIZE_KEYS, config.sizes, strict=True))
     batch = (
         f"{-(-config.prompts_per_step // num_ranks)} prompts of {prompt} tokens with {config.rollouts_per_prompt} "

@@ -80,6 +80,7 @@ def test_memory_is_the_dry_runs_sum_and_a_card_that_is_too_small_is_named(rehear
 def test_what_is_not_rehearsed_is_said(rehearsed):
     parts, lines = rehearsed(H100, "policy.kind=deepspeed", "policy.zero_stage=2", "rollout.engine=vllm", lengths={})
     assert "generate" not in parts
+    assert len({one.peak for one in parts.values()}) == 1  # the dry run's, which knows of shards
     said = "\n".join(lines)
     for word in ("deepspeed is not rehearsed", "vllm is not rehearsed", "stand in for the data"):
         assert word in said
