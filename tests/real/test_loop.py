@@ -95,6 +95,7 @@ def test_settings_learn_from_the_same_responses(first, tmp_path, pairs):
         assert row["kl/new_old"] == pytest.approx(plain["kl/new_old"], rel=0.5)
 
 
+HALF = ("prompts_per_step=8", "minibatch_prompts=8")  # what does not change the peak
 BARE = """
 import resource, sys, torch, transformers
 from transformers import LlamaForCausalLM
@@ -102,9 +103,14 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2 ** (30 if sys.platf
 """
 
 
-def test_the_dry_run_is_near_the_measured_peak(tmp_path):
-    """Of the shipped batch, beyond what the libraries take; in processes of their own, as the peak is a process's."""
-    words = ["train", "smollm2", *settings("steps=1"), "-o", str(tmp_path / "run")]
+@pytest.mark.parametrize(
+    "pairs",
+    [(), (*HALF, "policy={lora: {rank: 16}}", "optimizer.lr=1e-4"), (*HALF, "policy.gradient_checkpointing=true")],
+    ids=["shipped", "lora", "checkpointing"],
+)
+def test_the_dry_run_is_near_the_measured_peak(tmp_path, pairs):
+    """Of shipped micro-batches, beyond what the libraries take; in processes of their own: the peak is a process's."""
+    words = ["train", "smollm2", *settings("steps=1", *pairs), "-o", str(tmp_path / "run")]
     command = [sys.executable, "-m", "quatro_cli", *words]
 
     def output(*words: str) -> str:
