@@ -21,7 +21,7 @@ from quatro.config.blocks import SIZE_KEYS
 from quatro.launch.describe import Estimate
 from quatro.loop.learn import make_objective
 from quatro.policy import lora
-from quatro.policy.device import USED_SHARE, find_device
+from quatro.policy.device import PREFILL_TOKENS, USED_SHARE, find_device
 from quatro.policy.facts import context_limit
 from quatro.policy.kinds import make_policy
 from quatro.policy.loading import shape_of, tokenizer_of
@@ -31,7 +31,7 @@ from quatro.processes.world import World
 from quatro.registry import ENGINES
 from quatro.rehearse.device import Card, Device, Phase
 from quatro.rehearse.pretended import pretended_gpu
-from quatro.rollout.decoding import MAX_PREFILL_TOKENS, SlotModel
+from quatro.rollout.decoding import SlotModel
 from quatro.rollout.kv_cache import PreallocatedCache
 from quatro.rollout.prompts import tokenize_problems, training_problems
 from quatro.rollout.sampling import draw_rows
@@ -230,7 +230,7 @@ class Stage:
         at_once = min(num_rows, sizes.rows_at_once, max(1, sizes.cache_tokens // self.row_tokens))
         model = self.policy.sampling_model
         cache = PreallocatedCache(model.config.get_text_config().num_hidden_layers, at_once, self.row_tokens)
-        together = min(-(-at_once // group), max(1, MAX_PREFILL_TOKENS // self.prompt_tokens))
+        together = min(-(-at_once // group), max(1, PREFILL_TOKENS["cuda"] // self.prompt_tokens))
         with torch.inference_mode(), self.policy.computing():
             slots = SlotModel(model, self.policy.device)
             prompts = [[2] * self.prompt_tokens] * together
