@@ -13,7 +13,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from typing import Any, TypeVar
@@ -98,10 +98,6 @@ class DeepSpeedPolicy(TorchPolicy):
         return model.to(self.device)
 
     # --- computing --------------------------------------------------------------------------------------------------
-
-    def computing(self) -> AbstractContextManager[Any]:
-        """Nothing to do: the weights have the format of the computation."""
-        return nullcontext()
 
     def forward(self, rows: Rows, *, need_entropy: bool, model: Any = None, **options: Any) -> Forward:
         """As `TorchPolicy.forward`; DeepSpeed sees the trained model as one module, from ids to log-probabilities."""

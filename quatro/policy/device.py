@@ -225,8 +225,7 @@ def cache_token_bytes(shape: Any, number: int) -> int:
 def drawing_bytes(shape: Any, number: int, num_rows: int, prompt_tokens: int, device_type: str) -> int:
     """What sampling takes beside weights and KV cache: logits of ``num_rows`` rows and prompts on their way.
 
-    A token of a prompt takes 16 D + max(3 M b, 24 Q + 4 K) in the names of `Footprint`: it was counted on Qwen2, Qwen3
-    and Llama with a float32 residual stream.
+    A token of a prompt takes 16 D + max(3 M b, 24 Q + 4 K) (counted on Qwen2, Qwen3, Llama; names as in `Footprint`).
     """
     queries, keys = attention_widths(shape)
     hidden: int = shape.hidden_size
@@ -236,14 +235,11 @@ def drawing_bytes(shape: Any, number: int, num_rows: int, prompt_tokens: int, de
 
 
 def drawing_limits(device_bytes: int, room: int, shape: Any, number: int, row_tokens: int) -> tuple[int, int]:
-    """Rows that may be drawn at once and tokens of their KV cache, for ``room`` bytes beside the weights on a GPU.
-
-    ``row_tokens``: the most of a row, its prompt included.
-    """
+    """Rows drawn at once, of ``row_tokens`` at most, and tokens of their KV cache in ``room`` bytes beside weights."""
     rows = int(LOGITS_SHARE * device_bytes) // (FLOAT32_BYTES * shape.vocab_size)
     kept = cache_token_bytes(shape, number)
 
-    def needed(tokens: int) -> int:  # no more tokens of prompts are on their way than the cache has room for
+    def needed(tokens: int) -> int:  # prompts on their way have room in the cache
         return tokens * kept + drawing_bytes(shape, number, min(rows, tokens // row_tokens), tokens, "cuda")
 
     return rows, max(0, bisect_right(range(max(0, room // kept) + 1), room, key=needed) - 1)

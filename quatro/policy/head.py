@@ -68,13 +68,7 @@ def _by_module(
 def _by_linear(
     head: torch.nn.Module, hidden_CD: Tensor, target_C: Tensor, max_rows: int, options: dict[str, Any]
 ) -> tuple[Tensor, Tensor | None]:
-    temperature, need_entropy, entropy_grad = (
-        options[name] for name in ("temperature", "need_entropy", "entropy_grad")
-    )
-    logp_C, entropy_C = _ChunkedLinear.apply(
-        hidden_CD, head.weight, head.bias, target_C, max_rows, temperature, need_entropy, entropy_grad
-    )
-    return logp_C, entropy_C if need_entropy else None
+    return _ChunkedLinear.apply(hidden_CD, head.weight, head.bias, target_C, max_rows, options)  # type: ignore[no-any-return]
 
 
 class _ChunkedLinear(torch.autograd.Function):
@@ -91,28 +85,24 @@ class _ChunkedLinear(torch.autograd.Function):
         bias_V: Tensor | None,
         target_C: Tensor,
         max_rows: int,
-        temperature: float,
-        need_entropy: bool,
-        entropy_grad: bool,
+        options: dict[str, Any],
     ) -> tuple[Tensor, Tensor | None]:
         device = hidden_CD.device.type
         is_autocast = torch.is_autocast_enabled(device)
         ctx.dtype = torch.get_autocast_dtype(device) if is_autocast else hidden_CD.dtype
-        ctx.max_rows, ctx.temperature, ctx.entropy_grad = max_rows, temperature, entropy_grad and need_entropy
+        ctx.max_rows, ctx.temperature, ctx.hidden_dtype = max_rows, options["temperature"], hidden_CD.dtype
+        need_entropy, entropy_grad = options["need_entropy"], options["entropy_grad"]
+        ctx.entropy_grad = entropy_grad and need_entropy
         with torch.autocast(device, enabled=False):
-            weight, bias = _cast(weight_VD, ctx.dtype), _cast(bias_V, ctx.dtype)
+            hidden, weight, bias = (_cast(one, ctx.dtype) for one in (hidden_CD, weight_VD, bias_V))
             parts = [
                 ops.logp_and_entropy(
-                    F.linear(_cast(hidden_CD[rows], ctx.dtype), weight, bias),
-                    target_C[rows],
-                    temperature=temperature,
-                    need_entropy=need_entropy,
-                    entropy_grad=False,
+                    F.linear(hidden[rows], weight, bias), target_C[rows], **options | {"entropy_grad": False}
                 )
                 for rows in _slices(len(target_C), max_rows)
             ]
         entropy_C = torch.cat([entropy for _, entropy in parts if entropy is not None]) if need_entropy else None
-        ctx.save_for_backward(hidden_CD, weight_VD, bias_V, target_C, entropy_C if ctx.entropy_grad else None)
+        ctx.save_for_backward(hidden, weight_VD, bias_V, target_C, entropy_C if ctx.entropy_grad else None)
         if entropy_C is not None and not entropy_grad:
             ctx.mark_non_differentiable(entropy_C)
         return torch.cat([logp for logp, _ in parts]), entropy_C
@@ -122,13 +112,14 @@ class _ChunkedLinear(torch.autograd.Function):
     def backward(ctx: Any, grad_logp_C: Tensor, grad_entropy_C: Tensor | None) -> tuple[Tensor | None, ...]:
         hidden_CD, weight_VD, bias_V, target_C, entropy_C = ctx.saved_tensors
         needs_hidden, needs_weight, needs_bias, *_ = ctx.needs_input_grad
-        grad_hidden_CD = torch.empty_like(hidden_CD) if needs_hidden else None
-        grad_weight_VD = _zeros_like(weight_VD) if needs_weight else None
-        grad_bias_V = _zeros_like(bias_V) if needs_bias else None
+        grad_hidden_CD = torch.empty_like(hidden_CD, dtype=ctx.hidden_dtype) if needs_hidden else None
+        summed = torch.promote_types(weight_VD.dtype, torch.float32)  # where gradients of many chunks add up
+        grad_weight_VD = torch.zeros_like(weight_VD, dtype=summed) if needs_weight else None
+        grad_bias_V = torch.zeros_like(bias_V, dtype=summed) if needs_bias else None
         with torch.autocast(hidden_CD.device.type, enabled=False):
             weight, bias = _cast(weight_VD, ctx.dtype), _cast(bias_V, ctx.dtype)
             for rows in _slices(len(target_C), ctx.max_rows):
-                hidden = _cast(hidden_CD[rows], ctx.dtype)
+                hidden = hidden_CD[rows]
                 logits_CV = ops.at_least_float32(F.linear(hidden, weight, bias))
                 grad_CV = _logp_gradient(
                     logits_CV, target_C[rows], grad_logp_C[rows] / ctx.temperature, ctx.temperature
@@ -137,7 +128,7 @@ class _ChunkedLinear(torch.autograd.Function):
                     _add_entropy_gradient(grad_CV, logits_CV, entropy_C[rows], grad_entropy_C[rows])
                 grad_CV = grad_CV.to(ctx.dtype)
                 if grad_hidden_CD is not None:
-                    grad_hidden_CD[rows] = (grad_CV @ weight).to(grad_hidden_CD.dtype)
+                    grad_hidden_CD[rows] = grad_CV @ weight
                 if grad_weight_VD is not None and grad_weight_VD.dtype == ctx.dtype:
                     grad_weight_VD.addmm_(grad_CV.T, hidden)
                 elif grad_weight_VD is not None:
@@ -145,7 +136,7 @@ class _ChunkedLinear(torch.autograd.Function):
                 if grad_bias_V is not None:
                     grad_bias_V += grad_CV.sum(0, dtype=grad_bias_V.dtype)
         grad_weight_VD, grad_bias_V = _cast(grad_weight_VD, weight_VD.dtype), _cast(grad_bias_V, weight_VD.dtype)
-        return grad_hidden_CD, grad_weight_VD, grad_bias_V, None, None, None, None, None
+        return grad_hidden_CD, grad_weight_VD, grad_bias_V, None, None, None
 
 
 def _logp_gradient(logits_CV: Tensor, target_C: Tensor, scale_C: Tensor, temperature: float) -> Tensor:
@@ -159,11 +150,6 @@ def _logp_gradient(logits_CV: Tensor, target_C: Tensor, scale_C: Tensor, tempera
 def _add_entropy_gradient(grad_CV: Tensor, logits_CV: Tensor, entropy_C: Tensor, scale_C: Tensor) -> None:
     all_logp_CV = logits_CV.log_softmax(-1)
     grad_CV.addcmul_(all_logp_CV.exp().mul_(scale_C[:, None]), all_logp_CV.add_(entropy_C[:, None]), value=-1.0)
-
-
-def _zeros_like(value: Tensor) -> Tensor:
-    """Where gradients of many chunks add up: float32 at least."""
-    return torch.zeros_like(value, dtype=torch.promote_types(value.dtype, torch.float32))
 
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from evals.errors import MissingError, is_out_of_memory
+from quatro.policy.device import upload
 from quatro.types import Batch, Prompt, Rollout
 
 logger = logging.getLogger(__name__)
@@ -67,8 +68,7 @@ class Rows:
     def minibatches(self, num_prompts: int) -> Iterator[Tensor]:
         """Row indices of ``num_prompts`` whole groups at a time, in the order of their prompts."""
         group_B = self.batch.group_B
-        num_groups = int(group_B.max()) + 1
-        for start in range(0, num_groups, num_prompts):
+        for start in range(0, int(group_B.max()) + 1, num_prompts):
             yield torch.nonzero((group_B >= start) & (group_B < start + num_prompts)).squeeze(-1)
 
     def microbatches(self, max_tokens: int) -> Iterator[Tensor]:
@@ -104,21 +104,21 @@ def collate(
     ids = np.zeros((len(rollouts), int((prompt_length + response_length).max())), dtype=np.int64)
     old_logp = np.full((len(rollouts), width), np.nan, dtype=np.float32)
     for row, (prompt, rollout) in enumerate(rollouts):
-        ids[row, : prompt_length[row]] = prompt.token_ids
-        ids[row, prompt_length[row] : prompt_length[row] + response_length[row]] = rollout.token_ids
+        ids[row, : prompt_length[row] + response_length[row]] = (*prompt.token_ids, *rollout.token_ids)
         if rollout.logp is not None:
             old_logp[row, : response_length[row]] = rollout.logp
     group_size = [len(group) for group in groups]
     group = np.repeat(np.arange(len(groups)), group_size)
+    device = torch.device(device)
     batch = Batch(
-        old_logp_BT=torch.from_numpy(old_logp).to(device),
-        mask_BT=torch.from_numpy(np.arange(width) < response_length[:, None]).to(device),
+        old_logp_BT=upload(old_logp, device),
+        mask_BT=upload(np.arange(width) < response_length[:, None], device),
         advantage_B=advantage_B.to(device),
-        group_B=torch.from_numpy(group).to(device),
-        group_size_B=torch.from_numpy(np.asarray(group_size)[group]).to(device),
+        group_B=upload(group, device),
+        group_size_B=upload(np.asarray(group_size)[group], device),
         max_new_tokens=max_new_tokens,
     )
-    return Rows(torch.from_numpy(ids).to(device), torch.from_numpy(prompt_length).to(device), batch)
+    return Rows(upload(ids, device), upload(prompt_length, device), batch)
 
 
 class MicrobatchSize:

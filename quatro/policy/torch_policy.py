@@ -22,6 +22,7 @@ from quatro import ops
 from quatro.config import Config
 from quatro.policy import lora
 from quatro.policy.base import Forward, Objective, Policy, Update, below, total_loss
+from quatro.policy.casts import cast_once
 from quatro.policy.device import release_freed
 from quatro.policy.facts import context_limit, copied, enable_checkpointing, has_plain_head, product_weights
 from quatro.policy.head import response_logp
@@ -87,6 +88,8 @@ class TorchPolicy(Policy):
         self.trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         is_large = self.device.type == "cpu" and sum(one.numel() for one in model.parameters()) >= LARGE
         self.release_freed = release_freed if is_large else lambda: None
+        self.is_cast = self.dtype == "bfloat16" and not self.is_sharded
+        self._casting: Any = cast_once if self.is_cast else nullcontext
         self.context = context_limit(model)
         with self.computing():
             self._has_plain_head = self.world.from_first(lambda: has_plain_head(self.model), "what the head is")
@@ -135,8 +138,8 @@ class TorchPolicy(Policy):
     # --- log-probabilities ------------------------------------------------------------------------------------------
 
     def computing(self) -> AbstractContextManager[Any]:
-        """The context in which this policy computes: autocast to bfloat16 where the configuration asks for it."""
-        return nullcontext() if self.dtype == "float32" else torch.autocast(self.device.type, dtype=torch.bfloat16)
+        """The context in which this policy computes: autocast where the weights have not the format of `dtype`."""
+        return torch.autocast(self.device.type, dtype=torch.bfloat16) if self.is_cast else nullcontext()
 
     def forward(
         self,
@@ -157,11 +160,8 @@ class TorchPolicy(Policy):
         row_C, time_C = torch.nonzero(mask_BT, as_tuple=True)
         position_C = rows.prompt_length_B[row_C] + time_C
         target_C = rows.ids_BL[row_C, position_C]
-        options: dict[str, Any] = {
-            "temperature": self.temperature,
-            "entropy_grad": entropy_grad,
-            "need_entropy": need_entropy,
-        }
+        options: dict[str, Any] = {"entropy_grad": entropy_grad, "need_entropy": need_entropy}
+        options["temperature"] = self.temperature
         with self.computing(), self._recomputing():
             if self._has_plain_head:
                 hidden = model.base_model(input_ids=rows.ids_BL, use_cache=False).last_hidden_state
@@ -174,20 +174,14 @@ class TorchPolicy(Policy):
                 logp_C, entropy_C = ops.logp_and_entropy(logits_CV, target_C, **options)
 
         def scatter(value_C: Tensor) -> Tensor:
-            return torch.zeros(mask_BT.shape, dtype=value_C.dtype, device=value_C.device).index_put(
-                (row_C, time_C), value_C
-            )
+            return value_C.new_zeros(mask_BT.shape).index_put((row_C, time_C), value_C)
 
         return Forward(scatter(logp_C), None if entropy_C is None else scatter(entropy_C))
 
     @torch.no_grad()
     def score(self, rows: Rows, *, need_entropy: bool = False, use_reference: bool = False) -> Forward:
-        model: Any = self.model
-        turned: AbstractContextManager[None] = nullcontext()
-        if use_reference and self.lora is None:
-            model = self.reference
-        elif use_reference:
-            turned = lora.switched_off(model)
+        model = self.reference if use_reference and self.lora is None else self.model
+        turned = lora.switched_off(model) if use_reference and self.lora is not None else nullcontext()
 
         def attempt() -> Forward:
             whole = self._empty_forward(rows, need_entropy)
@@ -195,7 +189,7 @@ class TorchPolicy(Policy):
                 _put(whole, index, self.forward(rows.select(index), need_entropy=need_entropy, model=model))
             return whole
 
-        with turned:
+        with turned, self._casting(model):
             return self._attempt(attempt)
 
     def check_head(self, prompts: Sequence[Prompt]) -> float:
@@ -206,28 +200,18 @@ class TorchPolicy(Policy):
         Raises:
             DivergedError: they differ by more than `HEAD_TOLERANCE` nats, or a log-probability is above 0.
         """
-        texts = [prompt.token_ids[: CHECKED_TOKENS + 1] for prompt in prompts if len(prompt.token_ids) > 1]
+        texts = [one.token_ids[: CHECKED_TOKENS + 1] for one in prompts if len(one.token_ids) > 1][:CHECKED_PROMPTS]
         if not texts:
             return 0.0
-        texts = texts[:CHECKED_PROMPTS]
-        rows = collate(
-            [replace(prompts[0], token_ids=ids[:1]) for ids in texts],
-            [[Rollout(ids[1:], "", "length")] for ids in texts],
-            torch.zeros(len(texts)),
-            max_new_tokens=CHECKED_TOKENS,
-            device=self.device,
-        )
+        starts = [replace(prompts[0], token_ids=ids[:1]) for ids in texts]
+        groups = [[Rollout(ids[1:], "", "length")] for ids in texts]
+        rows = collate(starts, groups, torch.zeros(len(texts)), max_new_tokens=CHECKED_TOKENS, device=self.device)
         mask_BT = rows.batch.mask_BT
         fast = self.forward(rows, need_entropy=True, head_rows=max(1, int(mask_BT.sum()) // 3))
         with torch.no_grad(), self.computing():
             logits = self.model(input_ids=rows.ids_BL, use_cache=False).logits
-            plain = ops.logp_and_entropy(
-                logits[:, :-1][mask_BT],
-                rows.ids_BL[:, 1:][mask_BT],
-                temperature=self.temperature,
-                entropy_grad=False,
-                need_entropy=True,
-            )
+            drawn = (logits[:, :-1][mask_BT], rows.ids_BL[:, 1:][mask_BT])
+            plain = ops.logp_and_entropy(*drawn, temperature=self.temperature, entropy_grad=False, need_entropy=True)
         assert fast.entropy_BT is not None
         assert plain[1] is not None
         differences = (fast.logp_BT[mask_BT] - plain[0], fast.entropy_BT[mask_BT] - plain[1])
@@ -255,11 +239,8 @@ class TorchPolicy(Policy):
             loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
             for index in self._counted_passes(rows, is_learning=True):
                 part = rows.select(index)
-                result = self.forward(
-                    part,
-                    need_entropy=need_entropy or self.needs_entropy_grad,
-                    entropy_grad=self.needs_entropy_grad,
-                )
+                has_grad = self.needs_entropy_grad
+                result = self.forward(part, need_entropy=need_entropy or has_grad, entropy_grad=has_grad)
                 _put(whole, index, result)
                 if use_own_logp:
                     part = part.with_batch(old_logp_BT=result.logp_BT.detach())
@@ -270,7 +251,8 @@ class TorchPolicy(Policy):
                 metrics = merge(metrics, found)
             return whole, loss_sum, metrics
 
-        whole, loss_sum, metrics = self._attempt(attempt)
+        with self._casting(self.model):
+            whole, loss_sum, metrics = self._attempt(attempt)
         logp_max = whole.logp_BT.masked_fill(~rows.batch.mask_BT, -torch.inf).max()
         _refuse_positive(float(logp_max))
         step = self.take_step(loss_sum)

@@ -21,6 +21,7 @@ from quatro.policy.loading import load_tokenizer
 from quatro.policy.rows import collate
 from quatro.processes.world import World
 from quatro.rehearse.device import Card
+from quatro.rehearse.kernels import Kernels
 from quatro.rehearse.pretended import pretended_gpu
 from quatro.rollout.decoding import SlotModel
 from quatro.rollout.engine import Recipe, Transformers
@@ -33,6 +34,8 @@ from quatro.types import Prompt, Rollout, Sampling
 WAITS_OF_A_TOKEN = 1  # whatever the number of slots
 WAITS_OF_A_MICROBATCH = 6
 WAITS_OF_A_STEP = 7
+WAITS_OF_ROWS = 1  # while they are brought to the device, for their advantages
+CASTS_OF_A_LAYER = {"step": 80, "scoring": 31}  # in three micro-batches; autocast alone makes 120 and 51
 
 LARGE = Card("as large as need be", 10**13)
 QWEN2 = {"vocab_size": 151_936, "hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28}
@@ -57,7 +60,9 @@ def hollow_model(shape: str, **changes: int) -> torch.nn.Module:
         return AutoModelForCausalLM.from_config(SHAPES[shape](**changes)).eval()
 
 
-def hollow_updates(gpu, shape: str, *settings: str, num_rows: int, **changes: int) -> tuple[int, int]:
+def hollow_updates(
+    gpu, shape: str, *settings: str, num_rows: int, is_scored: bool = False, **changes: int
+) -> tuple[int, int]:
     """Two optimiser steps; ``(number of micro-batches of each, bytes that the dry run says learning takes)``.
 
     The moments of the optimiser are there from the second step on, which is a phase of its own.
@@ -68,12 +73,16 @@ def hollow_updates(gpu, shape: str, *settings: str, num_rows: int, **changes: in
     policy = make_policy(config, model, World(), None, device=device)
     prompts = [Prompt("b", "0", "", None, "", tuple(range(2, 2 + PROMPT)))]
     groups = [[Rollout(tuple(range(2, 2 + RESPONSE)), "", "stop")] * num_rows]
+    gpu.begin("rows")
     rows = collate(prompts, groups, torch.ones(num_rows), max_new_tokens=RESPONSE, device=device)
     known = torch.zeros_like(rows.batch.old_logp_BT)
     rows = rows.with_batch(old_logp_BT=known, ref_logp_BT=known)
     for phase in ("first step", "second step"):
         gpu.begin(phase)
         assert policy.update(rows, make_objective(config), use_own_logp=True, need_entropy=False).is_applied
+    if is_scored:
+        gpu.begin("scoring")
+        policy.score(rows)
     count = sum(one.numel() for one in model.parameters())
     num_microbatches = len(list(rows.microbatches(8192)))
     return num_microbatches, Estimate(config, model.config, count, count, PROMPT, device).memory().learning
@@ -123,9 +132,28 @@ def test_waits_for_a_microbatch_and_for_a_step():
             num_microbatches, _ = hollow_updates(gpu, "Qwen2.5-1.5B", num_rows=num_rows, num_hidden_layers=1)
         assert num_microbatches == num_rows // 8
         waits.append(gpu.phases["second step"].waits)
+        assert gpu.phases["rows"].waits.total() <= WAITS_OF_ROWS, gpu.phases["rows"].waits
     of_a_microbatch = (waits[1].total() - waits[0].total()) / 2
     assert of_a_microbatch <= WAITS_OF_A_MICROBATCH, waits[1] - waits[0]
     assert waits[0].total() - of_a_microbatch <= WAITS_OF_A_STEP, waits[0]
+
+
+def test_casts_of_a_layer_in_a_step_and_while_scoring(monkeypatch):
+    plain, casts = Kernels.compute, Counter()
+
+    def compute(kernels, call, is_ours):
+        casts[id(kernels.device.now)] += call.name == "_to_copy"
+        return plain(kernels, call, is_ours)
+
+    monkeypatch.setattr(Kernels, "compute", compute)
+    found = []
+    for num_layers in (1, 2):
+        with pretended_gpu(LARGE, hollow=True) as gpu:
+            hollow_updates(gpu, "Qwen2.5-1.5B", num_rows=24, num_hidden_layers=num_layers, is_scored=True)
+        found.append([casts[id(gpu.phases[name])] for name in ("second step", "scoring")])
+    one, two = found
+    assert two[0] - one[0] <= CASTS_OF_A_LAYER["step"]
+    assert two[1] - one[1] <= CASTS_OF_A_LAYER["scoring"]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
