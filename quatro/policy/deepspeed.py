@@ -184,6 +184,11 @@ class DeepSpeedPolicy(TorchPolicy):
         finally:
             gathered.__exit__(None, None, None)
 
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        if self.stage == 3:  # a scoring pass leaves weights whole, beside which others would be
+            self.engine.empty_partition_cache()
+        yield from super().named_weights()
+
     def _stepped(self) -> list[Tensor]:
         """This rank's part of the weights in float32, flat."""
         optimizer = self.engine.optimizer
