@@ -88,7 +88,7 @@ def test_a_run_that_is_stopped_inside_an_iteration_ends_with_the_same_bits(first
 def test_settings_learn_from_the_same_responses(first, tmp_path, pairs):
     row, plain = train(tmp_path / "run", *pairs), read_rows(first / "metrics.jsonl")[-1]
     assert row["reward/mean"] == pytest.approx(plain["reward/mean"], abs=0.26 if "dtype=bfloat16" in pairs else 1e-9)
-    assert 0 < row["kl/new_old"] < 1
+    assert 0 < row["kl/new_old"] < (5 if "method.name=gspo" in pairs else 1)  # no radius holds GSPO: 2.4 nats
     if "policy.gradient_checkpointing=true" in pairs:
         assert row["kl/new_old"] == pytest.approx(plain["kl/new_old"], rel=1e-3)
     if "dtype=bfloat16" in pairs:
@@ -120,7 +120,9 @@ def test_the_dry_run_is_near_the_measured_peak(tmp_path, pairs, least):
     command = [sys.executable, "-m", "quatro_cli", *words]
 
     def output(*words: str) -> str:
-        return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, timeout=2 * LIMIT_S).stdout
+        # By a shell in between: the peak that a process is told begins with that of the one which started it.
+        apart = ["sh", "-c", '"$@"; exit $?', "sh", *words]
+        return subprocess.run(apart, check=True, stdout=subprocess.PIPE, text=True, timeout=2 * LIMIT_S).stdout
 
     predicted = json.loads(output(*command, "--dry-run", "--json"))["memory_bytes"]["total"] / 2**30
     bare = float(output(sys.executable, "-c", BARE))
