@@ -71,6 +71,11 @@ def how_to_install(extra: str = "") -> str:
     return f"pip install -e {shlex.quote(f'{place}[{extra}]' if extra else place)}"
 
 
+def reason_of(error: BaseException) -> str:
+    """The first line of what ``error`` says, or its kind where it says nothing, for a message of ours."""
+    return (str(error) or type(error).__name__).splitlines()[0][:200]
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out on a device, or on the CPU inside torch. It works without torch."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":

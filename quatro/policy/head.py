@@ -68,7 +68,8 @@ def _by_module(
 def _by_linear(
     head: torch.nn.Module, hidden_CD: Tensor, target_C: Tensor, max_rows: int, options: dict[str, Any]
 ) -> tuple[Tensor, Tensor | None]:
-    return _ChunkedLinear.apply(hidden_CD, head.weight, head.bias, target_C, max_rows, options)  # type: ignore[no-any-return]
+    logp_C, entropy_C = _ChunkedLinear.apply(hidden_CD, head.weight, head.bias, target_C, max_rows, options)
+    return logp_C, entropy_C
 
 
 class _ChunkedLinear(torch.autograd.Function):

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evals.errors import MissingError, is_out_of_memory
+from evals.errors import MissingError, is_out_of_memory, reason_of
 from quatro.policy.device import upload
 from quatro.types import Batch, Prompt, Rollout
 
@@ -155,7 +155,7 @@ class MicrobatchSize:
 
     def _halve(self, error: BaseException) -> None:
         """Halve ``tokens`` until the pass that failed would be cut."""
-        reason = (str(error) or type(error).__name__).splitlines()[0][:200]
+        reason = reason_of(error)
         num_rows, length = self.under_way
         if num_rows == 1 or self.tokens == 1:
             raise MissingError(

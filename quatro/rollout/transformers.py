@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evals.errors import is_out_of_memory
+from evals.errors import is_out_of_memory, reason_of
 from quatro.config.blocks import CPU_SIZES
 from quatro.policy.facts import context_limit
 from quatro.rollout.decoding import Decoding, Request, SlotModel, plan_pools
@@ -105,9 +105,8 @@ class TransformersEngine(Engine):
                 if not is_out_of_memory(error) or pool.num_rows == 1:
                     raise
                 self.max_batch_rows = pool.num_rows // 2
-                reason = (str(error) or type(error).__name__).splitlines()[0][:200]
                 said = "out of memory while drawing %d responses at once (%s); from here on %d (rollout.rows_at_once)"
-                logger.warning(said, pool.num_rows, reason, self.max_batch_rows)
+                logger.warning(said, pool.num_rows, reason_of(error), self.max_batch_rows)
             torch.cuda.empty_cache()  # outside the handler: the error's traceback held on to the keys and values
 
 
