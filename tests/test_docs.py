@@ -205,6 +205,7 @@ def where_the_docs_are(tmp_path_factory, tiny_folder):
     (folder / "my_similarities.py").write_text(
         "def same_operators(texts):\n    return [[float(one == other) for other in texts] for one in texts]\n"
     )
+    (folder / "theirs.py").write_text("def math_verify(completion, answer):\n    return completion == answer\n")
     return folder
 
 
