@@ -39,18 +39,6 @@ def pack_rewards(reward_B: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor, Ten
     return pack_groups(reward_B.double(), group_B)
 
 
-def centred(reward_B: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor]:
-    """(R - mean of the group, that mean), float64; exactly 0 in a group whose rewards are all equal, as in one of one.
-
-    Raises:
-        ValueError: a reward is not finite.
-    """
-    reward_QN, mask_QN, group_index_B, slot_B = pack_rewards(reward_B, group_B)
-    mean_Q = reward_QN.sum(dim=1) / mask_QN.sum(dim=1)
-    centred_QN = torch.where(_is_uniform(reward_QN, mask_QN)[:, None], 0.0, reward_QN - mean_Q[:, None])
-    return centred_QN[group_index_B, slot_B], mean_Q[group_index_B]
-
-
 def _is_uniform(value_QN: Tensor, mask_QN: Tensor) -> Tensor:
     """Whether all values of a group are equal, by their range: their mean may differ from them by a rounding."""
     infinity = torch.inf
@@ -61,7 +49,7 @@ def group_zscore(reward_B: Tensor, group_B: Tensor, *, standardise: bool = True,
     """(R - mean) / (std + 1e-6) within each group, float64, std with ddof = 1 as verl has it.
 
     A group whose rewards are all equal gets exactly 0, tested by its range: in float32 the standard deviation of
-    equal rewards is not 0. A group of one has mean 0 and std 1, as in verl; `centred` gives it 0.
+    equal rewards is not 0. A group of one has mean 0 and std 1, as in verl.
     ``standardise=False`` leaves out the division (Dr. GRPO). ``leave_one_out`` takes the mean over the other rewards of
     the group, which is the same times n / (n - 1) (RLOO).
 

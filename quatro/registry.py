@@ -18,12 +18,14 @@ class LazyTable(Mapping[str, Any]):
     """A mapping from the name of a ``what`` to a class, given as ``package.module:Class`` and imported when looked up.
 
     ``own`` is where the function lies that gives the class behind a user's own `module:name`, where such are taken.
+    ``removed`` are former names, of which docs/methods.md has the code.
     """
 
-    def __init__(self, what: str, locations: dict[str, str], *, own: str = "") -> None:
+    def __init__(self, what: str, locations: dict[str, str], *, own: str = "", removed: tuple[str, ...] = ()) -> None:
         self.what = what
         self.locations = locations
         self.own = own
+        self.removed = removed
 
     def __getitem__(self, name: str) -> Any:
         if name in self.locations:
@@ -32,7 +34,9 @@ class LazyTable(Mapping[str, Any]):
             return located(self.own)(name)
         guess = difflib.get_close_matches(name, self.locations, n=1)
         hint = f" Did you mean {guess[0]!r}?" if guess else ""
-        if near := classes_near(name):
+        if name in self.removed:
+            hint = f" {name} was removed: docs/methods.md has it as a {self.what} of your own"
+        elif near := classes_near(name):
             hint = f" Here is {near[0].partition(':')[0]}.py: {', '.join(near)}"
         raise UsageError(
             f"unknown {self.what} {name!r}; known: {', '.join(self)}, or your own as 'package.module:Class'.{hint}"
@@ -62,7 +66,7 @@ class _Methods(LazyTable):
     """The methods: name -> class, whose fields are the hyper-parameters; docs/methods.md compares them.
 
     >>> list(quatro.METHODS)
-    ['quatro', 'grpo', 'gspo', 'gmpo', 'gpg', 'dapo', 'cispo', 'dppo', 'pmd', 'maxrl', 'pkpo']
+    ['quatro', 'grpo', 'gspo', 'gmpo', 'gpg', 'dapo', 'cispo']
     >>> quatro.METHODS["quatro"](delta=0.01).kl_radius
     0.01
     """
@@ -83,12 +87,9 @@ METHODS = _Methods(
         "gpg": "quatro.methods.gpg:Gpg",
         "dapo": "quatro.methods.dapo:Dapo",
         "cispo": "quatro.methods.cispo:Cispo",
-        "dppo": "quatro.methods.dppo:Dppo",
-        "pmd": "quatro.methods.pmd:Pmd",
-        "maxrl": "quatro.methods.maxrl:Maxrl",
-        "pkpo": "quatro.methods.pkpo:Pkpo",
     },
     own="quatro.registry:own_method",
+    removed=("dppo", "pmd", "maxrl", "pkpo"),
 )
 # Each is an `EngineKind` of quatro/rollout/engine.py.
 ENGINES = LazyTable(

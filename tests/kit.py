@@ -51,6 +51,15 @@ def _plain(text: object) -> str:
     return " ".join(str(text).split())  # messages are wrapped to the terminal's width
 
 
+def code_of_page(name: str) -> dict[str, Any]:
+    """What the first Python block of a page of docs/ defines, by name."""
+    page = (Path(__file__).parents[1] / "docs" / name).read_text(encoding="utf-8")
+    names: dict[str, Any] = {"__name__": name}
+    (code, *_) = re.findall("```python\n(.*?)```", page, re.DOTALL)
+    exec(compile(code, name, "exec", dont_inherit=True), names)
+    return names
+
+
 def read_json(path: Path) -> Any:
     """The one document in a file."""
     return json.loads(path.read_text(encoding="utf-8"))

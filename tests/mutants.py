@@ -59,9 +59,8 @@ class Mutant(NamedTuple):
 
 OPS, DUAL, DRAW = "quatro/ops.py", "quatro/dual.py", "quatro/loop/draw.py"
 QUATRO, GSPO, GMPO = "quatro/methods/quatro.py", "quatro/methods/gspo.py", "quatro/methods/gmpo.py"
-CISPO, GPG, DPPO = "quatro/methods/cispo.py", "quatro/methods/gpg.py", "quatro/methods/dppo.py"
+CISPO, GPG = "quatro/methods/cispo.py", "quatro/methods/gpg.py"
 TEMPERATURE = "quatro/methods/beyond_paper.py"
-PMD, MAXRL, PKPO = "quatro/methods/pmd.py", "quatro/methods/maxrl.py", "quatro/methods/pkpo.py"
 ESTIMATORS, BOOTSTRAP = "evals/estimators.py", "evals/intervals.py"
 SIMILARITY = "evals/similarity/__init__.py"
 CLUSTERING, FLIPS, COMPARING = "evals/clustering.py", "evals/metrics/flips.py", "evals/metrics/comparing.py"
@@ -140,19 +139,8 @@ MUTANTS = [
     Mutant("z-score with the sample's deviation", TEMPERATURE, "groups.mean(centred_QN.square()).sqrt()", "(centred_QN.square().sum(dim=1) / (groups.size_Q - 1)).sqrt()"),
     Mutant("padding enters the temperature", TEMPERATURE, "torch.where(self.mask_QN, value_QN, 0.0).sum(dim=1)", "value_QN.sum(dim=1)"),
     Mutant("RLOO with the group's mean", OPS, "scale_Q * (size_Q - 1) / size_Q", "scale_Q"),
-    Mutant("DPPO stops tokens that are pulled back", DPPO, "(kl_BT <= high) | (new_BT <= old_BT)", "kl_BT <= high"),
-    Mutant("DPPO's regions the wrong way round", DPPO, "batch, advantage_B1 > 0)", "batch, advantage_B1 <= 0)"),
-    Mutant("DPPO's TV on ratios", DPPO, "new_BT, old_BT = logp_BT.exp(), batch.old_logp_BT.exp()", "new_BT, old_BT = (logp_BT - batch.old_logp_BT).exp(), 1.0"),
-    Mutant("DPPO without its cap of the ratio", DPPO, "ratio_BT.clamp(max=self.max_ratio)", "ratio_BT"),
-    Mutant("PMD without its residual", PMD, "(advantage_B - log_ratio_B).square()", "(advantage_B - log_ratio_B.clamp(0, 0)).square()"),
-    Mutant("PMD multiplies by tau", PMD, "[0] / self.tau", "[0] * self.tau"),
-    Mutant("MaxRL divides by the standard deviation", MAXRL, "centred_B / mean_B", "centred_B / mean_B.sqrt()"),
-    Mutant("a lone response is better than its mean", "quatro/ops.py", "return centred_QN[group_index_B, slot_B], mean_Q", "return group_zscore(reward_B, group_B, standardise=False), mean_Q"),
     Mutant("rewards may be NaN", "quatro/ops.py", "if not bool(torch.isfinite(reward_B).all()):", "if False:"),
     Mutant("the KL without success takes e^A for a policy", "quatro/loop/metrics.py", "A_N - A_N.exp().mean().log() for", "A_N for"),
-    Mutant("MaxRL takes negative rewards", MAXRL, "if bool((reward_B < 0).any()):", "if False:"),
-    Mutant("PKPO of sets with k others", PKPO, "num_sets = math.comb(size - 1, k - 1)", "num_sets = math.comb(size - 1, k)"),
-    Mutant("PKPO leaks rows below the best of the others", PKPO, "weight_QN.cumsum(dim=1) - weight_QN", "weight_QN.cumsum(dim=1)"),
     Mutant("dynamic sampling drops single responses", DRAW, "len(rewards) == 1 or ", ""),
     Mutant("overlong penalty also rewards", DRAW, "factor, 0.0)", "factor, 1.0)"),
     Mutant("KL to the reference left out", INNER, "if kl.beta > 0:", "if False:"),

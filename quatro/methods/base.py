@@ -96,7 +96,7 @@ class GroupZScore(Method):
 
 
 class TokenSurrogate(Method):
-    """What GRPO, DAPO, MaxRL and PKPO share: PPO's clipped surrogate, where r is a token's ratio.
+    """What GRPO and DAPO share: PPO's clipped surrogate, where r is a token's ratio.
 
     loss = aggregate of max(-r A, -clip(r, 1 - low, 1 + high) A), at most -c A where A < 0
     """

@@ -73,7 +73,7 @@ def test_labels_of_one_method_share_hue_and_marker_and_differ_in_dash_or_shade()
 def test_a_method_keeps_its_colour_and_marker_whatever_stands_beside_it_and_however_it_is_written():
     from quatro.registry import METHODS
 
-    assert set(METHOD_LOOKS) == set(METHODS)
+    assert set(METHODS) < set(METHOD_LOOKS)  # which also has those of docs/methods.md
     for labels in (["GSPO"], ["x", "y", "gspo"], ["Ours delta=0.1", "DAPO", "quickstart-gspo-0", "Base"]):
         at = next(place for place, label in enumerate(labels) if "gspo" in label.lower())
         assert looks_of(labels)[at][:2] == METHOD_LOOKS["gspo"][:2]

@@ -1,9 +1,11 @@
-"""QUATRO's relatives against what their papers promise: exact expectations over every draw, and gradients by hand."""
+"""QUATRO's relatives, of docs/methods.md, against what their papers promise: exact expectations and gradients."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,14 +15,21 @@ from quatro import ops
 from quatro.config import load_config
 from quatro.registry import METHODS
 from quatro.types import Batch
+from tests.kit import code_of_page, says
 
 LOGITS = torch.tensor([0.4, -0.3, 0.1], dtype=torch.float64)
 N = 4
+PAGE = code_of_page("methods.md")
+
+
+def method(name: str, **fields: object) -> Any:
+    chosen = PAGE.get(name.capitalize()) or METHODS[name]
+    return chosen(name=name, **fields)
 
 
 def advantages(name: str, rewards: tuple[float, ...], **fields: object) -> list[float]:
     group_B = torch.zeros(len(rewards), dtype=torch.long)
-    return METHODS[name](**fields).advantages(torch.tensor(rewards, dtype=torch.float64), group_B).value_B.tolist()
+    return method(name, **fields).advantages(torch.tensor(rewards, dtype=torch.float64), group_B).value_B.tolist()
 
 
 def expected_gradient(name: str, reward_A: torch.Tensor, **fields: object) -> torch.Tensor:
@@ -67,15 +76,25 @@ def test_pkpo_is_what_a_rollout_adds_to_every_set_of_others(k, rewards):
     assert advantages("pkpo", rewards, k=k) == pytest.approx(wanted, abs=1e-12)
 
 
-def test_a_k_that_no_prompt_has_rollouts_for_is_refused():
-    with pytest.raises(UsageError, match=r"rollouts_per_prompt: found 8, expected at least 9, as method pkpo asks"):
-        load_config("quickstart", method="pkpo", overrides=["method.k=9"])
+def test_a_k_that_no_prompt_has_rollouts_for_is_refused(tmp_path, monkeypatch):
+    page = (Path(__file__).parents[3] / "docs" / "methods.md").read_text(encoding="utf-8")
+    (tmp_path / "relatives.py").write_text(page.partition("```python\n")[2].partition("```")[0], encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="rollouts_per_prompt: found 8, expected at least 9, as method relatives:Pkpo"):
+        load_config("quickstart", method="relatives:Pkpo", overrides=["method.k=9"])
+
+
+@pytest.mark.parametrize("name", ["dppo", "pmd", "maxrl", "pkpo"])
+def test_a_method_that_moved_to_the_page_is_refused_with_where_it_is(name):
+    with pytest.raises(UsageError) as refused:
+        load_config("quickstart", method=name)
+    says(refused, key="method.name", value=name, advice="docs/methods.md")
 
 
 def test_pkpo_takes_groups_of_any_size_in_any_order():
     reward_B = torch.tensor([0.0, 1.0, 0.5, 1.0, 0.0, 0.2], dtype=torch.float64)
     group_B = torch.tensor([3, 1, 3, 3, 1, 7])
-    value_B = METHODS["pkpo"](k=3).advantages(reward_B, group_B).value_B.tolist()
+    value_B = method("pkpo", k=3).advantages(reward_B, group_B).value_B.tolist()
     for group in (1, 3, 7):
         rows = [row for row in range(6) if group_B[row] == group]
         alone = advantages("pkpo", tuple(reward_B[rows].tolist()), k=3)
@@ -92,7 +111,7 @@ def test_maxrl_is_an_unbiased_gradient_of_log_pass_at_1_up_to_the_order_that_n_r
 def test_maxrl_refuses_negative_rewards_and_learns_nothing_where_none_is_correct():
     assert advantages("maxrl", (0.0, 0.0, 0.0)) == [0.0, 0.0, 0.0]
     assert advantages("maxrl", (1.0, 0.0, 0.0, 0.0)) == pytest.approx([3.0, -1.0, -1.0, -1.0])
-    with pytest.raises(UsageError, match=r"a reward is -0\.5; take a reward that is never negative"):
+    with pytest.raises(UsageError, match=r"a reward is -0\.5; MaxRL needs rewards that are never negative"):
         advantages("maxrl", (1.0, -0.5))
 
 
@@ -134,7 +153,7 @@ def rows(old: float, new: float, advantage: float) -> tuple[torch.Tensor, Batch]
 )
 def test_dppo_stops_a_token_whose_probability_has_moved_too_far(divergence, old, new, advantage, is_free):
     logp_BT, batch = rows(old, new, advantage)
-    loss = METHODS["dppo"](divergence=divergence).loss(logp_BT, batch)
+    loss = method("dppo", divergence=divergence).loss(logp_BT, batch)
     (gradient_BT,) = torch.autograd.grad(ops.total_loss(loss.terms), logp_BT)
     assert gradient_BT.item() == pytest.approx(-min(new / old, 20.0) * advantage if is_free else 0.0)
     assert float(loss.metrics["clip_fraction"].value) == (0.0 if is_free else 1.0)
@@ -143,7 +162,7 @@ def test_dppo_stops_a_token_whose_probability_has_moved_too_far(divergence, old,
 def test_dppo_counts_a_ratio_at_most_c_times():
     logp_BT, batch = rows(1e-6, 1e-3, 1.0)
     (gradient_BT,) = torch.autograd.grad(
-        ops.total_loss(METHODS["dppo"](max_ratio=5.0).loss(logp_BT, batch).terms), logp_BT
+        ops.total_loss(method("dppo", max_ratio=5.0).loss(logp_BT, batch).terms), logp_BT
     )
     assert gradient_BT.item() == pytest.approx(-5.0)
 
@@ -156,7 +175,7 @@ def test_the_step_of_pmd_is_quatros_without_ratio_and_dual():
     mask_BT = torch.arange(5) < torch.tensor([5, 3, 1, 4, 2, 5, 5, 0])[:, None]
     group_B = torch.zeros(8, dtype=torch.long)
     reward_B = torch.tensor([1, 0, 0, 1, 0, 0, 0, 1], dtype=torch.float64)
-    pmd = METHODS["pmd"](tau=2.0)
+    pmd = method("pmd", tau=2.0)
     advantage_B = pmd.advantages(reward_B, group_B).value_B
     torch.testing.assert_close(advantage_B, (reward_B - reward_B.mean()) / 2.0)
     batch = Batch(old_BT, mask_BT, advantage_B, group_B, torch.full((8,), 8), max_new_tokens=5)
@@ -164,8 +183,8 @@ def test_the_step_of_pmd_is_quatros_without_ratio_and_dual():
     l_B = torch.where(mask_BT, logp_BT - old_BT, 0.0).sum(-1).detach()
     torch.testing.assert_close(gradient_BT, torch.where(mask_BT, -(advantage_B - l_B)[:, None] / 8, 0.0))
 
-    quatro = METHODS["quatro"](delta=0.01).advantages(reward_B, group_B)
-    same_tau_B = METHODS["pmd"](tau=quatro.metrics["dual/lam_mean"]).advantages(reward_B, group_B).value_B
+    quatro = method("quatro", delta=0.01).advantages(reward_B, group_B)
+    same_tau_B = method("pmd", tau=quatro.metrics["dual/lam_mean"]).advantages(reward_B, group_B).value_B
     shift_B = quatro.value_B - same_tau_B
     torch.testing.assert_close(shift_B, shift_B[:1].expand(8))
 
@@ -174,7 +193,7 @@ def test_the_step_of_pmd_is_quatros_without_ratio_and_dual():
 @pytest.mark.parametrize("reward", [1.0, 0.3])
 def test_a_response_that_is_alone_is_no_better_than_its_prompts_mean(name, reward):
     reward_B = torch.tensor([reward, 1.0, 0.0])
-    value_B = METHODS[name]().advantages(reward_B, torch.tensor([0, 1, 1])).value_B
+    value_B = method(name).advantages(reward_B, torch.tensor([0, 1, 1])).value_B
     assert value_B[0] == 0.0
     assert value_B[1] > 0.0
 
