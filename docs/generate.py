@@ -49,8 +49,7 @@ def similarity_page() -> str:
     rows = []
     for name, one in SIMILARITIES.items():
         threshold = "" if one.threshold is None else f"{one.threshold:g}"
-        marks = ["yes" if fact else "" for fact in (one.has_tokens, one.is_semidefinite)]
-        rows.append(f"| `{name}` | {one.meaning} | {threshold} | {' | '.join(marks)} |")
+        rows.append(f"| `{name}` | {one.meaning} | {threshold} | {'yes' if one.has_tokens else ''} |")
     return _with_first_table("similarity.md", rows)
 
 

@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 _NEGLIGIBLE = 1e-20
-_NEGLIGIBLE_SHARE = 1e-14  # what an eigenvalue of 0 may come out as
 
 
 def fail_table(n: int, ks: Sequence[int]) -> Floats:
@@ -124,11 +123,6 @@ def g_pass_at_k(n: int, c: int, k: int, tau: float) -> float:
     return ways / math.comb(n, k)
 
 
-def cover(n: int, c: int, tau: float) -> float:
-    """Cover@tau: 1.0 if at least a share ``tau`` of n draws, and one, is correct, else 0.0 (Dragoi et al. 2025)."""
-    return g_pass_at_k(n, c, n, tau)
-
-
 def maj_at_k(n: int, c: int, wrong: Sequence[int], k: int) -> float:
     """The chance that the most frequent answer among k of n draws is the correct one; a tie is broken by a fair die.
 
@@ -184,67 +178,6 @@ def effective_number(sizes: Sequence[int]) -> float:
     _check_sizes(sum(sizes), sizes)
     share = np.array([size for size in sizes if size > 0], dtype=np.float64) / max(sum(sizes), 1)
     return float(np.exp(-(share * np.log(share)).sum())) if len(share) else 0.0
-
-
-def vendi_score(similarity_UU: Floats, count_U: Sequence[int]) -> float:
-    """Vendi score: the exponential of the entropy of the eigenvalues of K / N (Friedman and Dieng 2023); 0 for N = 0.
-
-    K holds the similarities of N texts, of which the U different ones occur ``count_U`` times each. It has to be
-    positive semi-definite with ones on its diagonal, as cosines are. All equal: 1; all orthogonal: N; at most U.
-    """
-    count = np.asarray(count_U, dtype=np.float64)
-    if not count.sum():
-        return 0.0
-    # Repeated rows add nothing but zeros to the spectrum: C^1/2 K C^1/2 over different texts has the others.
-    root_U = np.sqrt(count / count.sum())
-    share = np.linalg.eigvalsh(similarity_UU * np.outer(root_U, root_U))
-    share = share[share > _NEGLIGIBLE_SHARE]
-    return float(np.exp(-(share * np.log(share)).sum()))
-
-
-def check_identities(
-    n_P: Sequence[int],
-    c_P: Sequence[int],
-    sizes_P: Sequence[Sequence[int]],
-    ks: Sequence[int],
-    pass_PK: Floats,
-    ucc_PK: Floats,
-    *,
-    tolerance: float = 1e-9,
-) -> None:
-    """Checks what must hold between results whatever the data are; raises ArithmeticError naming the first breach.
-
-    The correct answers are those that are clustered; UCC@1 = pass@1 = c/n; pass@k <= UCC@k <= min(k pass@1, clusters);
-    UCC@n = clusters; UCC is non-decreasing and concave in k. Microseconds for a problem, so results are checked at
-    run time: a breach is a bug here or upstream, never a matter of the data.
-    """
-    n_P1, c_P1 = np.asarray(n_P, dtype=np.float64)[:, None], np.asarray(c_P, dtype=np.float64)[:, None]
-    clusters_P1 = np.array([[sum(size > 0 for size in sizes)] for sizes in sizes_P], dtype=np.float64).reshape(-1, 1)
-    clustered_P1 = np.array([[sum(sizes)] for sizes in sizes_P], dtype=np.float64).reshape(-1, 1)
-    order = np.argsort(ks)
-    k_K = np.asarray(ks, dtype=np.float64)[order]
-    pass_PK, ucc_PK = pass_PK[:, order], ucc_PK[:, order]
-    # Every UCC curve starts in (0, 0), which makes slopes comparable from the first k on.
-    slope_PK = np.diff(ucc_PK, axis=1, prepend=0.0) / np.diff(k_K, prepend=0.0)
-    slack = tolerance * np.maximum(clusters_P1, 1.0)
-    breaches = {
-        "clustered answers = correct answers": np.abs(clustered_P1 - c_P1) > 0,
-        "UCC@1 = pass@1 = c/n": (k_K == 1)
-        & (np.maximum(np.abs(ucc_PK - c_P1 / n_P1), np.abs(pass_PK - c_P1 / n_P1)) > slack),
-        "pass@k <= UCC@k": pass_PK > ucc_PK + slack,
-        "UCC@k <= k pass@1": ucc_PK > k_K * c_P1 / n_P1 + slack,
-        "UCC@k <= clusters": ucc_PK > clusters_P1 + slack,
-        "UCC@n = clusters": (k_K == n_P1) & (np.abs(ucc_PK - clusters_P1) > slack),
-        "UCC@k does not fall with k": slope_PK < -slack,
-        "UCC@k is concave in k": np.diff(slope_PK, axis=1) > slack,
-    }
-    for identity, is_broken in breaches.items():
-        if is_broken.any():
-            problem = int(np.argwhere(is_broken)[0][0])
-            raise ArithmeticError(
-                f"{identity} does not hold for problem {problem}: n = {n_P[problem]}, c = {c_P[problem]}, "
-                f"cluster sizes {list(sizes_P[problem])[:20]}, ks {list(ks)}"
-            )
 
 
 def _check_draws(n: int, k: int) -> None:

@@ -16,15 +16,14 @@ from typing import NamedTuple
 from evals.benchmarks.catalogue import Kind, kind_of, maker_of
 from evals.clustering import check_linkage, cluster_sizes, partitions, resolve_threshold, solutions_in
 from evals.errors import QuatroError, UsageError
-from evals.estimators import vendi_score
 from evals.files.own_code import is_own
 from evals.files.strict_json import shown
 from evals.grading import ExtractionPolicy, extract, same_answer
 from evals.grading.decide import Policy
 from evals.results.document import GraderInfo
 from evals.samples.types import GradedProblem, Problem, Samples
-from evals.similarity import DEFAULT, Setting, has_vendi_score
-from evals.similarity.measures import Distinct, check_tokens, similarity_of_distinct
+from evals.similarity import DEFAULT, Setting
+from evals.similarity.measures import Distinct, check_tokens
 from evals.worker_pool import usable_cores
 
 # Of one problem's wrong answers, the most frequent ones that others are compared with.
@@ -44,7 +43,6 @@ class Counts(NamedTuple):
     sizes: Sequence[int] | None = None
     found_share: float | None = None
     wrong: Sequence[int] | None = None
-    vendi: float | None = None
 
 
 class Clustering(NamedTuple):
@@ -108,33 +106,16 @@ def labels_by_setting(unique: Distinct, settings: Sequence[Setting]) -> dict[Set
     return {setting: labels[setting] for setting in settings}
 
 
-def _cluster_counts(
-    problem: GradedProblem, *, settings_of: Mapping[str, Sequence[Setting]], with_vendi: bool
-) -> dict[Setting, Counts]:
-    """Cluster sizes of the correct completions under each setting, and ``with_vendi`` their Vendi score."""
+def _cluster_counts(problem: GradedProblem, *, settings_of: Mapping[str, Sequence[Setting]]) -> dict[Setting, Counts]:
+    """Cluster sizes of the correct completions under each setting."""
     counts = {}
     settings = settings_of[problem.benchmark]
     unique = solutions(problem, settings[0].tokens)
-    # The similarity and the tokens are the only parts of a setting that change a Vendi score.
-    measures = dict.fromkeys((setting.similarity, setting.tokens) for setting in settings) if with_vendi else ()
-    vendi = {
-        (name, tokens): vendi_score(similarity_of_distinct(name, unique, tokens=tokens), unique.count_U.tolist())
-        for name, tokens in measures
-        if has_vendi_score(name)
-    }
     for setting, labels in labels_by_setting(unique, settings).items():
         sizes = cluster_sizes(labels)
         is_share_known = setting.similarity == "exact" and problem.kind.grader == "countdown"
         found_share = maker_of("countdown").found_share(str(problem.answer), len(sizes)) if is_share_known else None
-        counts[setting] = Counts(
-            problem.benchmark,
-            problem.id,
-            problem.n,
-            problem.correct,
-            sizes,
-            found_share,
-            vendi=vendi.get((setting.similarity, setting.tokens)),
-        )
+        counts[setting] = Counts(problem.benchmark, problem.id, problem.n, problem.correct, sizes, found_share)
     return counts
 
 
@@ -144,14 +125,12 @@ def count_clusters(
     *,
     jobs: int | None = 1,
     on_progress: Callable[[int, int], None] | None = None,
-    with_vendi: bool = False,
 ) -> dict[Setting, list[Counts]]:
     """Counts of all problems by setting; ``settings_of`` is by benchmark, ``jobs`` a number of processes.
 
     ``jobs`` None means one a usable core, and one alone where starting more would take longer than they save, or where
     a similarity is the user's own: its function may hold a model, which would be in every process. The
-    settings of a benchmark have the same tokens. ``with_vendi`` adds Vendi scores; ``on_progress(done, total)`` counts
-    problems.
+    settings of a benchmark have the same tokens. ``on_progress(done, total)`` counts problems.
 
     Raises:
         UsageError: as `own_matrix`, for a similarity of the user's own.
@@ -161,7 +140,7 @@ def count_clusters(
     num_characters = sum(len(text) for problem in problems for text in set(problem.completions))
     useful = usable_cores() if num_characters >= LEAST_SHARED and not has_own else 1
     jobs = min(jobs or useful, len(problems))
-    count = partial(_cluster_counts, settings_of=settings_of, with_vendi=with_vendi)
+    count = partial(_cluster_counts, settings_of=settings_of)
     counts: dict[Setting, list[Counts]] = {}
     others = set(multiprocessing.active_children())
     with ExitStack() as stack:

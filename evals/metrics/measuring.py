@@ -83,14 +83,12 @@ class Options:
         for name in _IDLE.get(metric, ()) if len(self.metrics) == 1 else ():
             if getattr(self, name) != getattr(Options, name):
                 raise UsageError(f"--{name} has no effect beside --metric {metric}; leave one of them out")
-        if self.tau is not None and not {"g-pass", "cover"} & set(listed(self.also) or ()):
-            raise UsageError(
-                f"--tau {taus} is for G-Pass@k and Cover@tau; add --also g-pass (or cover), or leave --tau out"
-            )
+        if self.tau is not None and "g-pass" not in (listed(self.also) or ()):
+            raise UsageError(f"--tau {taus} is for G-Pass@k; add --also g-pass, or leave --tau out")
         if "pass@k" in self.metrics:
             check_beside_pass(self.beside("pass@k"), self.taus)
         if "ucc@k" in self.metrics:
-            check_beside_ucc(self.beside("ucc@k"), listed(self.similarity))
+            check_beside_ucc(self.beside("ucc@k"))
             self.clustering.settings("")
         if self.grader is not None and not is_grader(self.grader):
             known = ", ".join(GRADERS)
@@ -162,8 +160,8 @@ def measure(
         n: only the first n samples of each problem: compare at equal n.
         grader: `math`, `countdown`, `code`, `reasoning-gym` or your own as `module:function`.
         similarity, threshold, linkage, tokens: as in `ucc_at_k`; several of the first two are combined.
-        also: `maj`, `g-pass` or `cover` beside Pass@k, `vendi` or `distinct` beside UCC@k.
-        tau: the shares of correct draws that `g-pass` and `cover` require. Default: 0.5.
+        also: `maj` or `g-pass` beside Pass@k, `distinct` beside UCC@k.
+        tau: the shares of correct draws that `g-pass` requires. Default: 0.5.
         jobs: processes; with more than one a script needs `if __name__ == "__main__":`. None: one a usable core.
         progress: opens what shows how far the work is, by its name. Default: a line on a terminal or in a notebook.
 

@@ -22,11 +22,16 @@ from evals.metrics.counting import BY_DEFAULT, Clustering, Counted, Counts, coun
 from evals.results.document import AVERAGE, About, GraderInfo, ProblemEntry, Result, Row, largest_value
 from evals.samples.about import head_of, warnings_of
 from evals.samples.types import Sampled, Samples
-from evals.similarity import SIMILARITIES, Setting, has_vendi_score
+from evals.similarity import Setting
 
 LARGEST_DEFAULT_K = 256
 # What can be asked for beside each of the two, as `--also`.
-BESIDE = {"pass@k": ("maj", "g-pass", "cover"), "ucc@k": ("vendi", "distinct")}
+BESIDE = {"pass@k": ("maj", "g-pass"), "ucc@k": ("distinct",)}
+_REMOVED = {
+    "cover": "G-Pass@k at k = n is the same: `quatro eval passk FILES --also g-pass --tau T --k N`",
+    "vendi": "how different correct samples are says `distinct`, without accuracy, and `quatro eval similarity FILES`, "
+    "without a threshold; of a matrix K of c similarities it is exp(-sum of w ln w), w the eigenvalues of K / c",
+}
 
 
 def check_beside_pass(also: Sequence[str], taus: Sequence[float]) -> None:
@@ -37,18 +42,15 @@ def check_beside_pass(also: Sequence[str], taus: Sequence[float]) -> None:
         raise UsageError(f"tau is the required share of correct draws, in [0, 1]; found {outside[0]}")
 
 
-def check_beside_ucc(also: Sequence[str], similarities: Sequence[str] | None) -> None:
-    """Raises UsageError for an unknown name in ``also``, or if no similarity asked for has a Vendi score."""
+def check_beside_ucc(also: Sequence[str]) -> None:
+    """Raises UsageError for an unknown name in ``also``."""
     _check_names(also, "ucc@k", "`quatro eval passk --also`", "pass@k")
-    if "vendi" in also and similarities and not any(map(has_vendi_score, similarities)):
-        known = " or ".join(filter(has_vendi_score, SIMILARITIES))
-        raise UsageError(
-            f"the Vendi score needs a positive semi-definite similarity, {known}; found {', '.join(similarities)}"
-        )
 
 
 def _check_names(also: Sequence[str], metric: str, elsewhere: str, other: str) -> None:
     unknown = [name for name in also if name not in BESIDE[metric]]
+    if unknown and unknown[0] in _REMOVED:
+        raise UsageError(f"`--also {unknown[0]}` was removed: {_REMOVED[unknown[0]]}")
     if unknown:
         where = f" (it is one of {elsewhere})" if unknown[0] in BESIDE[other] else ""
         raise UsageError(f"unknown metric {unknown[0]!r}{where}; choose from {', '.join(BESIDE[metric])}")
@@ -67,7 +69,7 @@ def passk_result(
 ) -> Result:
     """Pass@k of every benchmark, their average, and the metrics that ``also`` names.
 
-    These are maj (maj@k), and at each of ``taus`` g-pass (G-Pass@k) and cover (Cover@tau). ``ks`` None means 1, 2, 4,
+    These are maj (maj@k), and at each of ``taus`` g-pass (G-Pass@k). ``ks`` None means 1, 2, 4,
     ..., 256 up to the smallest n. Of several ``samples``, one of each seed on the same problems, rows are means over
     seeds. ``ci`` adds the intervals of `mean_intervals`, whose bootstrap has ``seed``. ``about`` goes into the
     document's head: see `About`.
@@ -104,25 +106,24 @@ def ucc_result(
 ) -> Result:
     """UCC@k, UCR, number and effective number of clusters under every setting, and averages over benchmarks.
 
-    ``also`` names more metrics: vendi (Vendi score, of tfidf and exact), distinct (clusters among k correct answers).
+    ``also`` names more metrics: distinct (clusters among k correct answers).
     ``jobs`` processes share the problems (None: one a usable core, where that saves time; not from a script without
     ``if __name__ == "__main__"``), ``on_progress(done, total)`` counts those clustered. The other arguments are those
     of `passk_result`.
 
     Raises:
-        UsageError: as `passk_result`; as `Clustering.settings`; vendi without a similarity that has a Vendi score;
-            distinct of several seeds, each of which has it for other problems.
+        UsageError: as `passk_result`; as `Clustering.settings`; distinct of several seeds, each of which has it for
+            other problems.
         DataError: as `passk_result`.
     """
-    check_beside_ucc(also, clustering.similarities)
+    check_beside_ucc(also)
     counted, *others = each_seed(samples)
     if others and "distinct" in also:
         raise UsageError("distinct@k is over other problems for each seed; leave out --over-seeds, or --also distinct")
     settings_of = {name: clustering.settings(name, kind) for name, kind in counted.kinds.items()}
     ks = resolve_ks(counted.problems, ks)
     counts, *further = (
-        count_clusters(one.texts, settings_of, jobs=jobs, on_progress=on_progress, with_vendi="vendi" in also)
-        for one in (counted, *others)
+        count_clusters(one.texts, settings_of, jobs=jobs, on_progress=on_progress) for one in (counted, *others)
     )
     estimates = [ucc_estimates(one, ks, also=also) for one in (counts, *further)]
     rows = _rows_over_seeds(estimates, ci_seed=seed if ci else None)
@@ -201,9 +202,6 @@ def passk_estimates(
     for tau in dict.fromkeys(taus) if "g-pass" in also else ():
         values = _of_each(groups, ks, lambda p, k, tau: g_pass(p.n, p.correct, k, tau), tau)
         estimates.append(Estimate("g-pass@k", ks, groups, values, {"tau": tau}))
-    for tau in dict.fromkeys(taus) if "cover" in also else ():
-        values = _of_each(groups, [1], lambda p, _, tau: estimators.cover(p.n, p.correct, tau), tau)
-        estimates.append(Estimate("cover", [None], groups, values, {"tau": tau}))
     return estimates
 
 
@@ -213,12 +211,14 @@ def ucc_estimates(
     """Under each setting UCC@k, UCR, number and effective number of clusters, then what ``also`` names."""
     num_benchmarks = len({problem.benchmark for group in counts.values() for problem in group})
     estimates: list[Estimate] = []
-    with_vendi: set[tuple[str, str]] = set()
     for setting, found in counts.items():
         groups = by_benchmark(found)
         is_averaged = len(groups) == num_benchmarks
         extra = setting._asdict()
-        ucc = {name: _checked_ucc(group, ks) for name, group in groups.items()}
+        ucc = {
+            name: estimators.ucc_at_ks([p.n for p in group], [p.sizes or () for p in group], ks)
+            for name, group in groups.items()
+        }
         estimates.append(Estimate("ucc@k", ks, groups, ucc, extra, is_averaged))
         for metric in ("ucr", "num_clusters", "effective_number"):
             of_counts = estimators.OF_COUNTS[metric]
@@ -226,12 +226,6 @@ def ucc_estimates(
             estimates.append(Estimate(metric, [None], groups, values, extra, is_averaged))
         if "distinct" in also:
             estimates += _distinct_estimates(found, ks, extra, num_benchmarks=num_benchmarks)
-        measure = (setting.similarity, setting.tokens)
-        if "vendi" in also and has_vendi_score(setting.similarity) and measure not in with_vendi:
-            with_vendi.add(measure)  # no threshold changes it
-            vendi = _of_each(groups, [1], lambda problem, _: problem.vendi or 0.0)
-            of_measure = {"similarity": setting.similarity, "tokens": setting.tokens}
-            estimates.append(Estimate("vendi", [None], groups, vendi, of_measure, is_averaged))
     return estimates
 
 
@@ -306,15 +300,6 @@ def _left_out(counts: Sequence[Counts], ks: Sequence[int]) -> list[str]:
                 f"{next_k} correct samples{alone}"
             )
     return warnings
-
-
-def _checked_ucc(group: Sequence[Counts], ks: Sequence[int]) -> Floats:
-    n_P = [problem.n for problem in group]
-    c_P = [problem.correct for problem in group]
-    sizes_P = [problem.sizes or () for problem in group]
-    ucc_PK = estimators.ucc_at_ks(n_P, sizes_P, ks)
-    estimators.check_identities(n_P, c_P, sizes_P, ks, estimators.pass_at_ks(n_P, c_P, ks), ucc_PK)
-    return ucc_PK
 
 
 def blocks_of(seeds: Sequence[Estimate]) -> Iterator[tuple[str, list[Counts], list[Floats]]]:

@@ -14,21 +14,20 @@ from evals.text import Grid, visible
 
 AnyRow = TypeVar("AnyRow", Row, DifferenceRow)
 
-_CLUSTERED = ("distinct@k", "vendi")  # metrics of clusters with a table of their own; the others stand beside UCC@k
-_HEADS = {"ucr": "UCR", "num_clusters": "clusters", "effective_number": "effective", "vendi": "Vendi"}
+# Metrics of clusters with a table of their own; the others stand beside UCC@k. Files of before hold vendi and cover.
+_CLUSTERED = ("distinct@k", "vendi")
+_HEADS = {"ucr": "UCR", "num_clusters": "clusters", "effective_number": "effective"}
 TITLES = {
     "pass@k": "Pass@k",
     "ucc@k": "UCC@k, the number of distinct correct solutions among k samples",
     "distinct@k": "Clusters among k correct answers",
     "maj@k": "maj@k",
     "g-pass@k": "G-Pass@k",
-    "cover": "Cover@tau",
     "flip@k": "flip@k",
     "flip": "Problems never solved before that are solved after",
     "ucr": "UCR, the number of distinct correct solutions per sample",
     "num_clusters": "Number of distinct correct solutions",
     "effective_number": "Effective number of distinct correct solutions",
-    "vendi": "Vendi score of the correct answers",
     "similarity": "Median similarity of two correct answers",
 }
 PERCENT = ("pass@k", "maj@k", "g-pass@k", "cover", "flip@k", "flip")

@@ -22,7 +22,7 @@ class Similarity:
 
     ``title`` stands in figures, ``meaning`` in docs/similarity.md. ``threshold`` is the default similarity from which
     two texts are the same solution, None where there is nothing to choose. ``has_tokens``: it depends on how a text is
-    cut into tokens. ``is_semidefinite``: all its matrices are positive semi-definite, so that it has a Vendi score.
+    cut into tokens.
     """
 
     title: str
@@ -30,7 +30,6 @@ class Similarity:
     meaning: str
     threshold: float | None = None
     has_tokens: bool = False
-    is_semidefinite: bool = False
 
     def __call__(self, texts: Sequence[str], *, tokens: str = "math") -> Floats:
         """The similarities of ``texts``, shape (N, N); UsageError for unknown ``tokens``."""
@@ -47,7 +46,6 @@ SIMILARITIES: Mapping[str, Similarity] = {
         title="Exact",
         function="evals.similarity.measures:exact",
         meaning="1 for equal strings, else 0",
-        is_semidefinite=True,
     ),
     "tfidf": Similarity(
         title="TF-IDF",
@@ -55,7 +53,6 @@ SIMILARITIES: Mapping[str, Similarity] = {
         meaning="cosine of TF-IDF vectors, fitted on the correct samples of the problem",
         threshold=0.90,
         has_tokens=True,
-        is_semidefinite=True,
     ),
     "rouge-l": Similarity(
         title="ROUGE-L",
@@ -93,11 +90,6 @@ def default_threshold(name: str | None) -> float | None:
     """The threshold of the similarity ``name`` where none is given; None where it has none."""
     known = SIMILARITIES.get(name or "")
     return None if known is None else known.threshold
-
-
-def has_vendi_score(name: str) -> bool:
-    """Whether the similarity ``name`` is known to be positive semi-definite, which a Vendi score needs."""
-    return name in SIMILARITIES and SIMILARITIES[name].is_semidefinite
 
 
 class Setting(NamedTuple):

@@ -1,7 +1,7 @@
 """The tables as data: their numbers, the best of them, and the notes below.
 
 The paper's come first; below are those of any metric of ours that the paper has no table for: flips by difficulty, UCR,
-maj@k, Vendi score, ...
+maj@k, UCR, ...
 
 `formats.py` and `latex.py` write them down. Values are in the unit that is shown: Pass@k in percent,
 UCC@k as a count, entropy in nats per token.

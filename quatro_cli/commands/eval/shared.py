@@ -28,10 +28,8 @@ Files = Annotated[
     ),
 ]
 Ks = Annotated[str | None, Option(metavar="K[,K]", help="Values of k. Default: 1,2,4,...,256, up to n.")]
-Also = Annotated[str | None, Option(metavar="NAME[,NAME]", help="maj, g-pass (G-Pass@k) or cover (Cover@tau).")]
-Taus = Annotated[
-    str | None, Option(metavar="T[,T]", help="Share of correct draws that g-pass and cover require. Default: 0.5.")
-]
+Also = Annotated[str | None, Option(metavar="NAME[,NAME]", help="maj or g-pass (G-Pass@k).")]
+Taus = Annotated[str | None, Option(metavar="T[,T]", help="Share of correct draws that g-pass requires. Default: 0.5.")]
 Interval = Annotated[bool, Option("--ci", help="Add 95 % intervals; the title says what they are over.")]
 OverSeeds = Annotated[bool, Option("--over-seeds", help="Each FILE is a seed of one model: show means over seeds.")]
 Step = Annotated[str | None, Option(metavar="N|best", help="Only samples of this checkpoint of a run. Default: all.")]

@@ -8,7 +8,9 @@ from quatro_cli.commands.eval import shared
 from quatro_cli.options import Benchmarks, Json, refuse_idle, usage_error
 from quatro_cli.output import output
 
-AlsoClustered = Annotated[str | None, Option(metavar="NAME[,NAME]", help="vendi (Vendi score), distinct (distinct@k).")]
+AlsoClustered = Annotated[
+    str | None, Option(metavar="NAME[,NAME]", help="distinct: distinct@k, among correct samples.")
+]
 Preset = Annotated[str | None, Option(metavar="NAME", help="paper: the paper's clustering, as we read it.")]
 
 

@@ -123,8 +123,8 @@ def test_g_pass_at_every_tau_stands_beside_pass():
 
 
 def test_what_cannot_be_computed_is_refused():
-    with pytest.raises(UsageError, match=r"'vendi'.*g-pass, cover"):
-        passk_result(samples(["x"]), also=["vendi"])
+    with pytest.raises(UsageError, match=r"'distinct'.*maj, g-pass"):
+        passk_result(samples(["x"]), also=["distinct"])
     with pytest.raises(UsageError, match=r"tau.*1\.5"):
         passk_result(samples(["x"]), also=["g-pass"], taus=[1.5])
     with pytest.raises(UsageError, match=r"maj@k .*countdown"):

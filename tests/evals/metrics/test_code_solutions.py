@@ -53,7 +53,7 @@ OTHER = [reformatted(PROGRAMS[index % 4], index) for index in range(12)]
 
 
 def rows_of(texts, linkage, tokens):
-    result = ucc_result(samples(texts), Clustering(list(SIMILARITIES), None, linkage, tokens), also=["vendi"])
+    result = ucc_result(samples(texts), Clustering(list(SIMILARITIES), None, linkage, tokens))
     return result.document()["rows"]
 
 
@@ -140,7 +140,7 @@ def test_every_distinct_text_is_normalised_once(monkeypatch):
     seen = []
     monkeypatch.setattr(clustering, "normal_solution", lambda text, **_: seen.append(text) or normal_solution(text))
     thresholds = [0.5, 0.7, 0.9]
-    ucc_result(samples(OTHER * 4), clustering=Clustering(["tfidf", "jaccard", "edit"], thresholds), also=["vendi"])
+    ucc_result(samples(OTHER * 4), clustering=Clustering(["tfidf", "jaccard", "edit"], thresholds))
     assert sorted(seen) == sorted(OTHER)
 
 

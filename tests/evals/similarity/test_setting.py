@@ -26,5 +26,5 @@ def test_a_row_names_its_setting_or_none():
     assert Setting.of(Row(**row)) is None
     setting = Setting("jaccard", 0.5, "complete", "whitespace")
     assert Setting.of(Row(**row, **setting._asdict())) == setting
-    # A Vendi score has no threshold and no linkage.
+    # A study of pairs has no threshold and no linkage.
     assert str(Setting.of(Row(**row, similarity="tfidf", tokens="math"))) == "tfidf, math tokens"
