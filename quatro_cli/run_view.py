@@ -22,7 +22,7 @@ def step_text(run: RunSummary) -> object:
 
 def run_sections(run: RunSummary, *, is_whole: bool) -> list[tuple[str, Rows]]:
     """Titles and rows. Some metrics and evaluations of a long run are shown only if ``is_whole``."""
-    from evals.training_metrics import LAST_ITERATIONS
+    from evals.results.training_metrics import LAST_ITERATIONS
 
     last = f"last iteration, and the mean of the last {min(LAST_ITERATIONS, len(run.rows))}"
     found = [
@@ -81,7 +81,7 @@ def method_text(method: Any) -> str:
 
 def _last(run: RunSummary, *, is_whole: bool) -> Rows:
     """The metrics in which runs are compared and parts of the reward; all of them where there are none of these."""
-    from evals.training_metrics import last_mean
+    from evals.results.training_metrics import last_mean
     from quatro.runs.views.summary import chosen_metrics
 
     there = [name for name in run.metrics if name != "step"]
@@ -94,14 +94,14 @@ def _last(run: RunSummary, *, is_whole: bool) -> Rows:
 
 def _names(run: RunSummary) -> list[str]:
     """The metrics of the run's evaluations, without their standard errors and counts."""
-    from evals.training_metrics import EVALUATION_COUNTS, evaluation_metrics
+    from evals.results.training_metrics import EVALUATION_COUNTS, evaluation_metrics
 
     names = evaluation_metrics(name for row in run.evaluations for name in row)
     return [name for name in names if name not in EVALUATION_COUNTS]
 
 
 def _evaluation_title(run: RunSummary) -> str:
-    from evals.training_metrics import EVALUATION_COUNTS
+    from evals.results.training_metrics import EVALUATION_COUNTS
 
     if not run.evaluations or run.config is None:
         return "evaluation"
@@ -112,7 +112,7 @@ def _evaluation_title(run: RunSummary) -> str:
 
 
 def _evaluations(run: RunSummary, *, is_whole: bool) -> Rows:
-    from evals.training_metrics import EVALUATED
+    from evals.results.training_metrics import EVALUATED
     from quatro.runs.views.summary import value_text
 
     names, found = _names(run), run.evaluations

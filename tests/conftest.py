@@ -25,6 +25,7 @@ from hypothesis import settings as hypothesis_settings
 if TYPE_CHECKING:
     from quatro.config import Config
     from quatro.policy.rows import Rows
+    from tests.stub import Stub
 
 
 NUM_SLOWEST = 20
@@ -353,6 +354,25 @@ def ucc_vectors() -> Callable[[str], list[dict[str, Any]]]:
 def text_vectors(ucc_vectors: Callable[[str], list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """The public vectors that hold texts."""
     return ucc_vectors("texts")
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Stub]]:
+    """``serve(model="small", owned_by="vllm")``: a server; clients do not wait between two tries, nor have a key."""
+    for name in ("QUATRO_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("evals.servers.FIRST_WAIT_S", 0.0)
+    from tests.stub import Stub
+
+    opened: list[Stub] = []
+
+    def make(**card: Any) -> Stub:
+        opened.append(Stub(**card))
+        return opened[-1]
+
+    yield make
+    for stub in opened:
+        stub.close()
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ HEAVY |= {"reasoning_gym"}
 ONLY_IN = {
     "vllm": "quatro/rollout/vllm.py",
     "deepspeed": "quatro/policy/deepspeed.py",
-    "httpx": "quatro/rollout/server.py",
+    "httpx": "evals/servers.py",
     "rich": "quatro_cli/output.py",
     "reasoning_gym": "evals/benchmarks/gym/",
     "verl": "quatro/integrations/",
@@ -34,7 +34,8 @@ FLOORS = {
     "evals": [
         ["errors", "estimators", "text", "worker_pool"],
         ["files", "grading", "intervals", "sandbox"],
-        ["code", "similarity", "training_metrics"],
+        ["servers"],
+        ["code", "similarity"],
         ["benchmarks", "clustering"],
         ["results"],
         ["samples"],

@@ -22,7 +22,7 @@ from evals.figures.run_settings import (
 )
 from evals.figures.sheet import PAGE, SMALL, Sheet, styled
 from evals.files.frames import grouped
-from evals.training_metrics import training_metric
+from evals.results.training_metrics import training_metric
 
 LAMBDA = replace(training_metric("dual/lam_mean"), title="λ over training", is_log=True)
 

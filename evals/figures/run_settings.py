@@ -9,7 +9,7 @@ from evals.figures.grid import Grid
 from evals.figures.method_looks import Labels, method_title
 from evals.figures.panels import draw_behind, finish_y_axis, head_facets, line_look, name_beside, panel_title, smaller
 from evals.figures.sheet import SMALL, Axes, Figure
-from evals.training_metrics import EVALUATED, Metric, Rows, running_mean, series, training_metric
+from evals.results.training_metrics import EVALUATED, Metric, Rows, running_mean, series, training_metric
 
 GSPO, QUATRO = "gspo", "quatro"
 NO_LOG_RATIO = "none"

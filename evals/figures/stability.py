@@ -31,7 +31,7 @@ from evals.figures.run_settings import (
 )
 from evals.figures.sheet import PAGE, Figure, Line2D, Sheet, styled
 from evals.files.frames import grouped
-from evals.training_metrics import Metric, training_metric
+from evals.results.training_metrics import Metric, training_metric
 
 # Runs of older versions know the share of tokens only; the paper counts samples.
 CLIPPED, CLIPPED_SAMPLES = training_metric("clip_fraction"), training_metric("clip_fraction_samples")

@@ -12,7 +12,7 @@ from evals.figures.method_looks import Facet
 from evals.figures.panels import line_keys
 from evals.figures.run_settings import Line, draw_metric, is_smoothed, lines_of
 from evals.figures.sheet import PAGE, SMALL, Axes, Figure, Sheet, styled
-from evals.training_metrics import EVALUATED, FIGURE_PANELS, Rows, series
+from evals.results.training_metrics import EVALUATED, FIGURE_PANELS, Rows, series
 
 _CLOSE = 1.35  # two deltas with a smaller ratio have one label between them
 

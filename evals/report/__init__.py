@@ -15,11 +15,11 @@ from typing import NamedTuple
 from evals.metrics.counting import BY_DEFAULT, Counts
 from evals.metrics.passk_ucc import passk_estimates, rows_of, ucc_estimates
 from evals.results.document import Row
+from evals.results.training_metrics import Rows
 from evals.samples.types import GradedProblem, Problem, Samples
 from evals.similarity import Setting
 from evals.studies.clusters import clusters_of
 from evals.text import visible
-from evals.training_metrics import Rows
 
 BASE_CELL = "base"
 LONGEST_ANSWER = 600

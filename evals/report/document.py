@@ -17,17 +17,17 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
-from evals import training_metrics
 from evals.estimators import pass_at_ks, ucc_at_ks
 from evals.figures.method_looks import PALETTE
 from evals.intervals import kinds_text, mean_of_seeds
 from evals.report import LONGEST_NAME, BenchmarkView, Report, ReportRun, capped, setting_text
 from evals.report.problems import Json, problem_sets
+from evals.results import training_metrics
 from evals.results.document import AVERAGE, Row, largest_value
 from evals.results.shown import rows_in_order, title_of
+from evals.results.training_metrics import Metric, Rows
 from evals.similarity import Setting
 from evals.text import visible
-from evals.training_metrics import Metric, Rows
 
 MOST_POINTS = 400
 

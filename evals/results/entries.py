@@ -19,9 +19,9 @@ from evals.intervals import PROBLEMS, mean_of_seeds
 from evals.results.document import AVERAGE, ProblemEntry, Result, largest_value
 from evals.results.paper import paper
 from evals.results.reading import Labelled, RunHead, Sources, told_apart
+from evals.results.training_metrics import LAST_ITERATIONS, metric_rows
 from evals.similarity import setting_of
 from evals.text import visible
-from evals.training_metrics import LAST_ITERATIONS, metric_rows
 
 ENTROPY = "entropy"
 DISTINCT = "distinct@k"

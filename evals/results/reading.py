@@ -11,8 +11,8 @@ from evals.files.belonging import run_of
 from evals.files.frames import TEXT, DataFrame, frame_of
 from evals.files.strict_json import shown
 from evals.results.document import AVERAGE, Comparison, Result, Row, read_result, results_frame
+from evals.results.training_metrics import metric_dtypes, metric_rows
 from evals.text import visible
-from evals.training_metrics import metric_dtypes, metric_rows
 
 
 class RunHead(NamedTuple):

@@ -29,11 +29,11 @@ from evals.results.shown import (
     unit_of,
     without_lone_average,
 )
+from evals.results.training_metrics import LAST_ITERATIONS
 from evals.similarity import setting_of
 from evals.tables import parts
 from evals.tables.parts import Cell, Column, Line, Section, Style, Table
 from evals.text import visible
-from evals.training_metrics import LAST_ITERATIONS
 
 Layout = Literal["average", "benchmarks", "ucc", "entropy", "code", "metric"]
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from evals.errors import DataError
 from evals.estimators import Floats
-from evals.training_metrics import LAST_ITERATIONS
+from evals.results.training_metrics import LAST_ITERATIONS
 from quatro.config.yaml_text import load_yaml
 from quatro.runs.metrics import read_metrics
 from quatro.runs.points import base_name

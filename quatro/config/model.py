@@ -17,7 +17,7 @@ from evals.benchmarks.prompts import find_template
 from evals.errors import UsageError
 from evals.files.own_code import file_of, is_own, place_of
 from evals.files.strict_json import shown
-from evals.training_metrics import EVALUATED
+from evals.results.training_metrics import EVALUATED
 from quatro.config.blocks import (
     CPU_SIZES,
     EMBEDDED_PROMPTS,

@@ -18,7 +18,7 @@ from evals.benchmarks.loading import load_problems
 from evals.benchmarks.problems import Problem, benchmark_name
 from evals.errors import UsageError
 from evals.files.own_code import also_from
-from evals.training_metrics import EVALUATED
+from evals.results.training_metrics import EVALUATED
 from quatro.config import Config, differing_keys, load_config, pinned
 from quatro.config.load import MAY_CHANGE, may_change, path_texts, refuse_lost
 from quatro.config.packages import require

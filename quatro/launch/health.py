@@ -12,7 +12,7 @@ from evals.benchmarks.catalogue import grader_of
 from evals.benchmarks.problems import Problem, odd_references, shared_problems
 from evals.benchmarks.prompts import THOUGHT
 from evals.files.own_code import file_of, is_own
-from evals.training_metrics import EVALUATED
+from evals.results.training_metrics import EVALUATED
 from quatro.config import Config
 from quatro.config.errors import closest
 from quatro.registry import ENGINES

@@ -19,7 +19,7 @@ from evals.benchmarks.catalogue import grader_of
 from evals.errors import UsageError
 from evals.estimators import pass_at_k, ucc_at_k
 from evals.files.strict_json import shown
-from evals.training_metrics import BASE, EVALUATED
+from evals.results.training_metrics import BASE, EVALUATED
 from quatro.loop.position import Drawn, Group, Parts, Position
 from quatro.policy.rows import Rows, collate
 from quatro.processes.stop import Stopped

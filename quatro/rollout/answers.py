@@ -2,43 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from evals.errors import DataError
+from evals.servers import count_of, text_of, useless
 from quatro.types import FinishReason
 
 LONGEST_TOKEN = 256  # characters; vocabularies have runs of 128 spaces
-MOST_NAME = 4096  # characters of a name that a server gives
-
-
-class Unanswered(Exception):
-    """A request that another try may answer. ``kind`` is the status, or `connection`, `timeout` or `answer`.
-
-    ``retry_after_s`` is how long the server asks to wait.
-    """
-
-    def __init__(self, kind: str, said: str, retry_after_s: float = 0.0) -> None:
-        super().__init__(said)
-        self.kind = kind
-        self.retry_after_s = retry_after_s
-
-
-@dataclass(frozen=True)
-class Served:
-    """What a server says of a model in its list; ``max_model_len`` counts prompt and response."""
-
-    id: str
-    owned_by: str | None = None
-    root: str | None = None
-    max_model_len: int | None = None
-
-    @property
-    def is_vllm(self) -> bool:
-        """Whether the server takes vLLM's own fields, as far as it says."""
-        return self.owned_by == "vllm"
 
 
 @dataclass(frozen=True)
@@ -54,56 +26,6 @@ class Answer:
     num_tokens: int | None
     num_prompt: int | None
     system_fingerprint: str | None
-
-
-def read_document(body: bytes | bytearray, kept: Callable[[str], str] = str) -> dict[str, Any]:
-    """The JSON object of an answer with status 200, with what ``kept`` makes of each text in it.
-
-    Raises:
-        Unanswered: it is no JSON object, or one that holds an error.
-    """
-    try:
-        document = _changed(json.loads(body), kept)
-    except (ValueError, RecursionError):
-        document = None
-    if not isinstance(document, dict) or document.get("error"):
-        what = "with an error" if isinstance(document, dict) else "without a JSON object"
-        raise _useless(f"{what}: {words(body)}")
-    return document
-
-
-def _useless(what: str) -> Unanswered:
-    return Unanswered("answer", f"status 200 {what}")
-
-
-def _changed(value: Any, kept: Callable[[str], str]) -> Any:
-    if isinstance(value, str):
-        return kept(value)
-    if isinstance(value, list):
-        return [_changed(one, kept) for one in value]
-    return {name: _changed(one, kept) for name, one in value.items()} if isinstance(value, dict) else value
-
-
-def words(body: bytes | bytearray) -> str:
-    """What the server says of an error, on one line."""
-    try:
-        document = json.loads(body)
-        error = document.get("error", document)
-        said = str(error["message"] if isinstance(error, dict) else error)
-    except (ValueError, RecursionError, AttributeError, LookupError):
-        said = body.decode("utf-8", "replace")
-    return " ".join(said.split()) or "nothing"
-
-
-def read_models(document: Mapping[str, Any]) -> list[Served]:
-    """The models of a server's list; raises Unanswered if it is none."""
-    cards = document.get("data")
-    if not isinstance(cards, list) or not all(isinstance(card, dict) and _text(card, "id") for card in cards):
-        raise _useless("without a list of models")
-    return [
-        Served(_text(card, "id") or "", _text(card, "owned_by"), _text(card, "root"), _count(card, "max_model_len"))
-        for card in cards
-    ]
 
 
 def read_answer(
@@ -132,18 +54,18 @@ def read_answer(
     choices = document.get("choices")
     choice = choices[0] if isinstance(choices, list) and len(choices) == 1 else None
     if not isinstance(choice, dict) or choice.get("index") not in (None, 0):
-        raise _useless("without exactly one response")
+        raise useless("without exactly one response")
     text, reason, ids = choice.get("text"), choice.get("finish_reason"), choice.get("token_ids")
     if is_chat:
         text = _content(choice.get("message"))
     if not isinstance(text, str):
-        raise _useless("with a response that has no text")
+        raise useless("with a response that has no text")
     if reason not in ("stop", "length"):
-        raise _useless(f"with a response that ended with {reason!r}, expected 'stop' or 'length'")
+        raise useless(f"with a response that ended with {reason!r}, expected 'stop' or 'length'")
     if ids is not None and not (isinstance(ids, list) and all(type(id) is int and 0 <= id < 2**31 for id in ids)):
-        raise _useless("with token ids that are not whole numbers")
+        raise useless("with token ids that are not whole numbers")
     usage = document.get("usage")
-    num_prompt, num_tokens = _count(usage, "prompt_tokens") or None, _count(usage, "completion_tokens")
+    num_prompt, num_tokens = count_of(usage, "prompt_tokens") or None, count_of(usage, "completion_tokens")
     if text and num_tokens == 0:  # it does not count
         num_tokens = None
     if prompt_ids is not None:
@@ -157,7 +79,7 @@ def read_answer(
         num_prompt = num_sent
     if ids is not None:
         if num_tokens not in (None, len(ids)):
-            raise _useless(f"with {len(ids)} token ids in a response that is said to have {num_tokens}")
+            raise useless(f"with {len(ids)} token ids in a response that is said to have {num_tokens}")
         num_tokens = len(ids)
     # A server that does not count cannot have drawn more tokens than its text has bytes, if all of it is there.
     num_bytes = len(text.encode("utf-8", "replace"))
@@ -171,7 +93,7 @@ def read_answer(
             "server has a limit of its own: change it there, or sample with --max-tokens at or below it"
         )
     token_ids = None if ids is None else tuple(ids)
-    fingerprint = _text(document, "system_fingerprint")
+    fingerprint = text_of(document, "system_fingerprint")
     return Answer(text, cast(FinishReason, reason), token_ids, num_tokens, num_prompt, fingerprint)
 
 
@@ -183,14 +105,3 @@ def _content(message: Any) -> Any:
         raise DataError(f"a message of the role {role!r} came back, expected 'assistant'")
     content = message.get("content")
     return "" if content is None else content
-
-
-def _text(block: Any, name: str) -> str | None:
-    """A name that is recorded; half of a surrogate pair would have no place in a file."""
-    value = block.get(name) if isinstance(block, dict) else None
-    return value[:MOST_NAME].encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else None
-
-
-def _count(block: Any, name: str) -> int | None:
-    value = block.get(name) if isinstance(block, dict) else None
-    return value if type(value) is int and value >= 0 else None

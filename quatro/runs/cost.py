@@ -4,7 +4,7 @@ import contextlib
 from pathlib import Path
 
 from evals.errors import QuatroError
-from evals.training_metrics import last_mean
+from evals.results.training_metrics import last_mean
 from quatro.config import Config, differing_keys, load_config
 from quatro.runs.metrics import read_metrics
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from evals.errors import DataError
 from evals.files.frames import DataFrame, frame_of
-from evals.training_metrics import metric_dtypes, metric_row, metric_rows
+from evals.results.training_metrics import metric_dtypes, metric_row, metric_rows
 
 _TAIL_BYTES = 64 * 1024
 

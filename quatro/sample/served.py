@@ -10,12 +10,13 @@ from dataclasses import asdict, replace
 from evals.benchmarks.problems import Problem
 from evals.benchmarks.prompts import Template, messages, render
 from evals.errors import MissingError, UsageError
+from evals.servers import api_key, checked_address, key_name, without_key
 from quatro.config import packages
 from quatro.policy.embedded import resolve_model
 from quatro.policy.facts import EXTRA_STOP_TOKENS, vocabulary_size
 from quatro.policy.loading import load_model_config, load_tokenizer
 from quatro.policy.model_files import require_tokenizer
-from quatro.rollout.endpoint import FORMS, Endpoint, PromptForm, api_key, checked_address, key_name, without_key
+from quatro.rollout.endpoint import FORMS, Endpoint, PromptForm
 from quatro.rollout.prompts import make_prompt
 from quatro.rollout.stops import check_temperature
 from quatro.sample.engines import Opened, tokenized
@@ -99,9 +100,10 @@ def open_server(plan: SamplePlan, endpoint: Endpoint) -> Iterator[Opened]:
         MissingError: it does not answer, or MODEL has no tokenizer.
         DataError: a prompt leaves no room for a response in the model's context.
     """
-    from quatro.rollout.server import SEED_BITS, Server, ServerSampler
+    from evals.servers import Server
+    from quatro.rollout.server import SEED_BITS, ServerSampler
 
-    server = Server(endpoint, api_key(os.environ))
+    server = Server(endpoint.base_url, api_key(os.environ), concurrency=endpoint.concurrency)
     own = str(plan.model.run or plan.model.source.model)
     served = server.find_model([endpoint.served_model] if endpoint.served_model else [own, plan.model.name])
     if served.is_vllm:
@@ -127,7 +129,7 @@ def open_server(plan: SamplePlan, endpoint: Endpoint) -> Iterator[Opened]:
             [make_prompt(problem, _text(problem, one.template, endpoint.form), ()) for problem in one.problems]
             for one in plan.benchmarks
         ]
-    sampler = ServerSampler(server, served, tokenizer=tokenizer, stop_ids=sorted(stop_ids), num_ids=num_ids)
+    sampler = ServerSampler(server, endpoint, served, tokenizer=tokenizer, stop_ids=sorted(stop_ids), num_ids=num_ids)
     # For sampling.json; the address is nobody's business, and a key none's at all.
     facts = {**asdict(served), "prompts": endpoint.form, "seed_bits": SEED_BITS}
     try:

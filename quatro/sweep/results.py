@@ -21,7 +21,7 @@ from evals.intervals import mean_intervals
 from evals.metrics.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_of, flip_at_k
 from evals.results.document import Result, Row, read_result
 from evals.results.entries import ENTROPY, model_labels
-from evals.training_metrics import last_mean
+from evals.results.training_metrics import last_mean
 from quatro.config import Config
 from quatro.runs.metrics import read_metrics
 from quatro.runs.points import SWEEP, is_sweep, point_config, read_points, refuse_other_base

@@ -12,7 +12,7 @@ from evals.files.frames import csv_cell, grouped
 from evals.files.whole import write_text
 from evals.intervals import mean_of_seeds
 from evals.results.document import largest_value
-from evals.training_metrics import SUMMARY_METRICS, last_mean
+from evals.results.training_metrics import SUMMARY_METRICS, last_mean
 from quatro.runs.metrics import read_metrics
 from quatro.sweep.measure import BASE_CELL, run_folder, told_by
 from quatro.sweep.plan import SEED_AXIS, Point

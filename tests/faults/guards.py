@@ -110,7 +110,7 @@ GUARDS = [
     Guard(48, "one start", POOL, "MAX_STARTS = 2", "MAX_STARTS = 1"),
     Guard(49, "the KL so far is forgotten", "quatro/loop/position.py", 'if "budget" in plain:', "if False:"),
     Guard(50, "any number of tokens will do", "quatro/rollout/answers.py", "if is_short or (num_tokens or 0) > max_tokens or len(text) > LONGEST_TOKEN * (num_tokens or max_tokens):", "if False:"),
-    Guard(50, "any encoding is unfolded", "quatro/rollout/server.py", 'if encoding.strip().lower() not in ("", "identity"):', "if False:"),
+    Guard(50, "any encoding is unfolded", "evals/servers.py", 'if encoding.strip().lower() not in ("", "identity"):', "if False:"),
     Guard(50, "any prompt will do", "quatro/rollout/answers.py", 'if num_prompt not in (None, num_sent) or choice.get("prompt_token_ids") not in (None, list(prompt_ids)):', "if False:"),
     Guard(50, "any role answers", "quatro/rollout/answers.py", 'not in (None, "assistant"):', "in ():"),
     Guard(50, "ids are not compared with their text", "quatro/rollout/server.py", "not in map(_letters, readings):", "in ():"),

@@ -21,8 +21,9 @@ from typer.testing import CliRunner
 from evals.benchmarks.loading import load_problems
 from evals.errors import QuatroError
 from evals.samples.reading import read_samples
+from evals.servers import Unanswered, read_document, read_models, words
 from quatro.config import config_to_yaml, load_config
-from quatro.rollout.answers import Unanswered, read_answer, read_document, read_models, words
+from quatro.rollout.answers import read_answer
 from quatro.runs.metrics import last_metrics, read_metrics
 from quatro.runs.views.doctor import examine
 from quatro.runs.views.summary import describe_run

@@ -22,9 +22,9 @@ import quatro
 import quatro.api
 from evals.errors import UsageError
 from evals.metrics.passk_ucc import passk_result, ucc_result
+from evals.results.training_metrics import metric_rows
 from evals.samples.graded import read_graded
 from evals.samples.reading import read_samples
-from evals.training_metrics import metric_rows
 from quatro.config import load_config
 from quatro.config.blocks import CPU_SIZES
 from quatro.policy import embedded

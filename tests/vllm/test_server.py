@@ -81,7 +81,7 @@ def test_what_vllm_refuses_is_said_in_its_words(serve, tiny_folder, tmp_path):
 
 
 def test_fault_50_a_server_killed_in_mid_sampling_loses_nothing(serve, tiny_folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("quatro.rollout.server.FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr("evals.servers.FIRST_WAIT_S", 0.01)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     server = serve()
     draw_samples(tiny_folder, "countdown", n=2, out=whole, base_url=server.url)

@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from evals.results.reading import labels_of
-from evals.training_metrics import Rows, last_values
+from evals.results.training_metrics import Rows, last_values
 from quatro.config import differing_keys
 from quatro.runs.views.summary import RunSummary, chosen_metrics, describe_run
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from evals.results.training_metrics import TRAINING_METRICS
 from evals.text import clock_text, visible
-from evals.training_metrics import TRAINING_METRICS
 from quatro.config import Config
 from quatro.runs.metrics import read_metrics
 from quatro.types import Stage

@@ -11,8 +11,8 @@ from evals.figures.run_settings import RunSetting
 from evals.figures.training import TrainingCurve
 from evals.files.frames import grouped
 from evals.results.entries import model_labels
+from evals.results.training_metrics import Rows
 from evals.text import visible
-from evals.training_metrics import Rows
 from quatro.config import Config, leaves
 from quatro.config.blocks import SIZE_KEYS
 from quatro.dual import DualSolution, solve_dual

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.errors import QuatroError, UsageError
-from evals.text import clock_text, visible
-from evals.training_metrics import (
+from evals.results.training_metrics import (
     EVALUATED,
     FIGURE_PANELS,
     LAST_ITERATIONS,
@@ -21,6 +20,7 @@ from evals.training_metrics import (
     TRAINING_METRICS,
     with_base,
 )
+from evals.text import clock_text, visible
 from quatro.config import Config
 from quatro.config.blocks import EMBEDDED_PROMPTS
 from quatro.config.errors import closest

@@ -9,7 +9,7 @@ from evals.figures.method_looks import PALETTE
 from evals.figures.sheet import save_figure
 from evals.figures.trade_off import Point, trade_off_figure
 from evals.figures.training import TrainingCurve, training_figure
-from evals.training_metrics import running_mean, series
+from evals.results.training_metrics import running_mean, series
 
 pytest.importorskip("matplotlib")
 

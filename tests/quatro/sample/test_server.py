@@ -12,7 +12,7 @@ import pytest
 from evals.benchmarks.prompts import messages
 from evals.errors import MissingError, UsageError
 from evals.samples.reading import read_samples
-from quatro.rollout.endpoint import api_key
+from evals.servers import api_key
 from quatro.rollout.engine import sample_seed
 from quatro.sample.drawing import draw_samples
 from tests.kit import quatro, read_json, says
@@ -225,7 +225,7 @@ def test_a_busy_server_is_asked_again_and_the_tries_are_counted(serve, toy, tmp_
 
 
 def test_waits_double_up_to_a_bound_and_are_never_shorter_than_the_server_asks():
-    from quatro.rollout.server import retry_after, wait_before
+    from evals.servers import retry_after, wait_before
 
     assert [wait_before(number, 0.0, 0.0) for number in (2, 3, 4, 9, 30)] == [1, 2, 4, 60, 60]
     assert wait_before(4, 0.999, 0.0) == pytest.approx(2, abs=0.01)

@@ -14,7 +14,8 @@ import pytest
 
 from evals.errors import DataError, MissingError, QuatroError, UsageError
 from evals.samples.reading import read_samples
-from quatro.rollout.answers import Unanswered, read_answer, read_document
+from evals.servers import Unanswered, read_document
+from quatro.rollout.answers import read_answer
 from quatro.sample.drawing import draw_samples
 from tests.kit import read_json, says, write_rows
 
@@ -116,8 +117,8 @@ def test_fault_50_a_server_that_stalls_is_not_waited_for(serve, toy, tmp_path, w
 
     stub.answer = answer
     with monkeypatch.context() as hurry:
-        hurry.setattr("quatro.rollout.server.LIMIT_S", 0.3)
-        hurry.setattr("quatro.rollout.server.LIMIT_PER_TOKEN_S", 0.0)
+        hurry.setattr("evals.servers.LIMIT_S", 0.3)
+        hurry.setattr("evals.servers.LIMIT_PER_TOKEN_S", 0.0)
         with pytest.raises(MissingError) as caught:
             draw(stub, toy, out)
     over.set()
@@ -137,7 +138,7 @@ LIES = {
 
 @pytest.mark.parametrize("lie", LIES)
 def test_fault_50_a_server_that_lies_is_named_and_its_lies_are_not_kept(serve, toy, tmp_path, whole, monkeypatch, lie):
-    monkeypatch.setattr("quatro.rollout.server.MOST_BYTES", 8000)
+    monkeypatch.setattr("evals.servers.MOST_BYTES", 8000)
     stub, out = serve(), tmp_path / "out"
     wrong, said = LIES[lie]
     stub.answer = lambda number, body: stub.right(body) if number < 4 else wrong(stub, body)
@@ -357,8 +358,8 @@ def test_fault_50_a_busy_server_is_asked_longer_than_a_broken_one(serve, toy, tm
 
 
 def test_an_answer_has_the_longer_time_the_more_tokens_were_asked_for(serve, toy, tmp_path, monkeypatch):
-    monkeypatch.setattr("quatro.rollout.server.LIMIT_S", 0.0)
-    monkeypatch.setattr("quatro.rollout.server.LIMIT_PER_TOKEN_S", 10.0)
+    monkeypatch.setattr("evals.servers.LIMIT_S", 0.0)
+    monkeypatch.setattr("evals.servers.LIMIT_PER_TOKEN_S", 10.0)
     [file] = draw(serve(), toy, tmp_path / "out", n=1)
     assert file.num_new == 4
 
