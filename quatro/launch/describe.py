@@ -1,7 +1,5 @@
 """Describes a run without starting it: the batch in words, the first prompt, the memory that it should need.
 
-A dry run also tries a reward of the user's own on what is made up.
-
 The memory is estimated from first principles, and what fits takes the place of `auto`: once, when a run is made, from
 the memory that the device has in all, used or free. The run's config.yaml keeps the numbers, and a resumed run reads
 them there, whatever the device then has.
@@ -16,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evals.errors import MissingError
-from evals.files.own_code import is_own
-from evals.text import clock_text, size_text, visible
+from evals.text import clock_text, size_text
 from quatro.config import Config, config_to_yaml, leaves
 from quatro.config.blocks import CPU_SIZES, SIZE_KEYS, Sizes
 from quatro.launch.begin import Prepared
@@ -25,7 +22,6 @@ from quatro.launch.health import startup_warnings
 from quatro.policy import embedded
 from quatro.policy.device import (
     USED_SHARE,
-    bfloat16_speed,
     cache_token_bytes,
     drawing_bytes,
     drawing_limits,
@@ -40,10 +36,9 @@ from quatro.policy.kinds import ModelSize
 from quatro.policy.model_files import base_of
 from quatro.processes.world import World
 from quatro.registry import ENGINES, POLICIES
-from quatro.rewards import Grade
 from quatro.runs.cost import pace_beside, run_bytes
 from quatro.runs.status import read_status
-from quatro.types import Prompt, Rollout
+from quatro.types import Prompt
 
 if TYPE_CHECKING:
     import torch
@@ -127,11 +122,7 @@ class DryRun:
 
 
 def describe(prepared: Prepared, run: Path | None = None, *, resume: bool = False) -> DryRun:
-    """What a run in the folder ``run`` would announce, and what it should need; loads no weights.
-
-    Raises:
-        QuatroError: the user's own reward does what a run would stumble over.
-    """
+    """What a run in the folder ``run`` would announce, and what it should need; loads no weights."""
     config, device = prepared.config, prepared.device
     estimate = Estimate.of(prepared)
     memory = estimate.memory(total_bytes(device), prepared.reward.device_bytes(device.type))
@@ -140,18 +131,7 @@ def describe(prepared: Prepared, run: Path | None = None, *, resume: bool = Fals
     pace = None if run is None else pace_beside(run, config)
     steps_left = config.steps - (int(read_status(run).get("step") or 0) if run is not None and resume else 0)
     logged = [*startup_warnings(config), *prepared.warnings, *prepared.prompts.notes]  # by a run itself
-    said = [*logged, *notes(prepared), *_try_reward(prepared)]
-    if device.type == "cpu":
-        said.append(_speed_note(config))
-    return DryRun(prepared, memory, fit, said, steps_left, pace)
-
-
-def _speed_note(config: Config) -> str:
-    """Which number format is faster on this CPU."""
-    speed = bfloat16_speed()
-    faster, factor = ("bfloat16", speed) if speed > 1 else ("float32", 1 / speed)
-    advice = "" if faster == config.dtype else f"; the update may be faster with -s dtype={faster}"
-    return f"this CPU multiplies {factor:.1f} times as fast in {faster}{advice}"
+    return DryRun(prepared, memory, fit, [*logged, *notes(prepared)], steps_left, pace)
 
 
 def notes(prepared: Prepared) -> list[str]:
@@ -225,36 +205,6 @@ def batch_arithmetic(prepared: Prepared) -> list[str]:
             "iterations"
         )
     return lines
-
-
-def _try_reward(prepared: Prepared) -> list[str]:
-    """A line with what a user's own function gives the answer, the answer in a box and no text; others have no line.
-
-    Raises:
-        QuatroError: as `Reward.score`.
-    """
-    if not any(is_own(name) for name in prepared.config.reward.names):
-        return []
-    prompt = prepared.prompts.prompts[0]
-    answer = prompt.answer or "42"
-    texts = [answer, f"\\boxed{{{answer}}}", ""]
-    groups = [[Rollout((0,) * max(1, len(text.split())), text, "stop") for text in texts]]
-    (grades,) = prepared.reward.score([prompt], groups)
-    plain, boxed, empty = map(_earned, grades)
-    first = f"the row's answer, {answer[:40]!a}," if prompt.answer else f"{answer!a}"
-    return [
-        f"the reward was tried on three responses to {prompt.id!a} that no model wrote: {first} {plain}; "
-        f"the same in \\boxed{{}} {boxed}; and an empty one {empty}"
-    ]
-
-
-def _earned(grade: Grade) -> str:
-    """`earns 0.5 (correct, words 12)`: the reward, the verdict and what was logged, or why there is none."""
-    verdict = [] if grade.correct is None else ["correct" if grade.correct else "not correct"]
-    logged = [f"{name} {value:g}" for name, value in grade.logged.items()]
-    more = [grade.error] if grade.error else [*verdict, *logged]
-    said = f" ({', '.join(more)})" if more else ""
-    return f"{'is dropped' if grade.is_dropped else f'earns {grade.reward:g}'}{visible(said)}"
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ SAYS = {
     "own_grader:within -o": "samples.jsonl",
     "own_method:Lenient --dry-run": "failure_weight: 0.5",
     "own_method:Lenient -s": "advantage/baseline_mean",
-    "own_reward:brief --dry-run": "(not correct, steps 0)",
+    "own_reward:brief --dry-run": "examples.own_reward:brief",
     "own_reward:brief -s": "reward/parts/steps",
     "eval similarity": "10 of 10",
     "eval ucc": "2.00",  # 2, 3, 2, 3 and 0 clusters of 3, 3, 2, 3 and 0 correct answers

@@ -90,28 +90,9 @@ def _introduction(facts: Facts) -> str:
 
 def _prompting(facts: Facts) -> str:
     config = facts.config
-    template, rollout = config.data.prompt_template, config.rollout
-    is_chat, is_embedded = template.is_chat, config.model.startswith("embedded:")
+    template = config.data.prompt_template
     turns = messages(template, PLACE)
-    shown = [f"{turn['role']}: {turn['content']}" if is_chat else turn["content"] for turn in turns]
-    filled = messages(template, _EMBEDDED_PROBLEM.get(config.data.prompts, "What is 6 times 7?"))
-    prompt = repr(filled[0]["content"])
-    if is_chat:
-        prompt = f"tokenizer.apply_chat_template({filled!r}, tokenize=False, add_generation_prompt=True)"
-    loader = "PreTrainedTokenizerFast" if is_embedded else "AutoTokenizer"
-    stop = f", stop_strings={list(config.stop)!r}, tokenizer=tokenizer" if config.stop else ""
-    program = [
-        f"from transformers import AutoModelForCausalLM, {loader}",
-        "",
-        "folder = '.'  # this one, or its id on the Hub",
-        "model = AutoModelForCausalLM.from_pretrained(folder, dtype='auto')",
-        f"tokenizer = {loader}.from_pretrained(folder)",
-        f"prompt = {prompt}",
-        f"inputs = tokenizer(prompt{', add_special_tokens=False' if is_chat else ''}, return_tensors='pt')",
-        f"output = model.generate(**inputs, do_sample=True, temperature={rollout.temperature:g}, "
-        f"top_p={rollout.top_p:g}, top_k={rollout.top_k}, max_new_tokens={rollout.max_new_tokens}{stop})",
-        "print(tokenizer.decode(output[0, inputs['input_ids'].shape[1]:], skip_special_tokens=True))",
-    ]
+    shown = [f"{turn['role']}: {turn['content']}" if template.is_chat else turn["content"] for turn in turns]
     lines = [
         "## Use",
         "",
@@ -119,24 +100,16 @@ def _prompting(facts: Facts) -> str:
         "",
         *("```text", *"\n".join(shown).splitlines(), "```"),
         "",
-        *("```python", *program, "```"),
-        *([_EMBEDDED_NOTE] if is_embedded else []),
-        "",
-        "Or with quatro: `quatro sample FOLDER -b BENCHMARK`, with `--template` and `--system` as `data.template` and "
+        *([_EMBEDDED_NOTE, ""] if config.model.startswith("embedded:") else []),
+        "With quatro: `quatro sample FOLDER -b BENCHMARK`, with `--template` and `--system` as `data.template` and "
         "`data.system` below.",
     ]
     return "\n".join(lines)
 
 
-_EMBEDDED_PROBLEM = {
-    "countdown": "7 2 7 6 2 8 -> 67",
-    "palindrome": "cejecj:",
-    "shortest-path": "OO*/O#X/XOO:",
-    "spell-backward": "wallboard:",
-    "codegrammar": 'def f(xs):\n    """sort, drop the first"""\n',
-}
 _EMBEDDED_NOTE = (
-    "\nThe tokenizer has rules of its own; `AutoTokenizer` would put the model type's own pre-tokeniser in its place."
+    "Load the tokenizer with `PreTrainedTokenizerFast`, as `AutoTokenizer` would put the model type's own "
+    "pre-tokeniser in the place of its rules."
 )
 
 

@@ -157,14 +157,6 @@ def test_on_a_cpu_with_little_memory_micro_batches_are_smaller(tiny_config, monk
         assert with_sizes(prepared).config.sizes == CPU_SIZES._replace(microbatch_tokens=tokens)
 
 
-def test_the_dry_run_on_a_cpu_names_the_faster_number_format(tiny_config, monkeypatch):
-    for speed, said in ((5.0, "5.0 times as fast in bfloat16"), (0.25, "4.0 times as fast in float32")):
-        monkeypatch.setattr("quatro.launch.describe.bfloat16_speed", lambda speed=speed: speed)
-        notes = [one for one in describe(prepare(tiny_config("dtype=float32"))).notes if said in one]
-        assert len(notes) == 1
-        assert ("-s dtype=bfloat16" in notes[0]) == (speed > 1)
-
-
 @dataclasses.dataclass(frozen=True)
 class Ranks(World):
     """One of two ranks in turns on this thread: what the first makes, the other is told."""

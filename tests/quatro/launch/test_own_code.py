@@ -191,24 +191,3 @@ def test_the_message_about_a_wrong_key_or_name_leads_to_the_method_of_ones_own(f
     (folder / "own_method.py").write_text("class A:\n    pass\n\nclass B(A):\n    pass\n", encoding="utf-8")
     (folder / "broken.py").write_text("class A(\n", encoding="utf-8")
     says(quatro("train", "own.yaml", "--dry-run", *words, code=2), *found)
-
-
-@pytest.mark.slow
-def test_a_dry_run_says_what_a_reward_gives(folder):
-    words = ("train", "own.yaml", "--dry-run", "-s", "data.prompts=p.jsonl", "-s", "data.template=plain")
-    (folder / "p.jsonl").write_text('{"id": "a", "problem": "1 2", "answer": "12"}\n', encoding="utf-8")
-    out = quatro(*words, "-s", "reward=my_methods:reward").stdout
-    assert (
-        "responses to 'a' that no model wrote: the row's answer, '12', earns 2; the same in \\boxed{} earns 10;" in out
-    )
-    assert "an empty one earns 0" in out
-    (folder / "boxed.py").write_text(
-        "from evals.grading import grade\n\ndef boxed(reference, completion):\n"
-        "    return float(grade(completion, reference).correct)\n",
-        encoding="utf-8",
-    )
-    said = quatro(*words, "-s", "reward=boxed:boxed").stdout
-    assert "'12', earns 0; the same in \\boxed{} earns 1; and an empty one earns 0" in said
-    says(quatro(*words, "-s", "reward=my_methods:picky", code=1), "ZeroDivisionError")
-    dropped = quatro(*words, "-s", "reward={name: 'my_methods:picky', on_error: drop}")
-    assert "an empty one is dropped (ZeroDivisionError: " in dropped.stdout

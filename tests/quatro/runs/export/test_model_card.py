@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ast
-import json
 import re
 
 import pytest
 import yaml
 
-from evals.benchmarks.prompts import TEMPLATES
+from evals.benchmarks.prompts import TEMPLATES, messages
 from quatro.config import load_config
 from quatro.runs.export.model_card import Facts, model_card
 
@@ -89,35 +87,11 @@ def test_hostile_names_stay_words_in_their_cell():
     assert "<script" not in outside_code.replace("\\<", "")
 
 
-def test_the_code_on_the_card_stops_as_training_did():
-    card = model_card(Facts("m", load_config("quickstart", overrides=['rollout.stop=["\\ndef", "```"]']), 1, "float32"))
-    assert r'| ```` ["\ndef", "```"] ```` |' in card
-    (code,) = re.findall("```python\n(.*?)^```$", card, re.DOTALL | re.MULTILINE)
-    (call,) = [
-        node for node in ast.walk(ast.parse(code)) if getattr(getattr(node, "func", None), "attr", "") == "generate"
-    ]
-    given = {keyword.arg: keyword.value for keyword in call.keywords}
-    assert ast.literal_eval(given["stop_strings"]) == ["\ndef", "```"]
-    assert ast.unparse(given["tokenizer"]) == "tokenizer"
-
-
 @pytest.mark.parametrize("template", [*sorted(TEMPLATES), "Q: {problem}\nA:", "chat: {problem}!"])
-def test_the_code_on_the_card_renders_the_prompt_as_training_did(template):
-    from evals.benchmarks.prompts import render
-
-    settings = [f"data.template={template}", "data.prompts=own.jsonl", "model=a/b"]
+def test_the_card_shows_the_prompt_and_the_stops_that_training_had(template):
+    settings = [f"data.template={template}", "data.prompts=own.jsonl", "model=a/b", 'rollout.stop=["\\ndef", "```"]']
     card = model_card(Facts("m", load_config("math-1.5b", overrides=settings), 1, "float32"))
-    (code,) = re.findall("```python\n(.*?)^```$", card, re.DOTALL | re.MULTILINE)
-    wanted = [
-        node
-        for node in ast.parse(code).body
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "prompt"
-    ]
-
-    class Tokenizer:
-        def apply_chat_template(self, messages: object, **options: object) -> str:
-            return json.dumps(messages)
-
-    names = {"tokenizer": Tokenizer()}
-    exec(compile(ast.Module(wanted, []), "card", "exec"), names)
-    assert names["prompt"] == render(template, "What is 6 times 7?", json.dumps)
+    (shown,) = re.findall("```text\n(.*?)^```$", card, re.DOTALL | re.MULTILINE)
+    for turn in messages(template, "{problem}"):
+        assert turn["content"] in shown
+    assert r'| ```` ["\ndef", "```"] ```` |' in card
