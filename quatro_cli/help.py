@@ -45,6 +45,11 @@ REMOVED = {
         f"quatro plot {command} --with-paper": "`quatro table RESULT.json... --with-paper` has the published numbers"
         for command in ("passk", "ucc")
     },
+    **{
+        f"quatro runs list {option}": "`grep` chooses lines, a shell pattern such as runs/*gspo* chooses paths"
+        for option in ("--name", "--method", "--status")
+    },
+    "quatro plot training --title": "put it into the caption",
     "quatro plot temperature": "type `quatro plot side-by-side`",
     "quatro plot threshold": "`quatro eval ucc FILE --threshold 0.5,0.6,0.7,0.8,0.9` prints the numbers",
     "quatro plot heatmap --label": "type --labels NAME,NAME",
@@ -59,7 +64,9 @@ REMOVED = {
     "quatro benchmarks templates": "`quatro config schema` has them, below data.template",
     "quatro table --whole-paper": "--with-paper shows those at your benchmarks and k; all are in `evals.results.paper`",
     "quatro table --layout settings": "`quatro config show RUN` has them, `quatro runs compare` what differs",
-    "quatro table --layout cost": "`--layout tidy` has seconds, tokens and rollouts of every iteration",
+    "quatro table --layout cost": "RUN/metrics.jsonl has seconds, tokens and rollouts of every iteration",
+    "quatro table --layout tidy": "`quatro eval ... -o FILE.csv` writes rows; in Python quatro.read_metrics(RUN) and "
+    "quatro.read_result(FILE).frame() are data frames",
     "quatro table --standalone": "\\input the table into a document of your own",
     "quatro table --digits": "`--format json` has every value in full",
     "quatro eval clusters --format": "`--json` has the texts, to put into boxes of your own",

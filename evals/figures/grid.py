@@ -103,12 +103,9 @@ def new_figure(sheet: Sheet, *parts: Part) -> tuple[Figure, list[Grid]]:
         raise DataError("nothing to draw: no panel has a number")
     heights = [part.inches for part in parts]
     figure = Figure(
-        figsize=(sheet.width, sum(heights) + (_TITLE_LINE if sheet.title else 0.0)),
+        figsize=(sheet.width, sum(heights)),
         layout=ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03, wspace=0.02, hspace=0.02),
     )
-    if sheet.title:
-        title = fitted(sheet.title, sheet.width - 0.2, size=9, weight="bold")
-        figure.suptitle(title, fontsize=9, fontweight="bold")
     wholes: list[Figure | SubFigure] = [figure]
     if len(parts) > 1:
         wholes = list(figure.subfigures(len(parts), 1, squeeze=False, height_ratios=heights, hspace=0).flat)

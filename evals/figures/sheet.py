@@ -50,10 +50,9 @@ _MOST_LETTERS = 200
 
 @dataclass(frozen=True)
 class Sheet:
-    """``width`` in inches, a ``title``, and ``names`` for the labels in order; ``spell`` writes labels without one."""
+    """``width`` in inches, and ``names`` for the labels in order; ``spell`` writes labels without one."""
 
     width: float = WIDTHS["page"]
-    title: str = ""
     names: tuple[str, ...] = ()
     spell: Callable[[str], str] = str
 

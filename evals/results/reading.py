@@ -8,10 +8,8 @@ from typing import NamedTuple
 
 from evals.errors import DataError, UsageError
 from evals.files.belonging import run_of
-from evals.files.frames import TEXT, DataFrame, frame_of
 from evals.files.strict_json import shown
-from evals.results.document import AVERAGE, Comparison, Result, Row, read_result, results_frame
-from evals.results.training_metrics import metric_dtypes, metric_rows
+from evals.results.document import AVERAGE, Comparison, Result, Row, read_result
 from evals.text import visible
 
 
@@ -53,20 +51,6 @@ class Sources:
     def benchmarks(self) -> list[str]:
         rows = (row for one in self.results for row in one.result.rows)
         return list(dict.fromkeys(row.benchmark for row in rows if row.benchmark != AVERAGE))
-
-    def frame(self) -> DataFrame:
-        """The rows of all results under their labels; of run directories their metrics, one row an iteration.
-
-        Raises UsageError for runs beside other results, whose rows have other columns.
-        """
-        if not self.runs:
-            return results_frame([one.result.model_copy(update={"label": one.label}) for one in self.results])
-        others = [one.path for one in self.results if one.path.parent.parent not in self.runs]
-        if others:
-            raise UsageError(f"{others[0]} holds results and {self.runs[0]} is a run: write them to a file each")
-        read = [(str(run), row) for run in self.runs for _, row in metric_rows(run / "metrics.jsonl")]
-        dtypes = {"run": TEXT, **metric_dtypes([row for _, row in read])}
-        return frame_of([{"run": run, **row} for run, row in read], dtypes)
 
 
 def read_sources(

@@ -2,7 +2,7 @@
 
 `quatro eval import --help` has them as a table. Parquet of verl's main_generation needs no names: `responses`,
 `reward_model.ground_truth`, `extra_info.index` and `data_source` are completion, answer, id and benchmark. Checked
-against files of lm-evaluation-harness, inspect-ai 0.3.285 and lighteval 0.13 (and the columns it had before 0.10).
+against files of lm-evaluation-harness, inspect-ai 0.3.285 and lighteval 0.13.
 """
 
 import re
@@ -203,20 +203,17 @@ def _inspect_text(content: Any, at: str) -> str:
 
 
 def _lighteval(row: Fields, at: str) -> Fields:
-    """Columns doc, model_response and metric; before 0.10 predictions, gold, full_prompt and metrics."""
-    if isinstance(row.get("doc"), dict):
-        document, response = row["doc"], row.get("model_response") or {}
-        gold = document.get("gold_index")
-        first = gold[0] if isinstance(gold, list) and gold else gold
-        choices = document.get("choices") or []
-        answer = choices[first] if type(first) is int and 0 <= first < len(choices) else None
-        completion, prompt = response.get("text"), document.get("query")
-        id, task, scores = document.get("id") or None, document.get("task_name"), row.get("metric")
-        extra = {"specific": document["specific"]} if document.get("specific") else {}
-    else:
-        completion, prompt, scores = row.get("predictions"), row.get("full_prompt"), row.get("metrics")
-        gold = row.get("gold")
-        answer, id, task, extra = gold[0] if isinstance(gold, list) and gold else gold, None, None, {}
+    """Columns doc, model_response and metric."""
+    document, response = row["doc"], row.get("model_response") or {}
+    if not isinstance(document, dict) or not isinstance(response, dict):
+        refuse(at, f"doc and model_response must be objects, found {shown(document)} and {shown(response)}")
+    gold = document.get("gold_index")
+    first = gold[0] if isinstance(gold, list) and gold else gold
+    choices = document.get("choices") or []
+    answer = choices[first] if type(first) is int and 0 <= first < len(choices) else None
+    completion, prompt = response.get("text"), document.get("query")
+    id, task, scores = document.get("id") or None, document.get("task_name"), row.get("metric")
+    extra = {"specific": document["specific"]} if document.get("specific") else {}
     if not isinstance(completion, list) or not completion or any(type(text) is not str for text in completion):
         refuse(at, f"holds no texts of a model, found {shown(completion)}; tasks of log-likelihoods have no samples")
     while isinstance(answer, list) and answer:
@@ -296,7 +293,7 @@ TOOLS: dict[str, Layout] = {
         Layout("inspect", (("output",), ("epoch",)), _inspect, rows=inspect_rows),
         Layout(
             "lighteval",
-            (("doc", "full_prompt"),),
+            (("doc",),),
             _lighteval,
             lambda name: _lighteval_task(_task_in(name)),
             parquet_rows,

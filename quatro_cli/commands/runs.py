@@ -11,7 +11,7 @@ import typer
 from typer import Option
 
 from quatro_cli.help import App
-from quatro_cli.options import DryRun, Json, Run, names, run_paths, usage_error
+from quatro_cli.options import DryRun, Json, Run, run_paths, usage_error
 from quatro_cli.output import output
 from quatro_cli.run_view import compared, run_sections, step_text
 
@@ -38,11 +38,6 @@ def _runs() -> None:
 
 def list_(
     paths: Paths = None,
-    name: Annotated[str | None, Option(metavar="PATTERN", help="Only runs whose path contains this pattern.")] = None,
-    method: Annotated[str | None, Option(metavar="NAME[,NAME]", help="Only runs of these methods.")] = None,
-    status: Annotated[
-        str | None, Option(metavar="NAME[,NAME]", help="Only runs of this status, such as failed.")
-    ] = None,
     sort: Annotated[str, Option(metavar="BY", help="name, age, size, step, reward, best, or a metric.")] = "name",
     json: Json = False,
 ) -> None:
@@ -55,15 +50,13 @@ def list_(
 
     \b
     Examples:
-      quatro runs list --status interrupted,failed,killed
-      quatro runs list sweeps/delta --name 'seed=0' --sort best
+      quatro runs list --sort age | grep -E 'interrupted|failed|killed'
+      quatro runs list sweeps/delta/runs/*seed=0* --sort best
     """
     from evals.text import size_text, time_text
-    from quatro.runs.views.summary import ORDERS, REWARD, choose_runs, sort_runs
+    from quatro.runs.views.summary import ORDERS, REWARD, sort_runs
 
-    found = _found(paths)
-    methods, statuses = names(method, "--method"), names(status, "--status")
-    runs = sort_runs(choose_runs(found, methods=methods, statuses=statuses, name=name), sort)
+    runs = sort_runs(_found(paths), sort)
     if json:
         output.json({"schema": 1, "runs": [_document(run) for run in runs]})
     elif runs:
@@ -82,8 +75,6 @@ def list_(
         for run in runs:
             if run.status == "unreadable":
                 output.warn(f"{run.path}: {run.reason}")
-    elif found:
-        output.info(f"--name, --method and --status choose none of the {len(found)} runs")
     else:
         output.info(f"no runs below {', '.join(map(str, paths or [_RUNS]))}; begin one with `quatro train quickstart`")
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from evals.tables.parts import Table
 
 
-Layout = Literal["average", "benchmarks", "ucc", "entropy", "code", "metric", "tidy"]
+Layout = Literal["average", "benchmarks", "ucc", "entropy", "code", "metric"]
 Format = Literal["csv", "latex", "markdown", "json"]
 METRIC_OF = {"ucc": "ucc@k", "entropy": "entropy"}  # the others but `metric` show Pass@k
 
@@ -62,7 +62,7 @@ def table(
 
     Pass@k is in percent, UCC@k is a count, and the best of each column is bold. Files with one label count as seeds of
     one model: the table shows their mean. The title says what the intervals of --ci are over. LaTeX shades labels that
-    begin with `Ours`. --layout tidy writes the rows of files, or the metrics of runs, as CSV or to a .parquet file.
+    begin with `Ours`.
 
     \b
     Examples:
@@ -78,12 +78,7 @@ def table(
     ks, rows = options.numbers(k, "--k", int), options.names(labels, "--labels")
     chosen_by = {"--metric": metric, "--average": average, "--with-paper": with_paper, "--k": k, "--models": models}
     options.refuse_loss(out, paths)
-    if layout == "tidy":
-        options.refuse_idle({**chosen_by, "--labels": labels, "--ci": ci, "--format": format}, "--layout tidy")
     comparison, expand = _comparison(paths), options.expander(paths, top_p, temperature, cell)
-    if layout == "tidy":
-        _write_tidy(comparison or read_sources(paths, describe=_describe, expand=expand), out)
-        return
     if comparison is not None:
         options.refuse_idle({"--layout": layout, "--labels": labels, **chosen_by}, "what `quatro eval compare` wrote")
         _finish(format, "comparison", comparison_table(comparison), ci=ci, out=out)
@@ -109,17 +104,6 @@ def table(
     if metric is None and layout is None and others:
         output.info(f"{shown} is shown; the files also hold {', '.join(others)}: choose with --metric")
     _finish(format, chosen, tables, ci=ci, out=out)
-
-
-def _write_tidy(found: Comparison | Sources, out: Path | None) -> None:
-    """The rows of result files, or the metrics of runs, as they are."""
-    from evals.files.frames import csv_of, write_frame
-
-    if out is None:
-        output.data(csv_of(found.frame()).rstrip("\n"))
-    else:
-        write_frame(found.frame(), out)
-        output.info(f"written: {out}")
 
 
 def _finish(format: Format | None, layout: str, tables: list[Table], *, ci: bool, out: Path | None) -> None:

@@ -58,7 +58,7 @@ SHOWS = [
     ["eval", "flips", "../samples.jsonl", "../samples.jsonl", "--k", "1"],
     ["eval", "ucc", "../samples.jsonl", "--k", "1,2", "-o", "ucc.json"],
     ["table", "ucc.json", "--format", "latex", "-o", "ucc.tex"],
-    ["table", "ucc.json", "--layout", "tidy", "-o", "ucc.csv"],
+    ["table", "ucc.json", "--format", "csv", "-o", "ucc.csv"],
     ["plot", "ucc", "ucc.json", "-o", "ucc.png"],
     ["plot", "ucc", "ucc.json", "-o", "ucc.pdf"],
 ]

@@ -157,7 +157,7 @@ FIGURES = {"passk": b"pass@", "ucc": b"ucc@", "flips": b"flip", "similarity": b"
 
 def show_result(path: Path, *, with_figure: bool = True) -> None:
     """`quatro table` and `quatro plot` of it."""
-    commands = [["table"], ["table", "--layout", "tidy"], ["table", "--format", "latex"]]
+    commands = [["table"], ["table", "--format", "csv"], ["table", "--format", "latex"]]
     figure = path.with_name("figure.svg")
     for kind, part in FIGURES.items() if with_figure else ():
         if part in path.read_bytes():

@@ -183,7 +183,6 @@ FAST: dict[str, Callable[[], Shown]] = {
     "table": lambda: read("table s --temperature 1 --format csv"),
     "table cold": lambda: read("table s --temperature 0.5 --format csv"),
     "run": lambda: read(f"table {A} --format csv --metric ucc@k"),
-    "tidy": lambda: read(f"table {A} --layout tidy"),
     "result": lambda: read(f"table {A}/{HOT}/passk.json --format csv"),
     "passk": lambda: read(f"eval passk {A}/{HOT} --json"),
     "ucc": lambda: read(f"eval ucc {A}/{COLD} --similarity exact --json"),
@@ -270,20 +269,20 @@ BASE = "s/base/*"
 LAST, FIRST = "checkpoints/step-000002", "checkpoints/step-000001"
 # What was swapped, and some of the readers that would show a number under another name.
 SWAPS: dict[str, tuple[Callable[[], None], str]] = {
-    "configurations": (both("config.yaml"), "show list compare doctor table tidy resume stage api_run sweep"),
-    "an edited radius": (edit(f"{A}/config.yaml", "delta: 0.1", "delta: 0.3"), "show table tidy resume stage sweep"),
-    "an edited seed": (edit(f"{A}/config.yaml", "seed: 0", "seed: 7"), "show table tidy resume sweep"),
-    "configurations, no checkpoints": (without_checkpoints(both("config.yaml")), "show table tidy sweep"),
-    "metrics, no checkpoints": (without_checkpoints(both("metrics.jsonl")), "show compare tidy api_metrics"),
+    "configurations": (both("config.yaml"), "show list compare doctor table resume stage api_run sweep"),
+    "an edited radius": (edit(f"{A}/config.yaml", "delta: 0.1", "delta: 0.3"), "show table resume stage sweep"),
+    "an edited seed": (edit(f"{A}/config.yaml", "seed: 0", "seed: 7"), "show table resume sweep"),
+    "configurations, no checkpoints": (without_checkpoints(both("config.yaml")), "show table sweep"),
+    "metrics, no checkpoints": (without_checkpoints(both("metrics.jsonl")), "show compare api_metrics"),
     "newest checkpoints": (both(LAST), "doctor resume stage show"),
     "earlier checkpoints": (both(FIRST), "doctor earlier"),
     "all checkpoints": (both("checkpoints"), "doctor resume stage earlier show"),
     "states of checkpoints": (both(f"{LAST}/state.json"), "doctor resume stage"),
     "models of checkpoints": (both(f"{LAST}/model/model.safetensors"), "doctor resume stage"),
     "which is the latest": (edit(f"{A}/checkpoints/latest", "2", "1"), ""),
-    "metrics": (both("metrics.jsonl"), "show compare doctor table tidy resume api_metrics sweep"),
+    "metrics": (both("metrics.jsonl"), "show compare doctor table resume api_metrics sweep"),
     "status": (both("status.json"), "show table sweep passk"),
-    "metrics and status": (both("metrics.jsonl", "status.json"), "show compare tidy api_metrics"),
+    "metrics and status": (both("metrics.jsonl", "status.json"), "show compare api_metrics"),
     "metrics, status and configurations": (
         both("metrics.jsonl", "status.json", "config.yaml"),
         "show table sweep api_metrics passk",
@@ -389,7 +388,7 @@ def test_fault_54_no_reader_is_misled_by_what_was_swapped(name, here, truth):
 
 def test_a_message_names_the_key_both_values_and_what_to_do(here):
     edit(f"{A}/config.yaml", "delta: 0.1", "delta: 0.3")()
-    found = read(f"table {A} --layout tidy")
+    found = read(f"table {A}")
     for text in (f"{A}/config.yaml", "step-000002", "method.delta was 0.1, is 0.3", "put back", f"quatro doctor {A}"):
         assert text in found.err
 
@@ -415,7 +414,7 @@ def test_a_run_under_another_name_is_the_same_run(here):
     shutil.copytree(A, "elsewhere/copy")
     os.rename(A, "renamed")
     for run in ("elsewhere/copy", "renamed"):
-        for words in ("runs show {}", "doctor {}", "table {} --layout tidy", "eval passk {}/" + HOT, "rollouts {}"):
+        for words in ("runs show {}", "doctor {}", "table {}", "eval passk {}/" + HOT, "rollouts {}"):
             ok(words.format(run))
         ok(f"train {run} --resume")
         ok(f"sample {run} -b toy.jsonl -n 5 --temperature 1 --max-tokens 10 -o {run}/{HOT}")
@@ -428,7 +427,7 @@ def test_what_may_change_changes_nothing(here):
     ok(f"train {A} --resume --steps 3 -s checkpoint.every=5")
     ok(f"runs prune {A} --yes")
     edit(f"{A}/config.yaml", "seed: 0", "seed: 0  # as always")()
-    for name in ("show", "list", "tidy", "table", "passk", "doctor", "api metrics"):
+    for name in ("show", "list", "table", "passk", "doctor", "api metrics"):
         found = FAST[name]()
         assert found.code == 0, (name, found)
     ok(f"sample {A} -b toy.jsonl -n 1 --max-tokens 10")

@@ -105,9 +105,6 @@ def test_the_metric_chooses_the_layout(result_file, two):
         (["--ci"], "no file has intervals"),
         (["--k", "3"], "only at 1, 8"),
         (["--k", "x"], "expected numbers"),
-        (["--layout", "tidy", "--k", "8"], "--k has no effect beside --layout tidy"),
-        (["--layout", "tidy", "--format", "latex"], "--format has no effect beside --layout tidy"),
-        (["--layout", "tidy", "-o", "rows.xlsx"], "rows.xlsx: tidy rows are written to a .csv or a .parquet file"),
     ],
 )
 def test_an_option_that_would_be_ignored_is_refused(two, options, said):
@@ -170,34 +167,6 @@ def test_a_run_shows_its_final_entropy_and_its_results(tmp_path, result_file):
     assert "quickstart-gspo-0" in text(folder, "--format", "csv")
     assert "50.00" in text(folder, "--format", "csv")
     assert "0.25" in text(folder, "--layout", "entropy")
-
-
-def test_tidy_rows_are_those_of_the_documents(two, tmp_path):
-    """One line a row, the label of its file before it; nothing is averaged or rounded."""
-    shown = text(*two, "--layout", "tidy")
-    found = list(csv.DictReader(io.StringIO(shown)))
-    expected = [
-        (label, row["metric"], row["benchmark"], str(row["k"]), repr(row["value"]))
-        for path, label in zip(two, ("grpo", "Ours delta=0.01"), strict=True)
-        for row in json.loads(path.read_text())["rows"]
-    ]
-    assert [tuple(row[key] for key in ("label", "metric", "benchmark", "k", "value")) for row in found] == expected
-    assert text(*two, "--layout", "tidy", "-o", tmp_path / "rows.csv") == ""
-    assert (tmp_path / "rows.csv").read_text(encoding="utf-8") == shown
-
-
-def test_tidy_rows_of_runs_are_their_metrics(tmp_path, two):
-    runs = [tmp_path / "a", tmp_path / "b"]
-    for run_path in runs:
-        run_path.mkdir()
-        shown = runner.invoke(app, ["config", "show", "quickstart"])
-        (run_path / "config.yaml").write_text(shown.stdout, encoding="utf-8")
-        (run_path / "metrics.jsonl").write_text('{"step": 1, "lr": 0.1}\n{"step": 2, "lr": null}\n', encoding="utf-8")
-    found = list(csv.reader(io.StringIO(text(*runs, "--layout", "tidy"))))
-    assert found == [["run", "step", "lr"], *([str(path), *row] for path in runs for row in (["1", "0.1"], ["2", ""]))]
-    mixed = run(*runs, two[0], "--layout", "tidy")
-    assert mixed.exit_code == 2
-    assert "write them to a file each" in mixed.stderr
 
 
 def test_files_given_a_label_twice_are_averaged_and_said_to_be(result_file):

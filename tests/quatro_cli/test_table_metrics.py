@@ -143,7 +143,7 @@ def test_distinct_over_other_problems_for_each_model_says_how_many(documents, tm
 
 
 @pytest.mark.parametrize("name", ["passk", "ucc", "flips", "compare_passk"])
-@pytest.mark.parametrize("options", [[], ["--layout", "tidy"], ["--format", "json"]])
+@pytest.mark.parametrize("options", [[], ["--format", "json"]])
 def test_a_result_without_rows_is_refused_by_its_name(documents, tmp_path, name, options):
     file = tmp_path / "none.json"
     document = json.loads(documents[name].read_text(encoding="utf-8"))

@@ -3,10 +3,9 @@
 import itertools
 import math
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -209,31 +208,6 @@ def describe_or_unreadable(path: Path) -> RunSummary:
         return describe_run(path)
     except (QuatroError, OSError) as error:
         return RunSummary(path, "unreadable", reason=str(error))
-
-
-def choose_runs(
-    runs: Sequence[RunSummary],
-    *,
-    methods: Collection[str] | None = None,
-    statuses: Collection[str] | None = None,
-    name: str | None = None,
-) -> list[RunSummary]:
-    """The runs with one of ``methods``, one of ``statuses`` and a path that contains ``name``; None lets all pass.
-
-    ``name`` may be a shell pattern. Capital and small letters are the same to it.
-
-    Raises UsageError if a run never has such a status.
-    """
-    if unknown := [status for status in statuses or () if status not in STATUSES]:
-        hint = closest(unknown[0], STATUSES)
-        raise UsageError(f"--status {unknown[0]}: a run never has it{hint}; expected {', '.join(STATUSES)}")
-    return [
-        run
-        for run in runs
-        if (methods is None or (run.config is not None and run.config.method.name in methods))
-        and (statuses is None or run.status in statuses)
-        and (name is None or fnmatchcase(str(run.path).lower(), f"*{name.lower()}*"))
-    ]
 
 
 def sort_runs(runs: Sequence[RunSummary], order: str) -> list[RunSummary]:

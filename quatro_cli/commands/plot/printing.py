@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Printing:
-    """The shared options: the width, title and names of a figure, and its file."""
+    """The shared options: the width and names of a figure, and its file."""
 
     width: Annotated[
         Literal["column", "page"], Option("--width", metavar="column|page", help="Width in print: 3.25 or 6.75 inches.")
@@ -30,7 +30,6 @@ class Printing:
         str | None,
         Option("--labels", metavar="NAME[,NAME]", help="Names for the legend, in order; an empty one changes nothing."),
     ] = None
-    title: Annotated[str, Option("--title", metavar="TEXT", help="Title above the figure.", show_default=False)] = ""
     out: Annotated[
         Path | None,
         Option("-o", "--out", metavar="FILE", help="PNG, SVG or PDF. Default: a PNG here, named like the command."),
@@ -41,7 +40,7 @@ class Printing:
         from evals.figures.sheet import WIDTHS, Sheet
 
         names = () if self.labels is None else tuple(name.strip() for name in self.labels.split(","))
-        return Sheet(WIDTHS[self.width], self.title, names)
+        return Sheet(WIDTHS[self.width], names)
 
     def save(self, figure: Figure, name: str, *, default: Path | None = None) -> None:
         """Writes ``figure`` to the file asked for, else to ``default`` or NAME.png, and prints the path."""

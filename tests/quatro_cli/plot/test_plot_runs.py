@@ -83,12 +83,12 @@ def test_runs_that_stand_in_no_part_are_named_with_the_reason(sweep, tmp_path):
     assert "left out: GSPO, lr 0.0003, K 2 (gspo-2-0, gspo-2-1)" in result.stderr
 
 
-def test_the_size_names_and_title_are_options(sweep, tmp_path):
+def test_the_size_and_names_are_options(sweep, tmp_path):
     from matplotlib.image import imread
 
     out = tmp_path / "x.png"
     arguments = ["plot", "entropy", str(sweep), "-o", str(out), "--width", "column"]
-    result = quatro(*arguments, "--labels", "Ours,", "--title", "Entropy of it")
+    result = quatro(*arguments, "--labels", "Ours,")
     assert imread(out).shape[1] == 650
     result = quatro(*arguments, "--labels", "a,b,c", code=2)
     assert "QUATRO δ 0.01,GSPO" in result.stderr
@@ -106,5 +106,5 @@ def test_help_has_the_shared_options_and_fits_on_a_screen(name, monkeypatch):
     text = runner.invoke(app, ["plot", name, "--help"], terminal_width=80).stdout
     assert len(text.splitlines()) <= 40
     assert max(map(len, text.splitlines())) <= 100  # examples are not wrapped
-    for option in ("--width", "--labels", "--title", "--out"):
+    for option in ("--width", "--labels", "--out"):
         assert option in text
