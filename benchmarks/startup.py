@@ -4,14 +4,10 @@ processor time, which other processes on the machine change less; the least of s
 A refusal must take less than half of `import torch`.
 
     python benchmarks/startup.py
-    python benchmarks/startup.py --against REVISION      # commands that load a model, against those of that commit
-
-The second prints ratios of processor time, with the range over blocks that take both in turn.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -20,7 +16,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from earlier import ROOT, children_cpu_s, told, unpack
+from earlier import ROOT, children_cpu_s
 
 REPEATS = 5
 TORCH = "import torch"
@@ -52,14 +48,6 @@ CASES = {
     "sweep: no such configuration": ("sweep nowhere -g seed=0,1", 2),
     "report: no such run": ("report nowhere -o page.html", 2),
 }
-# What loads torch and a model before it does next to nothing; `{out}` is a path that is not there yet.
-WITH_TORCH = {
-    "train --dry-run": "train quickstart -s model=model --dry-run",
-    "train, one step": "train quickstart -s model=model {small} -o {out}",
-    "sample --dry-run": "sample run -b countdown -n 1 --dry-run",
-    "export": "export run -o {out}",
-}
-BLOCKS = 7
 SMALL = ("steps=1", "prompts_per_step=2", "minibatch_prompts=2", "rollouts_per_prompt=2", "inner_updates=1")
 MAKE_MODEL = """
 from quatro.policy import embedded
@@ -87,49 +75,18 @@ def timed(folder: Path, *arguments: str, code: int = 0) -> Seconds:
     return taken
 
 
-def make_inputs(folder: Path, tree: Path = ROOT) -> list[str]:
-    """Puts `empty`, `model` and `run`, trained by ``tree``, there; returns the options that keep a run small."""
+def make_inputs(folder: Path) -> None:
+    """Puts `empty`, `model` and a small `run` there."""
     # The Hub is not asked: where there is no network, looking up its name alone may take seconds.
     os.environ |= {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
-    (folder / "empty").mkdir(parents=True)
+    (folder / "empty").mkdir()
     timed(folder, "-c", MAKE_MODEL)
-    os.environ["PYTHONPATH"] = str(tree)
     settings = [part for setting in SMALL for part in ("-s", setting)]
     model = ["-s", "model=model"]
     timed(folder, "-m", "quatro_cli", "train", "quickstart", *model, *settings, "-o", "run")
-    return settings
-
-
-def compare(revision: str) -> int:
-    """Prints how much processor time ``revision`` takes to that of this tree, command by command."""
-    ratios: dict[str, list[float]] = {case: [] for case in WITH_TORCH}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        # Each has a run of its own: an earlier version cannot read the keys of this one.
-        sides = [("before", unpack(revision, folder / "earlier")), ("after", ROOT)]
-        _, small = (" ".join(make_inputs(folder / side, tree)) for side, tree in sides)
-        for block in range(BLOCKS):
-            for case, typed in WITH_TORCH.items():
-                cpu = {}
-                for side, tree in sides[:: -1 if block % 2 else 1]:
-                    os.environ["PYTHONPATH"] = str(tree)
-                    words = typed.format(small=small, out=f"{case.replace(' ', '')}-{block}").split()
-                    cpu[side] = timed(folder / side, "-P", "-m", "quatro_cli", *words).cpu
-                ratios[case].append(cpu["before"] / cpu["after"])
-    print(f"CPU seconds, {revision} / this tree: median of {BLOCKS} blocks (range)")
-    for case, found in ratios.items():
-        print(f"{case:20s} {told(found)}")
-    return 0
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--against", metavar="REVISION", help="compare the commands that load a model with this commit")
-    options = parser.parse_args()
-    return compare(options.against) if options.against else refusals()
-
-
-def refusals() -> int:
     """Prints what every refusal takes; 1 if one takes too long."""
     taken: dict[str, list[Seconds]] = {}
     with tempfile.TemporaryDirectory() as name:

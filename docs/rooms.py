@@ -7,25 +7,57 @@ writes the picture with the other generated pages, and its `--check` compares it
 
 from __future__ import annotations
 
-import sys
+import ast
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-
-import house
-
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("quatro", "evals", "quatro_cli")
 WIDTH, ROW, BOX, GAP, LETTER = 980, 58, 26, 34, 7.3  # pixels; LETTER is the mean width of one in a box
 COLOURS = {"quatro_cli": "#e8eef7", "quatro": "#e6f3ea", "evals": "#f8efe0"}
+
+
+def trees() -> dict[str, ast.Module]:
+    """The syntax tree of each module of the packages, by its dotted name."""
+    found = {}
+    for path in sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        found[name] = ast.parse(path.read_text(encoding="utf-8"))
+    return found
+
+
+def imports(found: dict[str, ast.Module]) -> dict[str, set[str]]:
+    """The modules of the packages that each module imports, inside functions too."""
+    arrows: dict[str, set[str]] = {}
+    for name, tree in found.items():
+        targets = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                targets |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+                targets |= {f"{node.module}.{alias.name}" for alias in node.names}
+        arrows[name] = {target for one in targets if (target := _module(one, found)) and target != name}
+    return arrows
+
+
+def _module(name: str, found: dict[str, ast.Module]) -> str:
+    while name and name not in found:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def room_of(module: str) -> str:
+    """`quatro.loop` for `quatro.loop.draw`; a package's own `__init__` is a room too."""
+    return ".".join(module.split(".")[:2])
 
 
 def rooms_of(package: str) -> dict[str, set[str]]:
     """Which rooms of the same package each room imports."""
     found: dict[str, set[str]] = {}
-    for module, targets in house.imports(house.trees(), with_functions=True).items():
-        room = house.room_of(module)
+    for module, targets in imports(trees()).items():
+        room = room_of(module)
         if room.startswith(f"{package}.") and not room.endswith(".__main__"):
-            inside = {house.room_of(target) for target in targets if target.startswith(f"{package}.")}
+            inside = {room_of(target) for target in targets if target.startswith(f"{package}.")}
             found.setdefault(room, set()).update(inside - {room})
     return found
 

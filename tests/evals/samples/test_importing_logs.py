@@ -216,5 +216,6 @@ def test_lighteval_keeps_every_text_of_a_row(tmp_path, convert):
     assert rows[0].id == rows[1].id
     assert rows[0].extra == {"source_scores": {"pass@k": 1.0}}
     parquet.write_table(pyarrow.Table.from_pylist([{**row, "doc": "2+3?"}]), file)
+    (tmp_path / "out.jsonl").unlink()
     with pytest.raises(DataError, match="must be objects"):
         convert(file, "lighteval")
