@@ -14,7 +14,7 @@ many clusters of correct answers would k draws have met?
 So everything here reads one small table, `hit_table`: the probability that k draws of n hit a marked set of size s.
 """
 
-# Axes: P problems, K values of k, S set sizes 0..n.
+# Axes: P problems, K values of k, S set sizes 0..n, J clusters.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -173,11 +173,54 @@ def _binomial(size: int, keep: float, largest: int) -> Floats:
     return chance_K
 
 
-def effective_number(sizes: Sequence[int]) -> float:
-    """The Hill number of order 1: e to Shannon's entropy of the cluster sizes; 0 without clusters."""
+def pairs(sizes: Sequence[int]) -> float:
+    """The chance that two of the correct answers, drawn without replacement, are different solutions.
+
+    It is distinct@2 - 1, unbiased, and no k, n or accuracy enters it (Simpson 1949, doi 10.1038/163688a0). Rao's
+    quadratic entropy is the same for a graded difference: `quatro eval similarity` has it.
+
+    Raises:
+        ValueError: there are no two answers, or a size is negative.
+    """
+    c = sum(sizes)
+    _check_sizes(c, sizes)
+    if c < 2:
+        raise ValueError(f"a pair needs two correct answers, found {c}")
+    return 1 - sum(size * (size - 1) for size in sizes) / (c * (c - 1))
+
+
+def coverage(sizes: Sequence[int]) -> float:
+    """The chance that one more correct answer is of a cluster that was met: Good and Turing's 1 - f1 / c.
+
+    f1 of the c answers are alone in their cluster (Good 1953, doi 10.1093/biomet/40.3-4.237). Where it is low,
+    more samples find more solutions, and every count of clusters says more about c than about the model.
+
+    Raises:
+        ValueError: there is no answer, or a size is negative.
+    """
     _check_sizes(sum(sizes), sizes)
-    share = np.array([size for size in sizes if size > 0], dtype=np.float64) / max(sum(sizes), 1)
-    return float(np.exp(-(share * np.log(share)).sum())) if len(share) else 0.0
+    if not sum(sizes):
+        raise ValueError("coverage needs a correct answer, found 0")
+    return 1 - sum(size == 1 for size in sizes) / sum(sizes)
+
+
+def effective_number(sizes: Sequence[int]) -> float:
+    """How many equally frequent solutions are as diverse, unseen ones included: e to Chao and Shen's entropy.
+
+    The entropy of the shares s_j / c is too low while solutions are unseen, and rises with c. Chao and Shen (2003, doi
+    10.1023/A:1026096204727) shrink the shares to the coverage C, and weight what was met by the chance to be met:
+
+        H = - sum over clusters j of p_j ln p_j / (1 - (1 - p_j)^c),        p_j = C s_j / c
+
+    If all c answers are alone, C would be 0; then C = 1 / c, as in the R package `entropy`. Without answers it is 0.
+    """
+    c = sum(sizes)
+    _check_sizes(c, sizes)
+    if not c:
+        return 0.0
+    size_J = np.array([size for size in sizes if size > 0], dtype=np.float64)
+    share_J = size_J / c * (1 - min(int((size_J == 1).sum()), c - 1) / c)
+    return float(np.exp(-(share_J * np.log(share_J) / (1 - (1 - share_J) ** c)).sum()))
 
 
 def _check_draws(n: int, k: int) -> None:
@@ -202,11 +245,12 @@ def _check_sizes(n: int, sizes: Sequence[int]) -> None:
         raise ValueError(f"clusters of {sum(sizes)} samples in total, but n = {n}")
 
 
-# By metric, the number of a problem from its n samples, c correct ones, sizes of clusters and k.
+# By metric, the number of a problem from its n samples, c correct ones, sizes of clusters and k; NaN: it has none.
 OF_COUNTS: Mapping[str, Callable[[int, int, Sequence[int], int], float]] = {
     "pass@k": lambda n, c, sizes, k: pass_at_k(n, c, k),
     "ucc@k": lambda n, c, sizes, k: ucc_at_k(n, sizes, k),
     "ucr": lambda n, c, sizes, k: ucr(n, sizes),
     "num_clusters": lambda n, c, sizes, k: len(sizes),
     "effective_number": lambda n, c, sizes, k: effective_number(sizes),
+    "pairs": lambda n, c, sizes, k: pairs(sizes) if sum(sizes) > 1 else math.nan,
 }

@@ -7,6 +7,7 @@ to both sets (some problems are easy, some are not) and cancels.
 # Axes: P problems, K values of k.
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from evals.errors import DataError, UsageError
@@ -19,14 +20,17 @@ from evals.metrics.passk_ucc import (
     blocks_of,
     by_benchmark,
     check_beside_pass,
+    coverage_of,
     each_seed,
     largest_of,
+    least_correct,
     means_of,
     passk_estimates,
     resolve_ks,
     ucc_estimates,
 )
 from evals.results.document import AVERAGE, Comparison, DifferenceRow
+from evals.results.shown import little_covered
 from evals.samples.types import GradedProblem, Samples
 
 LEAST_PROBLEMS = 10  # of a benchmark: with 5, a model that is compared with itself has p < 0.05 in 17 % of all cases
@@ -75,7 +79,7 @@ def compare_ucc(
     jobs: int | None = 1,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
-    """UCC@k, UCR, clusters and effective number of ``b`` minus those of ``a``; options as in `ucc_result`.
+    """UCC@k, pairs, UCR, clusters and effective number of ``b`` minus those of ``a``; options as in `ucc_result`.
 
     ``on_progress`` counts the problems of ``a``, then those of ``b``.
 
@@ -85,10 +89,9 @@ def compare_ucc(
     first, other = sides[0][0], sides[1][0]
     settings_of = {name: clustering.settings(name, kind) for name, kind in {**other.kinds, **first.kinds}.items()}
     ks = resolve_ks(first.problems, ks)
-    estimates = [
-        [ucc_estimates(count_clusters(one.texts, settings_of, jobs=jobs, on_progress=on_progress), ks) for one in side]
-        for side in sides
-    ]
+    least = least_correct([*sides[0], *sides[1]])
+    count = partial(count_clusters, settings_of=settings_of, jobs=jobs, on_progress=on_progress)
+    estimates = [[ucc_estimates(count(one.texts), ks, least) for one in side] for side in sides]
     return _comparison("ucc@k", names, estimates, seed, warnings)
 
 
@@ -119,6 +122,7 @@ def _comparison(
     """``estimates`` are those of each seed of both sides."""
     by_metric = [list(zip(*side, strict=True)) for side in estimates]
     rows = [row for pair in zip(*by_metric, strict=True) for row in _rows(*pair, seed=seed)]
+    warnings = [*warnings, *little_covered(rows)]
     return Comparison(metric=metric, a=names[0], b=names[1], bootstrap_seed=seed, rows=rows, warnings=warnings)
 
 
@@ -130,13 +134,13 @@ def _rows(seeds_a: Sequence[Estimate], seeds_b: Sequence[Estimate], *, seed: int
         if name == AVERAGE and len(a.groups) == 1:
             continue
         n = min(problem.n for problem in problems)
+        covered = {"coverage_a": coverage_of(seeds_a, name), "coverage_b": coverage_of(seeds_b, name)}
+        extra = {**a.extra, **{key: value for key, value in covered.items() if value is not None}}
         differences = average_paired_differences(values_a, values_b, largest_of(a, n), seed=seed)
         for k, mean_a, mean_b, found in zip(a.ks, means_of(values_a), means_of(values_b), differences, strict=True):
             head: dict[str, Any] = {"metric": a.metric, "benchmark": name, "k": k, "a": mean_a, "b": mean_b}
             ends: dict[str, Any] = {"ci_low": found.low, "ci_high": found.high, "ci_over": found.over, "p": found.p}
-            rows.append(
-                DifferenceRow(**head, difference=found.mean, **ends, num_problems=len(problems), n=n, **a.extra)
-            )
+            rows.append(DifferenceRow(**head, difference=found.mean, **ends, num_problems=len(problems), n=n, **extra))
     return rows
 
 

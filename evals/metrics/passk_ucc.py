@@ -6,7 +6,7 @@ sizes s_j. Means run over all problems of a benchmark; an unsolved one counts 0.
 
 # Axes: P problems, K values of k.
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import groupby
 from typing import Any, NamedTuple, Unpack
@@ -16,21 +16,25 @@ import numpy as np
 from evals import estimators
 from evals.errors import DataError, UsageError
 from evals.estimators import Floats
+from evals.files.frames import grouped
 from evals.files.strict_json import shown
 from evals.intervals import mean_intervals
 from evals.metrics.counting import BY_DEFAULT, Clustering, Counted, Counts, count_clusters
-from evals.results.document import AVERAGE, About, GraderInfo, ProblemEntry, Result, Row, largest_value
+from evals.results.document import AVERAGE, COUNTS_OF_K, About, GraderInfo, ProblemEntry, Result, Row, largest_value
+from evals.results.shown import little_covered
 from evals.samples.about import head_of, warnings_of
 from evals.samples.types import Sampled, Samples
 from evals.similarity import Setting
 
 LARGEST_DEFAULT_K = 256
+Least = Mapping[tuple[str, str], int]  # by benchmark and id of a problem; see `least_correct`
 # What can be asked for beside each of the two, as `--also`.
 BESIDE = {"pass@k": ("maj", "g-pass"), "ucc@k": ("distinct",)}
 _REMOVED = {
     "cover": "G-Pass@k at k = n is the same: `quatro eval passk FILES --also g-pass --tau T --k N`",
-    "vendi": "how different correct samples are says `distinct`, without accuracy, and `quatro eval similarity FILES`, "
-    "without a threshold; of a matrix K of c similarities it is exp(-sum of w ln w), w the eigenvalues of K / c",
+    "vendi": "`pairs`, which `quatro eval ucc` prints, says how different correct samples are, and `quatro eval "
+    "similarity` says it without a threshold; of a matrix K of c similarities the Vendi score is exp(-sum of w ln w), "
+    "w the eigenvalues of K / c",
 }
 
 
@@ -104,33 +108,32 @@ def ucc_result(
     on_progress: Callable[[int, int], None] | None = None,
     **about: Unpack[About],
 ) -> Result:
-    """UCC@k, UCR, number and effective number of clusters under every setting, and averages over benchmarks.
+    """UCC@k, pairs, UCR, number and effective number of clusters under every setting, and averages over benchmarks.
 
-    ``also`` names more metrics: distinct (clusters among k correct answers).
-    ``jobs`` processes share the problems (None: one a usable core, where that saves time; not from a script without
+    ``also`` may name distinct: clusters among k correct answers, over problems with as many in every seed. ``jobs``
+    processes share the problems (None: one a usable core, where that saves time; not from a script without
     ``if __name__ == "__main__"``), ``on_progress(done, total)`` counts those clustered. The other arguments are those
     of `passk_result`.
 
     Raises:
-        UsageError: as `passk_result`; as `Clustering.settings`; distinct of several seeds, each of which has it for
-            other problems.
+        UsageError: as `passk_result`; as `Clustering.settings`.
         DataError: as `passk_result`.
     """
     check_beside_ucc(also)
     counted, *others = each_seed(samples)
-    if others and "distinct" in also:
-        raise UsageError("distinct@k is over other problems for each seed; leave out --over-seeds, or --also distinct")
     settings_of = {name: clustering.settings(name, kind) for name, kind in counted.kinds.items()}
     ks = resolve_ks(counted.problems, ks)
     counts, *further = (
         count_clusters(one.texts, settings_of, jobs=jobs, on_progress=on_progress) for one in (counted, *others)
     )
-    estimates = [ucc_estimates(one, ks, also=also) for one in (counts, *further)]
+    least = least_correct((counted, *others))
+    estimates = [ucc_estimates(one, ks, least, also=also) for one in (counts, *further)]
     rows = _rows_over_seeds(estimates, ci_seed=seed if ci else None)
     entries = (_entry(problem, setting._asdict()) for setting, group in counts.items() for problem in group)
     result = _result("ucc@k", (counted, *others), rows, list(entries) if per_problem else None, about)
     if "distinct" in also:
-        result.warnings.extend(_left_out(counted.problems, ks))
+        result.warnings.extend(_left_out(least, ks))
+    result.warnings.extend(little_covered(rows))
     return result
 
 
@@ -145,6 +148,14 @@ def each_seed(samples: Samples | Counted | Sequence[Counted], grader: GraderInfo
                 f"as n = {n} of {shown(id)} ({name}) in one of the two; draw what is missing, or choose with -b and --n"
             )
     return seeds
+
+
+def least_correct(seeds: Iterable[Counted]) -> Least:
+    """Of each problem the fewest correct samples that one of ``seeds`` has."""
+    least: dict[tuple[str, str], int] = {}
+    for one in (problem for counted in seeds for problem in counted.problems):
+        least[one[:2]] = min(one.correct, least.get(one[:2], one.correct))
+    return least
 
 
 def resolve_ks(problems: Sequence[Sampled], ks: Sequence[int] | None) -> list[int]:
@@ -206,9 +217,12 @@ def passk_estimates(
 
 
 def ucc_estimates(
-    counts: Mapping[Setting, Sequence[Counts]], ks: Sequence[int], *, also: Sequence[str] = ()
+    counts: Mapping[Setting, Sequence[Counts]], ks: Sequence[int], least: Least, *, also: Sequence[str] = ()
 ) -> list[Estimate]:
-    """Under each setting UCC@k, UCR, number and effective number of clusters, then what ``also`` names."""
+    """Under each setting UCC@k, pairs, UCR, number and effective number of clusters, then what ``also`` names.
+
+    pairs is over the problems of which ``least``, made by `least_correct`, is 2; distinct@k over those where it is k.
+    """
     num_benchmarks = len({problem.benchmark for group in counts.values() for problem in group})
     estimates: list[Estimate] = []
     for setting, found in counts.items():
@@ -220,12 +234,14 @@ def ucc_estimates(
             for name, group in groups.items()
         }
         estimates.append(Estimate("ucc@k", ks, groups, ucc, extra, is_averaged))
-        for metric in ("ucr", "num_clusters", "effective_number"):
+        paired = by_benchmark([problem for problem in found if least[problem[:2]] > 1])
+        for metric in ("pairs", "ucr", "num_clusters", "effective_number"):
+            members = paired if metric == "pairs" else groups
             of_counts = estimators.OF_COUNTS[metric]
-            values = _of_each(groups, [1], lambda p, k, of: of(p.n, p.correct, p.sizes or (), k), of_counts)
-            estimates.append(Estimate(metric, [None], groups, values, extra, is_averaged))
+            values = _of_each(members, [1], lambda p, k, of: of(p.n, p.correct, p.sizes or (), k), of_counts)
+            estimates.append(Estimate(metric, [None], members, values, extra, len(members) == num_benchmarks))
         if "distinct" in also:
-            estimates += _distinct_estimates(found, ks, extra, num_benchmarks=num_benchmarks)
+            estimates += _distinct_estimates(found, ks, least, extra, num_benchmarks=num_benchmarks)
     return estimates
 
 
@@ -238,13 +254,13 @@ def by_benchmark(counts: Sequence[Counts]) -> dict[str, list[Counts]]:
 
 
 def _distinct_estimates(
-    counts: Sequence[Counts], ks: Sequence[int], extra: Mapping[str, Any], *, num_benchmarks: int
+    counts: Sequence[Counts], ks: Sequence[int], least: Least, extra: Mapping[str, Any], *, num_benchmarks: int
 ) -> list[Estimate]:
     """Clusters among k draws from the correct answers alone, for every k over the same problems of a benchmark."""
     estimates = []
-    largest = {name: largest_distinct_k(group, ks) for name, group in by_benchmark(counts).items()}
+    largest = {name: largest_distinct_k(correct, ks) for name, correct in _correct_in(least).items()}
     for k in ks:
-        reached = [one for one in counts if k <= largest[one.benchmark] <= one.correct]
+        reached = [one for one in counts if k <= largest[one.benchmark] <= least[one[:2]]]
         groups = by_benchmark(reached)
         values = {
             name: estimators.ucc_at_ks([p.correct for p in group], [p.sizes or () for p in group], [k])
@@ -254,12 +270,18 @@ def _distinct_estimates(
     return estimates
 
 
-def largest_distinct_k(problems: Sequence[Counts], ks: Sequence[int]) -> int:
-    """The largest of ``ks`` of which half of the solved problems have as many correct answers, else the smallest.
+def _correct_in(least: Least) -> dict[str, list[int]]:
+    """The numbers of correct answers of the solved problems of each benchmark."""
+    return {
+        name: [least[key] for key in keys if least[key]] for name, keys in grouped(least, lambda key: key[0]).items()
+    }
+
+
+def largest_distinct_k(solved: Sequence[int], ks: Sequence[int]) -> int:
+    """The largest of ``ks`` of which half of the ``solved`` problems have as many correct answers, else the smallest.
 
     distinct@k is over the problems that have this many, so that its values for different k can be compared.
     """
-    solved = [problem.correct for problem in problems if problem.correct]
     return max((k for k in ks if 2 * sum(c >= k for c in solved) >= len(solved) > 0), default=min(ks))
 
 
@@ -282,21 +304,20 @@ def _without_votes(counts: Sequence[Counts]) -> list[str]:
     return warnings
 
 
-def _left_out(counts: Sequence[Counts], ks: Sequence[int]) -> list[str]:
+def _left_out(least: Least, ks: Sequence[int]) -> list[str]:
     warnings = []
-    for name, group in by_benchmark(counts).items():
-        largest, solved = largest_distinct_k(group, ks), sum(problem.correct > 0 for problem in group)
-        most = max(problem.correct for problem in group)
+    for name, solved in _correct_in(least).items():
+        largest, most = largest_distinct_k(solved, ks), max(solved, default=0)
         if most < min(ks):
             warnings.append(
                 f"{name}: no problem has {min(ks)} correct samples, so there is no distinct@k: at most {most}"
             )
         elif largest < max(ks):
             next_k = min(k for k in ks if k > largest)
-            reached = sum(problem.correct >= next_k for problem in group)
+            reached = sum(correct >= next_k for correct in solved)
             alone = f"; for these alone ask for --k {next_k}" if reached else ""
             warnings.append(
-                f"{name}: distinct@k stops at {largest}, since only {reached} of {solved} solved problems have "
+                f"{name}: distinct@k stops at {largest}, since only {reached} of {len(solved)} solved problems have "
                 f"{next_k} correct samples{alone}"
             )
     return warnings
@@ -319,6 +340,15 @@ def means_of(values: Sequence[Floats]) -> list[float]:
     return means
 
 
+def coverage_of(seeds: Sequence[Estimate], name: str) -> float | None:
+    """The mean coverage of the solved problems, beside counts of clusters; over benchmarks the mean of theirs."""
+    if seeds[0].metric not in COUNTS_OF_K:
+        return None
+    members = list(seeds[0].groups) if name == AVERAGE else [name]
+    found = [[estimators.coverage(p.sizes) for one in seeds for p in one.groups[at] if p.sizes] for at in members]
+    return float(np.mean([np.mean(values) for values in found])) if all(found) else None
+
+
 def largest_of(estimate: Estimate, n: int) -> list[float]:
     """The largest value that a problem with ``n`` samples can have, at each k."""
     return [float(largest_value(estimate.metric, k, n) or 1) for k in estimate.ks]
@@ -339,6 +369,7 @@ def rows_of(*seeds: Estimate, ci_seed: int | None) -> list[Row]:
         shares = [problem.found_share for problem in problems if problem.found_share is not None]
         if len(shares) == len(problems) and name != AVERAGE:
             extra["share_of_all_solutions"] = float(np.mean(shares))
+        extra |= {} if (covered := coverage_of(seeds, name)) is None else {"coverage": covered}
         found = mean_intervals(values, largest_of(estimate, n), seed=ci_seed) if ci_seed is not None else None
         for position, (k, mean) in enumerate(zip(estimate.ks, means_of(values), strict=True)):
             if found is not None:

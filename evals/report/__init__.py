@@ -167,7 +167,8 @@ def result_rows(views: Sequence[BenchmarkView]) -> list[Row]:
         by_setting.setdefault(view.setting, []).extend(problem.counts for problem in view.problems)
     n = min(problem.n for problem in counts)
     ks = sorted({n, *(2**i for i in range(n.bit_length()) if 2**i <= n)})
-    ucc = [estimate for estimate in ucc_estimates(by_setting, ks) if estimate.metric == "ucc@k"]
+    of_clusters = ucc_estimates(by_setting, ks, {one[:2]: one.correct for one in counts})
+    ucc = [estimate for estimate in of_clusters if estimate.metric == "ucc@k"]
     return [
         row for estimate in [*passk_estimates(counts, ks), *ucc] for row in rows_of(estimate, ci_seed=BOOTSTRAP_SEED)
     ]

@@ -24,8 +24,8 @@ from evals.text import Grid, Shown
 
 AVERAGE = "average"  # what stands in place of a benchmark's name in rows of the unweighted mean over benchmarks
 # Metrics that count solutions, up to k or up to n; the others are shares.
-_COUNTS_OF_K = ("ucc@k", "distinct@k")
-_COUNTS_OF_N = ("num_clusters", "effective_number", "vendi")
+COUNTS_OF_K = ("ucc@k", "distinct@k")
+_COUNTS_OF_N = ("num_clusters", "vendi")
 
 
 # Columns of `Result.frame` and their dtypes: what the head says, then the fields of a row.
@@ -43,7 +43,7 @@ ROW_COLUMNS = {
     "threshold": "float64",
     "linkage": TEXT,
     "tokens": TEXT,
-    **dict.fromkeys(("tau", "ci_low", "ci_high", "share_of_all_solutions"), "float64"),
+    **dict.fromkeys(("tau", "ci_low", "ci_high", "share_of_all_solutions", "coverage"), "float64"),
     "ci_over": TEXT,
     "num_seeds": "Int64",
 }
@@ -149,6 +149,7 @@ class Row(Document):
     ci_low: float | None = None
     ci_high: float | None = None
     share_of_all_solutions: float | None = None
+    coverage: float | None = None
     ci_over: str | None = None
     num_seeds: Count | None = None
 
@@ -165,8 +166,10 @@ class Row(Document):
 
 def largest_value(metric: str, k: int | None, n: int | None) -> int | None:
     """The largest value that a metric of rows can have; None if it is the k or n, and that is not known."""
-    if metric in _COUNTS_OF_K:
+    if metric in COUNTS_OF_K:
         return k
+    if metric == "effective_number" and n is not None:
+        return 2 * n * n  # n solutions, each of which was met once, are estimated to be up to 1.4 n^2
     return n if metric in _COUNTS_OF_N else 1
 
 

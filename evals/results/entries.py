@@ -273,6 +273,7 @@ def _by_problem(path: Path, problems: _Problems, key: Key, value: float) -> dict
             found[problem.id] = OF_COUNTS[key.metric](*counts)
         except ValueError as error:
             raise DataError(f"{path}: problem {shown(problem.id)}: {error}") from None
+    found = {id: number for id, number in found.items() if not math.isnan(number)}
     mean = math.fsum(found.values()) / len(found) if found else value
     if abs(mean - value) > 1e-6:
         raise DataError(f"{path}: {_named(key)} is {value}, but the mean of its problems is {mean}; measure again")

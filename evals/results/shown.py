@@ -16,11 +16,13 @@ AnyRow = TypeVar("AnyRow", Row, DifferenceRow)
 
 # Metrics of clusters with a table of their own; the others stand beside UCC@k. Files of before hold vendi and cover.
 _CLUSTERED = ("distinct@k", "vendi")
+LEAST_COVERAGE = 0.9  # below it there is a warning
 _HEADS = {"ucr": "UCR", "num_clusters": "clusters", "effective_number": "effective"}
 TITLES = {
     "pass@k": "Pass@k",
     "ucc@k": "UCC@k, the number of distinct correct solutions among k samples",
     "distinct@k": "Clusters among k correct answers",
+    "pairs": "Chance that two correct samples are different solutions",
     "maj@k": "maj@k",
     "g-pass@k": "G-Pass@k",
     "flip@k": "flip@k",
@@ -88,17 +90,24 @@ def grids_of_rows(rows: Iterable[Row]) -> Iterator[Grid]:
                 lead = (title_of(row.benchmark), *((row.model_extra or {}).get(key) for key in beside))
                 lines.setdefault(lead, []).append(row)
         heads = list(dict.fromkeys(head_of(row) for found in lines.values() for row in found))
+        is_covered = any(row.coverage is not None for row in group)
         body = []
         for lead, found in lines.items():
             cells = {head_of(row): number_cell(row) for row in found}
-            body.append([*lead, found[0].num_problems, found[0].n, *map(cells.get, heads)])
+            covered = [f"{found[0].coverage:.2f}"] if found[0].coverage is not None else [None] * is_covered
+            body.append([*lead, found[0].num_problems, found[0].n, *map(cells.get, heads), *covered])
         notes = [
             f"{title_of(row.benchmark)}: {100 * row.share_of_all_solutions:.1f} % of a problem's distinct solutions "
             "found, on average"
             for row in group
             if row.metric == "ucr" and row.share_of_all_solutions is not None
         ]
-        yield Grid(title, ["benchmark", *beside, "problems", "n", *heads], body, notes)
+        paired = {title_of(row.benchmark): row.num_problems for row in group if row.metric == "pairs"}
+        paired.pop(title_of(AVERAGE), None)
+        if paired:
+            numbers = ", ".join(f"{name} {num}" for name, num in paired.items())
+            notes.append(f"pairs: over the problems with two or more correct samples ({numbers})")
+        yield Grid(title, ["benchmark", *beside, "problems", "n", *heads, *["coverage"] * is_covered], body, notes)
 
 
 def grids_of_comparison(comparison: Comparison) -> Iterator[Grid]:
@@ -126,6 +135,22 @@ def tables_of(rows: Iterable[AnyRow]) -> dict[str, list[AnyRow]]:
     return tables
 
 
+def little_covered(rows: Iterable[AnyRow]) -> list[str]:
+    """A warning that names where a coverage is below `LEAST_COVERAGE`, if there is such a place."""
+    low = {
+        f"{name}{value:.2f} on {row.benchmark} ({setting_of(row)})": None
+        for row in rows
+        for name, key in (("", "coverage"), ("A: ", "coverage_a"), ("B: ", "coverage_b"))
+        if row.benchmark != AVERAGE and (value := getattr(row, key, None)) is not None and value < LEAST_COVERAGE
+    }
+    if not low:
+        return []
+    return [
+        f"coverage, the chance that the next correct sample is of a solution already seen, is below {LEAST_COVERAGE}: "
+        f"{', '.join(low)}; with more samples UCC@k near n and the number of clusters would be larger, pairs would not"
+    ]
+
+
 def head_of(row: Row | DifferenceRow) -> str:
     """What stands above the number of ``row``, or beside it: its k, or its metric."""
     return _HEADS.get(row.metric, row.metric) if row.k is None else f"k={row.k}"
@@ -142,5 +167,5 @@ def number_cell(row: Row) -> str:
 def scaled(value: float, metric: str, sign: str = "") -> str:
     """``value`` in the unit and with the digits in which its metric is shown."""
     scale, unit = unit_of(metric)
-    digits = 1 if unit == "percent" else 3 if metric == "ucr" else 2
+    digits = 1 if unit == "percent" else 3 if metric in ("ucr", "pairs") else 2
     return f"{scale * value:{sign}.{digits}f}"

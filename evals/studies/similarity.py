@@ -50,9 +50,10 @@ def similarity_result(
 
     ``similarities`` None means all that come with quatro but exact.
     They are ``mean``, ``quantiles`` (by probability), ``histogram`` (pairs in 50 equal bins of [0, 1], the last one
-    closed), ``equal_share`` (pairs with similarity 1), ``num_pairs`` of ``num_pairs_total`` and ``max_pairs`` of a
-    problem. `num_problems` counts those with two correct samples; a benchmark without any has no row but a warning.
-    ``on_progress(done, total)`` counts problems.
+    closed), ``equal_share`` (pairs with similarity 1), ``rao`` (Rao's quadratic entropy, the mean over problems of
+    1 - similarity; Rao 1982, doi 10.1016/0040-5809(82)90004-1), ``num_pairs`` of ``num_pairs_total`` and ``max_pairs``
+    of a problem. `num_problems` counts those with two correct samples; a benchmark without any has no row but a
+    warning. ``on_progress(done, total)`` counts problems.
 
     Raises:
         UsageError: an unknown name.
@@ -162,6 +163,7 @@ def _rows(
             "similarity": name,
             "tokens": tokens,
             "mean": float(value_M.mean()),
+            "rao": 1 - float(np.mean([part_M.mean() for part_M in parts])),
             "quantiles": dict(zip(map(str, QUANTILES), np.quantile(value_M, QUANTILES).tolist(), strict=True)),
             "histogram": np.bincount(bin_M, minlength=NUM_BINS).tolist(),
             "equal_share": float((value_M == 1.0).mean()),

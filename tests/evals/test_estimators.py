@@ -127,6 +127,8 @@ def test_many_problems_at_once_equal_one_by_one():
         (lambda: est.g_pass_at_k(4, 1, 2, math.nan), ["nan"]),
         (lambda: est.maj_at_k(4, 3, [2], 2), ["5", "4"]),
         (lambda: est.effective_number([-1]), ["-1"]),
+        (lambda: est.pairs([1]), ["found 1"]),
+        (lambda: est.coverage([]), ["found 0"]),
     ],
 )
 def test_impossible_counts_are_refused_by_value(call, names):
@@ -135,10 +137,48 @@ def test_impossible_counts_are_refused_by_value(call, names):
     assert all(name in str(caught.value) for name in names)
 
 
+def chao_shen(sizes, single):
+    c = sum(sizes)
+    shares = [(1 - single / c) * size / c for size in sizes]
+    return math.exp(-sum(share * math.log(share) / (1 - (1 - share) ** c) for share in shares))
+
+
 def test_effective_numbers_by_hand():
-    assert est.effective_number([4, 4, 4]) == pytest.approx(3)
-    assert est.effective_number([3, 1]) == pytest.approx(math.exp(-(0.75 * math.log(0.75) + 0.25 * math.log(0.25))))
-    assert est.effective_number([]) == 0.0
+    assert (
+        est.effective_number([3, 2])
+        == pytest.approx(chao_shen([3, 2], 0))
+        == pytest.approx(math.exp(-0.6 * math.log(0.6) / (1 - 0.4**5) - 0.4 * math.log(0.4) / (1 - 0.6**5)))
+    )
+    assert est.effective_number([5, 1, 1, 0]) == pytest.approx(chao_shen([5, 1, 1], 2))
+    assert est.effective_number([1, 1, 1]) == pytest.approx(chao_shen([1, 1, 1], 2))  # C = 1 / 3, not 0
+    assert [est.effective_number(sizes) for sizes in ([], [1], [9])] == [0.0, 1.0, 1.0]
+
+
+def test_the_effective_number_does_not_grow_with_the_samples_as_that_of_the_shares_does():
+    rng, share = np.random.default_rng(0), 0.7 ** np.arange(20)
+    share /= share.sum()
+    truth = math.exp(-(share * np.log(share)).sum())
+    drawn = {c: [[size for size in rng.multinomial(c, share).tolist() if size] for _ in range(2000)] for c in (8, 98)}
+    few, many = (np.mean([est.effective_number(sizes) for sizes in drawn[c]]) for c in (8, 98))
+    assert few == pytest.approx(truth, rel=0.1)
+    assert many == pytest.approx(truth, rel=0.02)
+    plain = {c: np.mean([math.exp(-sum(s / c * math.log(s / c) for s in sizes)) for sizes in drawn[c]]) for c in drawn}
+    assert plain[8] < 0.6 * truth < 0.9 * truth < plain[98]
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=4).filter(lambda sizes: sum(sizes) > 1))
+def test_pairs_are_the_share_of_all_pairs_in_two_clusters(sizes):
+    labels = [cluster for cluster, size in enumerate(sizes) for _ in range(size)]
+    different = [one != other for one, other in combinations(labels, 2)]
+    assert est.pairs(sizes) == pytest.approx(np.mean(different))
+    assert est.pairs(sizes) == pytest.approx(est.ucc_at_k(len(labels), sizes, 2) - 1)
+
+
+def test_coverage_is_the_mean_chance_that_an_answer_left_out_is_of_a_known_cluster():
+    for sizes in ([1], [5, 1, 1], [2, 2], [1, 1]):
+        labels = [cluster for cluster, size in enumerate(sizes) for _ in range(size)]
+        known = [label in labels[:at] + labels[at + 1 :] for at, label in enumerate(labels)]
+        assert est.coverage(sizes) == pytest.approx(np.mean(known))
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=12), st.integers(0, 30))

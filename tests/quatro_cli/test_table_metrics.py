@@ -50,7 +50,7 @@ def table(*arguments):
 NAMES = (
     ["passk", "ucc", "similarity", "flips"]  # the metric of the document
     + [f"passk {metric}" for metric in ("maj@k", "g-pass@k")]
-    + [f"ucc {metric}" for metric in ("ucr", "num_clusters", "effective_number", "distinct@k")]
+    + [f"ucc {metric}" for metric in ("pairs", "ucr", "num_clusters", "effective_number", "distinct@k")]
     + ["flips flip", "compare_passk", "compare_ucc"]
 )
 
@@ -70,7 +70,7 @@ def test_every_document_and_metric_has_a_table(documents, name):
 
 def test_the_metrics_of_a_file_that_are_not_shown_are_named(documents):
     path = str(documents["other"])
-    says = "ucc@k is shown; the files also hold ucr, num_clusters, effective_number: choose with --metric\n"
+    says = "ucc@k is shown; the files also hold pairs, ucr, num_clusters, effective_number: choose with --metric\n"
     assert runner.invoke(app, ["table", path]).stderr == says
     assert runner.invoke(app, ["table", path, "--metric", "ucr"]).stderr == ""
 
@@ -119,7 +119,7 @@ def test_options_that_would_be_ignored_are_refused(documents, options, message):
 
 def test_an_unknown_metric_names_those_in_the_file(documents):
     result = quatro("table", documents["ucc"], "--metric", "ucrr", code=4)
-    assert "only ucc@k, ucr, num_clusters" in " ".join(result.stderr.split())
+    assert "only ucc@k, pairs, ucr, num_clusters" in " ".join(result.stderr.split())
 
 
 def test_distinct_over_other_problems_for_each_model_says_how_many(documents, tmp_path):

@@ -57,8 +57,8 @@ def similarity(
         lead = [title_of(row.benchmark), row.similarity, row.num_problems, row.n]
         quantiles = [f"{extra['quantiles'][p]:.3f}" for p in heads]
         pairs, equal = f"{extra['num_pairs']} of {extra['num_pairs_total']}", f"{100 * extra['equal_share']:.1f}"
-        body.append([*lead, pairs, *quantiles, equal])
-    columns = [*leads, *heads.values(), "pairs at 1, %"]
+        body.append([*lead, pairs, *quantiles, equal, f"{extra['rao']:.3f}"])
+    columns = [*leads, *heads.values(), "pairs at 1, %", "Rao"]
     output.table("Similarity of two correct answers to a problem", columns, body)
 
 

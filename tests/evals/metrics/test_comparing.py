@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from evals.errors import DataError, UsageError
-from evals.estimators import pass_at_k
+from evals.estimators import effective_number, pass_at_k
 from evals.metrics.comparing import compare_passk, compare_ucc
 from evals.metrics.counting import Clustering
 from evals.samples.types import Sample, Samples
@@ -74,7 +74,11 @@ def test_ucc_and_what_goes_with_it_are_compared():
         samples([2, 2]), samples([6, 2]), names=NAMES, clustering=Clustering(["exact"]), ks=[8]
     ).document()
     difference = {row["metric"]: row["difference"] for row in document["rows"]}
-    assert difference == pytest.approx({"ucc@k": 2, "ucr": 0.25, "num_clusters": 2, "effective_number": 2})
+    effective = (effective_number([1] * 6) - effective_number([1] * 2)) / 2
+    expected = {"ucc@k": 2, "pairs": 0, "ucr": 0.25, "num_clusters": 2, "effective_number": effective}
+    assert difference == pytest.approx(expected)
+    ((covered_a, covered_b),) = {(row["coverage_a"], row["coverage_b"]) for row in document["rows"] if row["k"]}
+    assert (covered_a, covered_b) == (0, 0)
     assert {(row["similarity"], row["threshold"]) for row in document["rows"]} == {("exact", None)}
     assert (document["a"], document["b"]) == NAMES
 

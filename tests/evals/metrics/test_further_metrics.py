@@ -4,7 +4,7 @@ import pytest
 
 from evals.errors import UsageError
 from evals.estimators import ucc_at_k
-from evals.metrics.counting import Clustering
+from evals.metrics.counting import Clustering, Counted
 from evals.metrics.passk_ucc import passk_result, ucc_result
 from evals.samples.types import Sample, Samples
 
@@ -40,6 +40,30 @@ def test_distinct_stops_where_fewer_than_half_of_the_solved_problems_have_k_corr
     assert "stops at 1, since only 1 of 3 solved problems have 2 correct samples" in warning
     alone = ucc_result(problems, Clustering(["exact"]), ks=[2], also=["distinct"])
     assert [(row.k, row.num_problems) for row in rows_of(alone, "distinct@k")] == [(2, 1)]
+
+
+def test_pairs_are_over_problems_with_two_correct_answers_and_coverage_over_solved_ones():
+    problems = samples({"p": ["x", "x", "y"], "q": ["x"], "r": ["x", "x"], "s": []})
+    result = ucc_result(problems, Clustering(["exact"]), ks=[1, 2], also=["distinct"])
+    (row,) = rows_of(result, "pairs")
+    assert (row.value, row.num_problems) == (pytest.approx((2 / 3 + 0) / 2), 2)
+    for metric, coverage in (("ucc@k", (2 / 3 + 0 + 1) / 3), ("distinct@k", (2 / 3 + 1) / 2)):
+        assert [row.coverage for row in rows_of(result, metric)] == pytest.approx([coverage] * 2)
+    (warning,) = (text for text in result.warnings if "coverage" in text)
+    assert "below 0.9: 0.56 on a (exact)" in warning
+    shown = str(result)
+    assert "pairs: over the problems with two or more correct samples (a 2)" in shown
+    assert shown.splitlines()[1].split()[-5:] == ["pairs", "UCR", "clusters", "effective", "coverage"]
+    assert "coverage" not in "".join(ucc_result(samples({"p": ["x", "x"]}), Clustering(["exact"])).warnings)
+
+
+def test_numbers_of_some_problems_are_over_those_that_every_seed_has():
+    one, other = (samples(texts) for texts in ({"p": ["x", "y"], "q": ["x", "x"]}, {"p": ["x", "y"], "q": ["x"]}))
+    seeds = [Counted.of(one), Counted.of(other)]
+    result = ucc_result(seeds, Clustering(["exact"]), ks=[2], also=["distinct"])
+    for metric, value in (("pairs", 1.0), ("distinct@k", 2.0)):
+        (row,) = rows_of(result, metric)
+        assert (row.value, row.num_problems, row.num_seeds) == (value, 1, 2)
 
 
 @pytest.mark.parametrize("also", ["maj", "nothing"])

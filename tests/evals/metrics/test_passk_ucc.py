@@ -89,7 +89,7 @@ def test_the_document_has_the_keys_of_the_contract():
         "rows",
         "problems",
     } == set(document)
-    assert len(document["rows"]) == 4 * 3 * 4  # settings x (2 benchmarks + average) x (ucc@1 and three without k)
+    assert len(document["rows"]) == 4 * 3 * 5  # settings x (2 benchmarks + average) x (ucc@1 and four without k)
     assert len(document["problems"]) == 4 * 3
     assert document["problems"][0] == {
         "benchmark": "a", "id": "a1", "n": 4, "correct": 2, "clusters": [1, 1],

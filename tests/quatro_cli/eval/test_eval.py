@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from evals.estimators import effective_number
 from quatro_cli.app import app
 from tests.kit import quatro, write_rows
 
@@ -155,7 +156,7 @@ def test_compare_prints_differences_with_intervals_and_p(samples, better, tmp_pa
     assert f"{row['p']:.4f}" in shown.stdout
     assert str(better) in shown.stderr
     ucc = document("compare", *arguments, "--metric", "ucc@k", "--similarity", "exact")
-    assert {row["metric"] for row in ucc["rows"]} == {"ucc@k", "ucr", "num_clusters", "effective_number"}
+    assert {row["metric"] for row in ucc["rows"]} == {"ucc@k", "pairs", "ucr", "num_clusters", "effective_number"}
     assert document("compare", *arguments, "--seed", "1")["bootstrap_seed"] == 1
 
 
@@ -201,8 +202,9 @@ def test_ucc_shows_clusters_and_their_effective_number(samples):
     rows = document("ucc", str(samples), "--similarity", "exact", "--k", "4")["rows"]
     value = {row["metric"]: row["value"] for row in rows if row["benchmark"] == "toy"}
     assert value["num_clusters"] == pytest.approx((2 + 1 + 0) / 3)
-    # exp of the entropy of (2/3, 1/3) is 3 / 2^(2/3); one cluster is 1, none is 0.
-    assert value["effective_number"] == pytest.approx((3 / 2 ** (2 / 3) + 1) / 3)
+    assert value["pairs"] == pytest.approx(2 / 3)  # one problem has two correct samples or more: 2 of 3 pairs
+    # One cluster is 1, none is 0; of sizes 2 and 1 with coverage 2/3 see the test of the estimator.
+    assert value["effective_number"] == pytest.approx((effective_number([2, 1]) + 1) / 3)
 
 
 def test_processes_change_nothing(samples):
