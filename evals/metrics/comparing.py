@@ -89,7 +89,7 @@ def compare_ucc(
     first, other = sides[0][0], sides[1][0]
     settings_of = {name: clustering.settings(name, kind) for name, kind in {**other.kinds, **first.kinds}.items()}
     ks = resolve_ks(first.problems, ks)
-    least = least_correct([*sides[0], *sides[1]])
+    least = least_correct([one.problems for side in sides for one in side])
     count = partial(count_clusters, settings_of=settings_of, jobs=jobs, on_progress=on_progress)
     estimates = [[ucc_estimates(count(one.texts), ks, least) for one in side] for side in sides]
     return _comparison("ucc@k", names, estimates, seed, warnings)

@@ -21,6 +21,7 @@ from evals.files.frames import DataFrame
 from evals.metrics.comparing import compare_passk, compare_ucc
 from evals.metrics.counting import Clustering, Counted
 from evals.metrics.passk_ucc import BESIDE, check_beside_pass, check_beside_ucc, passk_result, ucc_result
+from evals.metrics.valid import checker_of
 from evals.results.document import About, Comparison, Result, results_frame
 from evals.samples.about import about_samples, has_foreign_grades
 from evals.samples.graded import Asked, read_graded
@@ -33,7 +34,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 logger = logging.getLogger(__name__)
 
 # Options that change nothing where only this metric is measured.
-_IDLE = {"pass@k": ("similarity", "threshold", "linkage", "tokens"), "ucc@k": ("tau",)}
+_IDLE = {"pass@k": ("similarity", "threshold", "linkage", "tokens", "valid"), "ucc@k": ("tau",)}
 
 
 class Measured(Shown, dict[str, Result]):
@@ -72,6 +73,7 @@ class Options:
     tokens: str | None = None
     also: str | Sequence[str] = ()
     tau: float | Sequence[float] | None = None
+    valid: str | None = None
     seed: int = 0
     jobs: int | None = 1
     over_seeds: bool = False
@@ -90,6 +92,8 @@ class Options:
         if "ucc@k" in self.metrics:
             check_beside_ucc(self.beside("ucc@k"))
             self.clustering.settings("")
+        if self.valid is not None:
+            checker_of(self.valid)
         if self.grader is not None and not is_grader(self.grader):
             known = ", ".join(GRADERS)
             raise UsageError(f"--grader {self.grader!r}: expected {known} or a function of your own as module:function")
@@ -162,6 +166,8 @@ def measure(
         similarity, threshold, linkage, tokens: as in `ucc_at_k`; several of the first two are combined.
         also: `maj` or `g-pass` beside Pass@k, `distinct` beside UCC@k.
         tau: the shares of correct draws that `g-pass` requires. Default: 0.5.
+        valid: a checker of derivations, `word-problems`, `codegrammar` or your own as `module:function`: UCC@k without
+            the right answers that it calls false stands beside the other, and their share.
         jobs: processes; with more than one a script needs `if __name__ == "__main__":`. None: one a usable core.
         progress: opens what shows how far the work is, by its name. Default: a line on a terminal or in a notebook.
 
@@ -179,7 +185,7 @@ def measure(
     if "pass@k" in asked.metrics:
         results.append(passk_result(counted, also=asked.beside("pass@k"), taus=asked.taus, **how))
     if "ucc@k" in asked.metrics:
-        how |= {"also": asked.beside("ucc@k"), "jobs": asked.jobs}
+        how |= {"also": asked.beside("ucc@k"), "valid": asked.valid, "jobs": asked.jobs}
         with (progress or progress_line)("clustering problems") as tell:
             results.append(ucc_result(counted, asked.clustering, on_progress=tell, **how))
     if has_foreign_grades(about):
@@ -220,6 +226,8 @@ def compare(
     """
     if metric == "ucc@k" and options.get("also"):
         raise UsageError("--also has no effect beside --metric ucc@k, which brings UCR, clusters and effective number")
+    if options.get("valid"):
+        raise UsageError("valid is of `measure` and `quatro eval ucc`; measure both sides by it")
     asked = Options([metric], **options)
     sides = [paths_of(a), paths_of(b)]
     (counted_a, _), (counted_b, _) = several_counted(sides, asked, progress=progress)

@@ -20,10 +20,21 @@ from evals.files.frames import grouped
 from evals.files.strict_json import shown
 from evals.intervals import mean_intervals
 from evals.metrics.counting import BY_DEFAULT, Clustering, Counted, Counts, count_clusters
-from evals.results.document import AVERAGE, COUNTS_OF_K, About, GraderInfo, ProblemEntry, Result, Row, largest_value
+from evals.metrics.valid import Checked, checked, shares_of_right
+from evals.results.document import (
+    AVERAGE,
+    COUNTS_OF_K,
+    VALID,
+    About,
+    GraderInfo,
+    ProblemEntry,
+    Result,
+    Row,
+    largest_value,
+)
 from evals.results.shown import little_covered
 from evals.samples.about import head_of, warnings_of
-from evals.samples.types import Sampled, Samples
+from evals.samples.types import GradedProblem, Sampled, Samples
 from evals.similarity import Setting
 
 LARGEST_DEFAULT_K = 256
@@ -100,6 +111,7 @@ def ucc_result(
     clustering: Clustering = BY_DEFAULT,
     *,
     also: Sequence[str] = (),
+    valid: str | None = None,
     ks: Sequence[int] | None = None,
     ci: bool = False,
     seed: int = 0,
@@ -110,13 +122,14 @@ def ucc_result(
 ) -> Result:
     """UCC@k, pairs, UCR, number and effective number of clusters under every setting, and averages over benchmarks.
 
-    ``also`` may name distinct: clusters among k correct answers, over problems with as many in every seed. ``jobs``
-    processes share the problems (None: one a usable core, where that saves time; not from a script without
-    ``if __name__ == "__main__"``), ``on_progress(done, total)`` counts those clustered. The other arguments are those
-    of `passk_result`.
+    ``also`` may name distinct: clusters among k correct answers, over problems with as many in every seed. ``valid``
+    names a checker (`checker_of`): metrics stand there again as `valid-...`, without false derivations, and the shares
+    of false and unknown ones. ``jobs`` processes share the problems (None: one a usable core, where that saves time;
+    not from a script without ``if __name__ == "__main__"``), ``on_progress(done, total)`` counts those clustered. The
+    other arguments are those of `passk_result`.
 
     Raises:
-        UsageError: as `passk_result`; as `Clustering.settings`.
+        UsageError: as `passk_result`, `Clustering.settings` and `checker_of`.
         DataError: as `passk_result`.
     """
     check_beside_ucc(also)
@@ -126,8 +139,15 @@ def ucc_result(
     counts, *further = (
         count_clusters(one.texts, settings_of, jobs=jobs, on_progress=on_progress) for one in (counted, *others)
     )
-    least = least_correct((counted, *others))
+    least = least_correct([counted.problems, *(one.problems for one in others)])
     estimates = [ucc_estimates(one, ks, least, also=also) for one in (counts, *further)]
+    if valid is not None:
+        found = [checked(one.texts, valid) for one in (counted, *others)]
+        kept = [[one.problem for one in some] for some in found]
+        few = least_correct(kept)
+        for own, some, problems in zip(estimates, found, kept, strict=True):
+            left = ucc_estimates(count_clusters(problems, settings_of, jobs=jobs), ks, few, also=also)
+            own += [one._replace(extra={**one.extra, "checker": valid}) for one in _beside_false(left, some)]
     rows = _rows_over_seeds(estimates, ci_seed=seed if ci else None)
     entries = (_entry(problem, setting._asdict()) for setting, group in counts.items() for problem in group)
     result = _result("ucc@k", (counted, *others), rows, list(entries) if per_problem else None, about)
@@ -150,10 +170,10 @@ def each_seed(samples: Samples | Counted | Sequence[Counted], grader: GraderInfo
     return seeds
 
 
-def least_correct(seeds: Iterable[Counted]) -> Least:
+def least_correct(seeds: Iterable[Iterable[Counts | GradedProblem]]) -> Least:
     """Of each problem the fewest correct samples that one of ``seeds`` has."""
     least: dict[tuple[str, str], int] = {}
-    for one in (problem for counted in seeds for problem in counted.problems):
+    for one in (problem for problems in seeds for problem in problems):
         least[one[:2]] = min(one.correct, least.get(one[:2], one.correct))
     return least
 
@@ -243,6 +263,17 @@ def ucc_estimates(
         if "distinct" in also:
             estimates += _distinct_estimates(found, ks, least, extra, num_benchmarks=num_benchmarks)
     return estimates
+
+
+def _beside_false(estimates: Iterable[Estimate], found: Sequence[Checked]) -> Iterator[Estimate]:
+    """The ``estimates`` without false derivations by their names; after each UCC the shares of false and unknown."""
+    told = grouped(found, lambda one: one.problem.benchmark)
+    for one in estimates:
+        yield one._replace(metric=VALID + one.metric)
+        counts = {name: np.array([p[1:] for p in told[name]]).T.tolist() for name in one.groups}
+        for at, metric in enumerate(("false_share", "unknown_share") if one.metric == "ucc@k" else (), start=1):
+            values = {name: shares_of_right(own[at], own[0])[:, None] for name, own in counts.items()}
+            yield one._replace(metric=metric, ks=[None], values=values)
 
 
 def by_benchmark(counts: Sequence[Counts]) -> dict[str, list[Counts]]:
@@ -342,7 +373,7 @@ def means_of(values: Sequence[Floats]) -> list[float]:
 
 def coverage_of(seeds: Sequence[Estimate], name: str) -> float | None:
     """The mean coverage of the solved problems, beside counts of clusters; over benchmarks the mean of theirs."""
-    if seeds[0].metric not in COUNTS_OF_K:
+    if seeds[0].metric.removeprefix(VALID) not in COUNTS_OF_K:
         return None
     members = list(seeds[0].groups) if name == AVERAGE else [name]
     found = [[estimators.coverage(p.sizes) for one in seeds for p in one.groups[at] if p.sizes] for at in members]

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from evals.metrics.counting import BY_DEFAULT, Counts
-from evals.metrics.passk_ucc import passk_estimates, rows_of, ucc_estimates
-from evals.results.document import Row
+from evals.metrics.counting import BY_DEFAULT, Counts, count_clusters
+from evals.metrics.passk_ucc import least_correct, passk_estimates, rows_of, ucc_estimates
+from evals.metrics.valid import CHECKERS, checked
+from evals.results.document import VALID, Row
 from evals.results.training_metrics import Rows
 from evals.samples.types import GradedProblem, Problem, Samples
 from evals.similarity import Setting
@@ -96,7 +97,10 @@ class Shown(NamedTuple):
 
 
 class ProblemView(NamedTuple):
-    """One problem in one samples file. ``num_truncated`` responses ended at the token limit."""
+    """One problem in one samples file. ``num_truncated`` responses ended at the token limit.
+
+    ``valid`` are the counts without false derivations, where a checker that runs no programs is built in.
+    """
 
     counts: Counts
     answer: Text
@@ -105,6 +109,7 @@ class ProblemView(NamedTuple):
     wrong: tuple[Shown, ...]
     num_distinct_wrong: int
     num_truncated: int
+    valid: Counts | None = None
 
 
 @dataclass(frozen=True)
@@ -114,6 +119,13 @@ class BenchmarkView:
     benchmark: str
     setting: Setting
     problems: Sequence[ProblemView]
+
+    @property
+    def false_text(self) -> str:
+        """How many right answers have a false derivation, in words; empty where no checker was asked."""
+        pairs = [(one.counts.correct, one.valid.correct) for one in self.problems if one.valid]
+        right, valid = map(sum, zip(*pairs, strict=True)) if pairs else (0, 0)
+        return f"{self.benchmark}: {right - valid} of {right} right answers have a false derivation" * bool(pairs)
 
 
 def capped(text: str, longest: int) -> Text:
@@ -145,8 +157,13 @@ def _problem_view(problem: Problem, graded: GradedProblem, setting: Setting, num
     wrong = Counter(row.completion for row in problem.samples) - Counter(graded.completions)
     prompt = next((row.prompt for row in problem.samples if row.prompt is not None), None)
     sizes = tuple(cluster.size for cluster in found.clusters)
+    valid = None
+    if graded.benchmark in CHECKERS and graded.kind.grader != "code":
+        kept = [one.problem for one in checked([graded], graded.benchmark)]
+        (valid,) = count_clusters(kept, {graded.benchmark: [setting]})[setting]
     return ProblemView(
         counts=Counts(graded.benchmark, graded.id, graded.n, graded.correct, sizes),
+        valid=valid,
         answer=capped("" if graded.answer is None else str(graded.answer), LONGEST_NAME),
         prompt=None if prompt is None else capped(prompt, LONGEST_PROMPT),
         clusters=tuple(clusters),
@@ -169,6 +186,10 @@ def result_rows(views: Sequence[BenchmarkView]) -> list[Row]:
     ks = sorted({n, *(2**i for i in range(n.bit_length()) if 2**i <= n)})
     of_clusters = ucc_estimates(by_setting, ks, {one[:2]: one.correct for one in counts})
     ucc = [estimate for estimate in of_clusters if estimate.metric == "ucc@k"]
+    for view in views:
+        valid = [problem.valid for problem in view.problems if problem.valid]
+        found = ucc_estimates({view.setting: valid}, ks, least_correct([valid]))[:1]
+        ucc += [one._replace(metric=VALID + one.metric, is_averaged=False) for one in found]
     return [
         row for estimate in [*passk_estimates(counts, ks), *ucc] for row in rows_of(estimate, ci_seed=BOOTSTRAP_SEED)
     ]

@@ -23,7 +23,7 @@ from evals.intervals import kinds_text, mean_of_seeds
 from evals.report import LONGEST_NAME, BenchmarkView, Report, ReportRun, capped, setting_text
 from evals.report.problems import Json, problem_sets
 from evals.results import training_metrics
-from evals.results.document import AVERAGE, Row, largest_value
+from evals.results.document import AVERAGE, VALID, Row, largest_value
 from evals.results.shown import rows_in_order, title_of
 from evals.results.training_metrics import Metric, Rows
 from evals.similarity import Setting
@@ -213,7 +213,8 @@ def _views(run: ReportRun, head: Json) -> dict[str, BenchmarkView]:
 
 def _by_problem(view: BenchmarkView, metric: str, ks: Sequence[int]) -> dict[int, dict[str, float]]:
     """Pass@k or UCC@k of each problem by its id, at each k."""
-    counts = [problem.counts for problem in view.problems]
+    which = "valid" if metric.startswith(VALID) else "counts"
+    counts = [getattr(problem, which) for problem in view.problems]
     n, ids = [one.n for one in counts], [one.id for one in counts]
     if metric == "pass@k":
         value_PK = pass_at_ks(n, [one.correct for one in counts], ks)

@@ -26,6 +26,7 @@ AVERAGE = "average"  # what stands in place of a benchmark's name in rows of the
 # Metrics that count solutions, up to k or up to n; the others are shares.
 COUNTS_OF_K = ("ucc@k", "distinct@k")
 _COUNTS_OF_N = ("num_clusters", "vendi")
+VALID = "valid-"  # before a metric: of the right answers without those whose derivation is false
 
 
 # Columns of `Result.frame` and their dtypes: what the head says, then the fields of a row.
@@ -166,6 +167,7 @@ class Row(Document):
 
 def largest_value(metric: str, k: int | None, n: int | None) -> int | None:
     """The largest value that a metric of rows can have; None if it is the k or n, and that is not known."""
+    metric = metric.removeprefix(VALID)
     if metric in COUNTS_OF_K:
         return k
     if metric == "effective_number" and n is not None:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from evals.benchmarks.catalogue import registry
 from evals.intervals import kinds_text
-from evals.results.document import AVERAGE, Comparison, DifferenceRow, Row
+from evals.results.document import AVERAGE, VALID, Comparison, DifferenceRow, Row
 from evals.similarity import Setting, setting_of
 from evals.text import Grid, visible
 
@@ -18,6 +18,7 @@ AnyRow = TypeVar("AnyRow", Row, DifferenceRow)
 _CLUSTERED = ("distinct@k", "vendi")
 LEAST_COVERAGE = 0.9  # below it there is a warning
 _HEADS = {"ucr": "UCR", "num_clusters": "clusters", "effective_number": "effective"}
+_HEADS |= {"false_share": "false, %", "unknown_share": "unknown, %"}
 TITLES = {
     "pass@k": "Pass@k",
     "ucc@k": "UCC@k, the number of distinct correct solutions among k samples",
@@ -31,8 +32,10 @@ TITLES = {
     "num_clusters": "Number of distinct correct solutions",
     "effective_number": "Effective number of distinct correct solutions",
     "similarity": "Median similarity of two correct answers",
+    "false_share": "Right answers with a false derivation",
+    "unknown_share": "Right answers with a derivation that the checker does not know",
 }
-PERCENT = ("pass@k", "maj@k", "g-pass@k", "cover", "flip@k", "flip")
+PERCENT = ("pass@k", "maj@k", "g-pass@k", "cover", "flip@k", "flip", "false_share", "unknown_share")
 
 
 def unit_of(metric: str) -> tuple[float, str]:
@@ -75,7 +78,9 @@ def rows_in_order(rows: Iterable[AnyRow]) -> list[AnyRow]:
 
 def metric_title(metric: str, setting: str = "") -> str:
     """``metric`` as a table's title, with `(%)` where it is shown in percent and the ``setting`` in parentheses."""
-    title = TITLES.get(metric, visible(metric)) + (" (%)" if metric in PERCENT else "")
+    base = metric.removeprefix(VALID)
+    title = TITLES.get(base, visible(metric)) + (" (%)" if metric in PERCENT else "")
+    title += ", without false derivations" if base != metric else ""
     return f"{title} ({setting})" if setting else title
 
 
@@ -83,11 +88,13 @@ def grids_of_rows(rows: Iterable[Row]) -> Iterator[Grid]:
     """A table for each group of rows that belong side by side: benchmarks down, k across."""
     for title, group in tables_of(rows).items():
         beside = ["bucket"] if any("bucket" in (row.model_extra or {}) for row in group) else []
+        has_valid = any(row.metric.startswith(VALID) for row in group)
         names = without_lone_average(row.benchmark for row in group)
         lines: dict[tuple[object, ...], list[Row]] = {}
         for row in group:
             if row.benchmark in names:
                 lead = (title_of(row.benchmark), *((row.model_extra or {}).get(key) for key in beside))
+                lead += ("valid" if row.metric.startswith(VALID) else "all right",) if has_valid else ()
                 lines.setdefault(lead, []).append(row)
         heads = list(dict.fromkeys(head_of(row) for found in lines.values() for row in found))
         is_covered = any(row.coverage is not None for row in group)
@@ -107,7 +114,8 @@ def grids_of_rows(rows: Iterable[Row]) -> Iterator[Grid]:
         if paired:
             numbers = ", ".join(f"{name} {num}" for name, num in paired.items())
             notes.append(f"pairs: over the problems with two or more correct samples ({numbers})")
-        yield Grid(title, ["benchmark", *beside, "problems", "n", *heads, *["coverage"] * is_covered], body, notes)
+        columns = ["benchmark", *beside, *["answers"] * has_valid, "problems", "n", *heads, *["coverage"] * is_covered]
+        yield Grid(title, columns, body, notes)
 
 
 def grids_of_comparison(comparison: Comparison) -> Iterator[Grid]:
@@ -127,8 +135,9 @@ def tables_of(rows: Iterable[AnyRow]) -> dict[str, list[AnyRow]]:
     """The rows that stand in one table, by its title."""
     tables: dict[str, list[AnyRow]] = {}
     for row in rows_in_order(rows):
-        is_beside_ucc = Setting.of(row) is not None and row.metric not in _CLUSTERED
-        title = metric_title("ucc@k" if is_beside_ucc else row.metric, setting_of(row))
+        metric = row.metric.removeprefix(VALID)
+        is_beside_ucc = Setting.of(row) is not None and metric not in _CLUSTERED
+        title = metric_title("ucc@k" if is_beside_ucc else metric, setting_of(row))
         seeds = f"means of {row.num_seeds} seeds" if isinstance(row, Row) and row.num_seeds else ""
         title = "; ".join(filter(None, [title, seeds, kinds_text({"": [row.ci_over]})]))
         tables.setdefault(title, []).append(row)
@@ -153,7 +162,8 @@ def little_covered(rows: Iterable[AnyRow]) -> list[str]:
 
 def head_of(row: Row | DifferenceRow) -> str:
     """What stands above the number of ``row``, or beside it: its k, or its metric."""
-    return _HEADS.get(row.metric, row.metric) if row.k is None else f"k={row.k}"
+    metric = row.metric.removeprefix(VALID)
+    return _HEADS.get(metric, metric) if row.k is None else f"k={row.k}"
 
 
 def number_cell(row: Row) -> str:
@@ -167,5 +177,5 @@ def number_cell(row: Row) -> str:
 def scaled(value: float, metric: str, sign: str = "") -> str:
     """``value`` in the unit and with the digits in which its metric is shown."""
     scale, unit = unit_of(metric)
-    digits = 1 if unit == "percent" else 3 if metric in ("ucr", "pairs") else 2
+    digits = 1 if unit == "percent" else 3 if metric.removeprefix(VALID) in ("ucr", "pairs") else 2
     return f"{scale * value:{sign}.{digits}f}"

@@ -50,15 +50,6 @@ def _ucc(similarity: str, answers: Answers) -> Floats:
     return np.array([[[ucc_at_k(answers.n, some, K)] for some in sizes]])
 
 
-def _percent_false(answers: Answers) -> Floats:
-    """The share r of right answers with a false derivation, linearised: r + (false - r right) / mean(right)."""
-    by_problem = [[(one.verdict == "false", len(texts)) for one, texts in found.items()] for found in answers.values()]
-    false = np.array([sum(size for is_false, size in sizes if is_false) for sizes in by_problem])
-    right, share = np.array([sum(size for _, size in sizes) for sizes in by_problem]), answers.false_share
-    found: Floats = 100 * (share + (false - share * right) / right.mean())
-    return found[None, :, None]
-
-
 OUTCOMES = {
     **{f"pass@{k}": Outcome(f"Pass@{k}, %", 100, 3, partial(_percent_solved, k)) for k in (1, 16, 64)},
     "ways@16": Outcome("valid strategies among 16", K, 0.1, lambda answers: answers.ways_at(K)),
@@ -66,7 +57,7 @@ OUTCOMES = {
         f"ucc@16 {one}": Outcome(f"UCC@16, {one}", K, 0.1, partial(_ucc, one))
         for one in ("tfidf", "rouge-l", "jaccard", "edit")
     },
-    "false": Outcome("false derivations, %", 100, 3, _percent_false),
+    "false": Outcome("false derivations, %", 100, 3, lambda answers: 100 * answers.false_shares),
 }
 
 

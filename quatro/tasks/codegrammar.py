@@ -13,6 +13,7 @@ the same one: what is right for a test problem is wrong for every problem of the
 import random
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -22,7 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evals.benchmarks.problems import Problem
-from evals.code.grading import Tests, as_json
+from evals.code.grading import Answer, CodeGrader, Tests, as_json
+from evals.errors import UsageError
+from evals.samples.types import GradedProblem
 from evals.sandbox import Calls
 from quatro.tasks.warm_start import SPECIAL_TOKENS, Vocabulary, WarmStart, WarmstartRows
 
@@ -227,12 +230,12 @@ def _drawn(rng: random.Random) -> list[Step]:
     return steps
 
 
-def _returned(body: str, kind: Kind) -> tuple[Any, ...] | None:
-    """What a body of the grammar, of one line and trusted, returns for the hidden inputs; None if it fails on one."""
+def _returned(body: str, kind: Kind, inputs: Sequence[Any] | None = None) -> tuple[Any, ...] | None:
+    """What a body of the grammar, of one line and trusted, returns for (hidden) inputs; None if it fails on one."""
     scope: dict[str, Any] = {}
     exec(f"def {ENTRY_POINT}({kind}):\n{body}\n", scope)
     try:
-        return tuple(scope[ENTRY_POINT](value) for value in HIDDEN_INPUTS[kind])
+        return tuple(scope[ENTRY_POINT](value) for value in inputs or HIDDEN_INPUTS[kind])
     except (IndexError, ValueError):  # an empty list
         return None
 
@@ -243,6 +246,30 @@ def problems_of(name: str, split: Literal["train", "test"]) -> list[Problem]:
         Problem(name, one.id, one.prompt, None, {"entry_point": ENTRY_POINT, "tests": {"base": one.tests}})
         for one in problems(split)
     ]
+
+
+def validities(problems: Sequence[GradedProblem]) -> list[list[bool | None]]:
+    """Whether the function in each completion returns for 60 further inputs, too, what its docstring says.
+
+    Raises:
+        UsageError: a problem is none of this benchmark.
+        MissingError: programs cannot be isolated on this machine.
+    """
+    known, answers = {one.id: one for split in _all_problems().values() for one in split}, []
+    for problem in problems:
+        if problem.id not in known:
+            raise UsageError(f"{problem.id!r} is no problem of codegrammar; choose with -b codegrammar")
+        one, rng = known[problem.id], random.Random(problem.id)
+        lists = [rng.choices(range(-20, 61), k=rng.randint(1, 9)) for _ in range(60)]
+        drawn = [first for first, *_ in lists] if one.kind == "n" else lists
+        inputs = [[each] for each in drawn if _returned(one.bodies[0], one.kind, [each])]
+        expected = _returned(one.bodies[0], one.kind, [each for (each,) in inputs])
+        calls = Calls(entry_point=ENTRY_POINT, inputs=inputs, expected=expected or ())
+        extra = {"entry_point": ENTRY_POINT, "tests": {"base": as_json(calls)}}
+        answers += [Answer(one.id, text, extra, one.prompt) for text in problem.completions]
+    with closing(CodeGrader()) as grader:
+        grades = iter(grader.grade(answers))
+    return [[next(grades).is_right for _ in problem.completions] for problem in problems]
 
 
 @cache

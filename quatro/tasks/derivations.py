@@ -17,9 +17,11 @@ import numpy as np
 from evals.estimators import pass_at_k, ucc_at_k
 from evals.files.frames import grouped
 from evals.grading import last_boxed
+from evals.metrics.valid import shares_of_right
 from evals.samples.graded import read_graded
 
 Verdict = Literal["valid", "false", "none"]
+VALIDITY: Mapping[Verdict, bool | None] = {"valid": True, "false": False, "none": None}
 LONGEST_SENTENCE = 300  # characters; in a longer one no equation is looked for
 _NUMBERS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 _N = r"(\d{1,9}(?:\.\d{1,9})?)"
@@ -151,10 +153,11 @@ class Answers(dict[str, dict[Derivation, list[str]]]):
         return np.array([[[ucc_at_k(self.n, list(self.ways_of(id).values()), k)] for id in self]])
 
     @property
-    def false_share(self) -> float:
-        """The share of right answers with a false derivation; 0 where none is right."""
-        sizes = [(one.verdict == "false", len(texts)) for found in self.values() for one, texts in found.items()]
-        return sum(size for is_false, size in sizes if is_false) / max(1, sum(size for _, size in sizes))
+    def false_shares(self) -> np.ndarray:
+        """The share of right answers with a false derivation as the mean of an array (1, P, 1); `shares_of_right`."""
+        sizes = [[(one.verdict == "false", len(texts)) for one, texts in found.items()] for found in self.values()]
+        false = [sum(size for is_false, size in some if is_false) for some in sizes]
+        return shares_of_right(false, [sum(size for _, size in some) for some in sizes])[None, :, None]
 
 
 def read_answers(path: Path) -> Answers:

@@ -21,6 +21,8 @@ from typing import Literal, NamedTuple
 
 from evals.benchmarks.problems import Problem
 from evals.benchmarks.prompts import messages
+from evals.samples.types import GradedProblem
+from quatro.tasks.derivations import VALIDITY, derivation_of
 
 Split = Literal["train", "test"]
 WORD_PROBLEMS = "word-problems"
@@ -137,6 +139,11 @@ def prompt_of(problem: str) -> str:
 def problems_of(name: str, split: Split) -> list[Problem]:
     """The problems of the benchmark ``name``."""
     return [Problem(name, one.id, one.text, str(one.answer), {"situation": one.situation}) for one in items(split)]
+
+
+def validities(problems: Sequence[GradedProblem]) -> list[list[bool | None]]:
+    """Whether the derivation of each completion is valid; None: it states none."""
+    return [[VALIDITY[derivation_of(text).verdict] for text in one.completions] for one in problems]
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ def show(tour: Tour, arms: list[Arm], root: Path) -> None:
         passed = [mean_intervals([100 * found.pass_at(at)], [100])[0] for at in ks]
         (distinct,) = mean_intervals([found.ways_at(k)], [k])
         moved = [row["kl/new_old"] for row in read_metrics(arm.run)] if arm.run else []
-        numbers = [*(one.mean for one in passed), 100 * found.false_share]
+        numbers = [*(one.mean for one in passed), 100 * found.false_shares.mean()]
         shown = [*(f"{number:.1f}" for number in numbers), f"{distinct.mean:.2f}", f"{ucc.value:.2f}"]
         rows.append([arm.label, *shown, f"{sum(moved) / len(moved):.3f}" if moved else "-"])
         points.append(Point(arm.label, passed[0].mean, distinct.mean, passed[0][1:3], distinct[1:3]))

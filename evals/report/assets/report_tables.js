@@ -170,6 +170,7 @@ function mostCommon(values) {
 const METRICS = {
   "pass@k": { title: "Pass@k", unit: "% of problems with a correct answer among k", scale: 100, digits: 1 },
   "ucc@k": { title: "UCC@k", unit: "distinct correct answers among k", scale: 1, digits: 2 },
+  "valid-ucc@k": { title: "UCC@k without false derivations", unit: "distinct valid answers among k", scale: 1, digits: 2 },
 };
 
 function resultPoints(result, curve) {

@@ -276,6 +276,7 @@ def _samples(
             if any(one.sampling == words for one in found):  # sampled that way before, at another step for example
                 words = f"{words} ({tag})"
             found.append(ReportSamples(words, tag, rows, views, _step(about.get("checkpoint"))))
+            notes += [f"{run} {tag}: {told}" for view in views if (told := view.false_text)]
     return found or _results_of(run, notes)
 
 
@@ -290,7 +291,7 @@ def _results_of(run: Path, notes: list[str]) -> list[ReportSamples]:
         except DataError as error:
             notes.append(f"left out: {error}")
             continue
-        if wanted := [row for row in result.rows if row.metric in ("pass@k", "ucc@k")]:
+        if wanted := [row for row in result.rows if row.metric in ("pass@k", "ucc@k", "valid-ucc@k")]:
             rows[_sampling_text(result.sampling, file.parent.name), _step(result.checkpoint)] += wanted
     return [ReportSamples(words, "results", found, step=step) for (words, step), found in rows.items()]
 

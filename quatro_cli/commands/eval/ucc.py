@@ -11,6 +11,8 @@ from quatro_cli.output import output
 AlsoClustered = Annotated[
     str | None, Option(metavar="NAME[,NAME]", help="distinct: distinct@k, among correct samples.")
 ]
+_VALID = "Also without false derivations: by word-problems, codegrammar or your own module:function."
+Valid = Annotated[str | None, Option(metavar="NAME", help=_VALID)]
 Preset = Annotated[str | None, Option(metavar="NAME", help="paper: the paper's clustering, as we read it.")]
 
 
@@ -24,6 +26,7 @@ def ucc(
     linkage: shared.Linkage = "components",
     tokens: shared.Tokens = None,
     also: AlsoClustered = None,
+    valid: Valid = None,
     preset: Preset = None,
     jobs: shared.Jobs = None,
     ci: shared.Interval = False,
@@ -42,6 +45,7 @@ def ucc(
     Examples:
       quatro eval ucc samples/math500.jsonl --preset paper --k 16,256 --ci
       quatro eval ucc base.jsonl --similarity tfidf,rouge-l --threshold 0.8,0.9 --json
+      quatro eval ucc samples/word-problems.jsonl --valid word-problems
     """
     from evals.results.paper import sampling_warnings
 
@@ -55,7 +59,7 @@ def ucc(
         refuse_idle({f"--{name}": value for name, value in chosen.items()}, "--preset")
         same = {**PAPER._asdict(), "threshold": f"{PAPER.threshold:g}"}
     same["over_seeds"] = over_seeds
-    asked = shared.options(benchmarks, n=first, grader=grader, also=also, seed=seed, jobs=jobs, **same)
+    asked = shared.options(benchmarks, n=first, grader=grader, also=also, valid=valid, seed=seed, jobs=jobs, **same)
     files = shared.of_step(files, step, benchmarks)
     shared.check_shown(out, files, per_problem=per_problem, json=json)
     result = shared.measured(files, k, "ucc@k", ci=ci, per_problem=per_problem, label=label, **asked)

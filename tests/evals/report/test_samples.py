@@ -57,3 +57,12 @@ def test_a_benchmark_cannot_be_named_like_the_average():
     views = view_samples(Samples(samples(["r"], benchmark="average", right=("r",)), []), num_answers=1)
     with pytest.raises(DataError, match="average"):
         result_rows(views)
+
+
+def test_a_report_counts_what_is_left_without_false_derivations():
+    texts = [r"2 + 2 = 4. \boxed{4}", r"2 + 1 = 4. \boxed{4}"]
+    views = view_samples(Samples(samples(texts, benchmark="word-problems", right=texts), []), num_answers=2)
+    found = {(row.metric, row.k, row.benchmark): row.value for row in result_rows(views)}
+    assert found["valid-ucc@k", 1, "word-problems"] == 0.5
+    assert found["ucc@k", 1, "word-problems"] == 1
+    assert views[0].false_text == "word-problems: 1 of 2 right answers have a false derivation"

@@ -127,7 +127,7 @@ def test_answers_count_strategies_of_valid_ones_alone(tmp_path):
     assert found.n == 4
     assert found.ways_of("p") == {("18",): 2}
     assert found.ways_of("q") == {}
-    assert found.false_share == pytest.approx(1 / 3)
+    assert found.false_shares.mean() == pytest.approx(1 / 3)
     np.testing.assert_allclose(found.pass_at(1), [[[0.75], [0.0]]])
     np.testing.assert_allclose(found.ways_at(2), [[[1 - 1 / 6], [0.0]]])  # 1 - C(2, 2) / C(4, 2)
-    assert Answers.of(1, {"p": []}).false_share == 0
+    assert Answers.of(1, {"p": []}).false_shares == 0
