@@ -39,7 +39,6 @@ CONFIGURATIONS: dict[str, tuple[str, ...]] = {
     "one pass, evaluated": (*SMALL, "inner_updates=1", *EVALUATED),
     "bfloat16": (*SMALL, "dtype=bfloat16"),
     "adapter": (*SMALL, "policy.lora.rank=4"),
-    "steered": (*SMALL, "method.delta_schedule=target-kl", "method.delta_target=0.01"),
 }
 
 

@@ -80,7 +80,7 @@ def own_method(spec: str) -> Any:
 METHODS = _Methods(
     "method",
     {
-        "quatro": "quatro.methods.beyond_paper:ScheduledQuatro",  # methods/quatro.py, and experiments with its radius
+        "quatro": "quatro.methods.beyond_paper:TemperedQuatro",  # methods/quatro.py, and experiments with its lam
         "grpo": "quatro.methods.grpo:Grpo",
         "gspo": "quatro.methods.gspo:Gspo",
         "gmpo": "quatro.methods.gmpo:Gmpo",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,13 +53,18 @@ def _plain(text: object) -> str:
     return " ".join(str(text).split())  # messages are wrapped to the terminal's width
 
 
+def write_code_of_page(name: str, file: Path) -> None:
+    """Writes the first Python block of a page of docs/ to ``file``."""
+    page = (Path(__file__).parents[1] / "docs" / name).read_text(encoding="utf-8")
+    file.write_text(re.findall("```python\n(.*?)```", page, re.DOTALL)[0], encoding="utf-8")
+
+
 def code_of_page(name: str) -> dict[str, Any]:
     """What the first Python block of a page of docs/ defines, by name."""
-    page = (Path(__file__).parents[1] / "docs" / name).read_text(encoding="utf-8")
-    names: dict[str, Any] = {"__name__": name}
-    (code, *_) = re.findall("```python\n(.*?)```", page, re.DOTALL)
-    exec(compile(code, name, "exec", dont_inherit=True), names)
-    return names
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "code.py"
+        write_code_of_page(name, file)
+        return runpy.run_path(str(file), run_name=name)
 
 
 def read_json(path: Path) -> Any:

@@ -20,9 +20,6 @@ python -m quatro.integrations.verl.check quatro && \
   +algorithm.quatro.advantage_floor=-20.0 \
   +algorithm.quatro.temperature=dual \
   +algorithm.quatro.tau=null \
-  +algorithm.quatro.delta_schedule=constant \
-  +algorithm.quatro.delta_target=null \
-  +algorithm.quatro.delta_bounds=null \
   actor_rollout_ref.actor.policy_loss._target_=quatro.integrations.verl.plugin.PolicyLoss \
   actor_rollout_ref.actor.policy_loss.loss_mode=quatro \
   '+actor_rollout_ref.actor.policy_loss.quatro=${algorithm.quatro}' \

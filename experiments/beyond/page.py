@@ -14,7 +14,7 @@ CELLS = {
     "S0": "5 full-batch updates on each batch of rollouts",
     "S11": "as many updates as the realised KL allows (`inner_updates: auto`)",
     "S12": "δ falls from 0.1 to 0.001 over the run, which the program no longer offers because of y1",
-    "S13": "δ steered to a token entropy of 0.95, or to a realised KL of 0.01",
+    "S13": "δ steered to a token entropy of 0.95, or to a realised KL of 0.01, by a method that is now one of your own",
     "S14": "rewards 1 / (1 + distance from the target)",
 }
 TITLES = {"l": "Graded rewards", "x": "As many updates as the realised KL allows", "y": "Radii that change over a run"}
@@ -39,8 +39,9 @@ def page(results: Results, findings: Sequence[Finding]) -> str:
         "rule of verdicts. All cells train as S0 does but for what is said of them, from three base models.",
         "",
         f"- Runs: {len(runs)} of `configs/sweeps/beyond-paper.yaml`, whose other runs are those of "
-        "[ablation.md](ablation.md). `quatro sweep beyond-paper` makes them anew, but for S12, whose schedule the "
-        "program no longer has; its results are in `experiments/results/`.",
+        "[ablation.md](ablation.md). `quatro sweep beyond-paper` makes them anew, but for S12 and S13, whose "
+        "schedules the program no longer has (S13's is in [methods.md](methods.md)); their results are in "
+        "`experiments/results/`.",
         f"- Program: {'; '.join(commits(results)) or 'unknown'}.",
         f"- Training of all runs: {training_seconds(results) / 60:.0f} minutes, one thread each. {TIMES}",
         "- Cells: " + "; ".join(f"**{name}** {words}" for name, words in CELLS.items()) + ".",

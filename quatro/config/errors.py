@@ -22,6 +22,10 @@ Owners = Mapping[KeyPath, type[BaseModel]]
 # Keys that quatro no longer has -> what to do instead; those of a sweep file's cells have their own table.
 REMOVED = {
     "audit_rollouts": "leave it out: audit.prompts measures the realised KL, on the responses that were learnt from",
+    **{
+        f"method.{key}": "docs/methods.md has a method of your own, Steered, that changes delta in the same way"
+        for key in ("delta_schedule", "delta_target", "delta_bounds")
+    },
 }
 REMOVED_OF_CELLS = {
     "exclude": "list the points that you want under `include`, or write two cells",

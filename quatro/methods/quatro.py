@@ -28,8 +28,7 @@ class Quatro(Method):
     expectation the gradient is that of KL(pi_theta || pi*). A prompt whose rewards are all equal has A = 0 and stays
     in the loss: once the policy has moved, its rows pull it back to pi_old.
 
-    `quatro/dual.py` solves for lam*, mu* and A. `TemperedQuatro` and `ScheduledQuatro` (beyond_paper.py) add
-    experiments with lam and delta.
+    `quatro/dual.py` solves for lam*, mu* and A. `TemperedQuatro` (beyond_paper.py) adds experiments with lam.
     """
 
     STATED_BY_PAPER: ClassVar[frozenset[str]] = frozenset({"log_ratio", "ratio"})

@@ -1,8 +1,9 @@
-"""What goes beyond the paper: a radius that is steered, and passes that go on until it is used up."""
+"""What goes beyond the paper: a radius that changes, and passes that go on until it is used up."""
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
@@ -11,19 +12,20 @@ import torch
 
 from evals.errors import UsageError
 from quatro.config import load_config
-from quatro.methods.beyond_paper import steered_to_entropy, steered_to_kl
 from quatro.processes.stop import StopRequest
 from quatro.runs.directory import RunDir
 from quatro.train import train
+from tests.kit import write_code_of_page
 
-BY_ENTROPY = ["method.delta_schedule=target-entropy", "method.delta_target=5.0"]
-BY_KL = ["method.delta_schedule=target-kl", "method.delta_target=0.02"]
+BY_ENTROPY = ["method.name=relatives:Steered", "method.steers=entropy", "method.delta_target=5.0"]
+BY_KL = ["method.name=relatives:Steered", "method.delta_target=0.02"]
 AUTO = ["inner_updates=auto", "max_inner_updates=6"]
 
 
 @pytest.fixture
 def settings(settings: list[str]) -> list[str]:
-    """A single minibatch."""
+    """A single minibatch, and the methods of docs/methods.md in the current folder."""
+    write_code_of_page("methods.md", Path("relatives.py"))
     return [*settings, "steps=5", "minibatch_prompts=4"]
 
 
@@ -55,15 +57,13 @@ def test_fault_49_a_stop_and_a_resume_change_nothing(
 @pytest.mark.parametrize("extra", [BY_ENTROPY, BY_KL], ids=["entropy", "kl"])
 def test_each_radius_follows_from_what_the_iteration_before_it_measured(tmp_path, settings, extra, run_training):
     rows = run_training(tmp_path / "run", [*settings, *extra])
-    delta, bounds = 0.01, (1e-6, 0.01)
+    method = load_config("quickstart", overrides=[*settings, *extra]).method
+    carried = {"delta": 0.01}
     for row in rows:
-        assert row["dual/delta"] == delta
+        assert row["dual/delta"] == carried["delta"]
         assert row["kl/ratio_to_delta"] == pytest.approx(row["kl/new_old"] / row["dual/delta"])
-        if extra is BY_ENTROPY:
-            delta = steered_to_entropy(delta, entropy=row["entropy/token_mean"], target=5.0, bounds=bounds)
-        else:
-            delta = steered_to_kl(delta, kl=row["kl/new_old"], target=0.02, bounds=bounds)
-    assert bounds[0] < delta < 0.01
+        carried = method.carry(carried, row)
+    assert method.min_kl_radius < carried["delta"] < 0.01
 
 
 @pytest.mark.parametrize("minibatch", [4, 2])
@@ -97,7 +97,7 @@ def test_passes_follow_one_another_while_the_budget_lasts(tmp_path, settings, ru
 
 def test_the_budget_is_that_of_the_radius_in_force(tmp_path, settings, run_training):
     rows = run_training(
-        tmp_path / "run", [*settings, *AUTO, "method.delta_schedule=target-kl", "method.delta_target=1e-4"]
+        tmp_path / "run", [*settings, *AUTO, "method.name=relatives:Steered", "method.delta_target=1e-4"]
     )
     assert all(0.79 < row["kl/new_old"] / row["dual/delta"] < 1.01 for row in rows if row["inner/budget_reached"])
     assert rows[-1]["dual/delta"] < 0.5 * rows[0]["dual/delta"]
@@ -129,7 +129,7 @@ def test_skipping_a_step_that_is_not_finite_ends_its_iteration_and_the_run_goes_
     assert all(row["optimizer_steps"] > 0 for row in rows[1:])
 
 
-def test_without_a_radius_or_an_audit_there_is_nothing_to_go_by():
+def test_without_a_radius_or_an_audit_there_is_nothing_to_go_by(settings):
     with pytest.raises(UsageError, match=r"inner_updates: found auto.*gspo has no KL radius"):
         load_config("quickstart", overrides=["inner_updates=auto"], method="gspo")
     assert load_config("quickstart", overrides=BY_KL).audit.prompts == "all"

@@ -243,7 +243,6 @@ def test_a_preset_fills_the_methods_own_keys():
 @pytest.mark.parametrize(
     ("verl_name", "block", "message"),
     [
-        ("quatro", {"delta_schedule": "target-kl", "delta_target": 0.01}, "delta_schedule: expected constant"),
         ("quatro", {"inner_updates": "auto"}, "quatro.inner_updates: Extra"),
         ("quatro", {"kl": {"beta": 0.1}}, "quatro.kl: Extra"),
         ("quatro", {"dleta": 0.1}, "quatro.dleta: Extra inputs"),

@@ -47,11 +47,6 @@ def verl_name_of(method: Method) -> str:
 
 def refuse_inexpressible(method: Method) -> None:
     """Raises UsageError, which names the key, for what no plug-in of verl can do."""
-    if getattr(method, "delta_schedule", "constant") != "constant":
-        raise UsageError(
-            "delta_schedule: expected constant, because verl does not tell advantage estimators what an iteration "
-            "measured"
-        )
     if method.needs.overlong_buffer != 0:
         raise UsageError(
             "overlong_buffer: expected 0; verl has its own, reward.reward_manager.name=dapo with "

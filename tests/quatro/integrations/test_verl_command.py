@@ -105,7 +105,6 @@ def test_warm_up_counts_iterations_there():
     [
         (["inner_updates=auto"], "inner_updates cannot be expressed"),
         (["rollout.thinking=</think>"], "rollout.thinking cannot be expressed"),
-        (["method.delta_schedule=target-entropy", "method.delta_target=1.0"], "delta_schedule: expected constant"),
         (["kl.estimator=sequence-exact"], "kl.estimator cannot be expressed"),
         (["rollout.stop=[END]"], "rollout.stop cannot be expressed"),
         (["policy.lora.rank=4"], "policy.lora cannot be expressed"),

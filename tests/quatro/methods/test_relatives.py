@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from quatro import ops
 from quatro.config import load_config
 from quatro.registry import METHODS
 from quatro.types import Batch
-from tests.kit import code_of_page, says
+from tests.kit import code_of_page, says, write_code_of_page
 
 LOGITS = torch.tensor([0.4, -0.3, 0.1], dtype=torch.float64)
 N = 4
@@ -77,8 +76,7 @@ def test_pkpo_is_what_a_rollout_adds_to_every_set_of_others(k, rewards):
 
 
 def test_a_k_that_no_prompt_has_rollouts_for_is_refused(tmp_path, monkeypatch):
-    page = (Path(__file__).parents[3] / "docs" / "methods.md").read_text(encoding="utf-8")
-    (tmp_path / "relatives.py").write_text(page.partition("```python\n")[2].partition("```")[0], encoding="utf-8")
+    write_code_of_page("methods.md", tmp_path / "relatives.py")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="rollouts_per_prompt: found 8, expected at least 9, as method relatives:Pkpo"):
         load_config("quickstart", method="relatives:Pkpo", overrides=["method.k=9"])

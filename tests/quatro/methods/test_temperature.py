@@ -92,10 +92,7 @@ def test_a_low_advantage_is_raised_to_the_floor():
     [
         (["method.temperature=fixed"], "temperature fixed needs tau: set method.tau"),
         (["method.tau=1"], "temperature dual does not read tau"),
-        (
-            ["method.temperature=fixed", "method.tau=1", "method.delta_schedule=target-kl", "method.delta_target=0.1"],
-            "temperature fixed does not read delta: leave delta_schedule target-kl out",
-        ),
+        (["method.delta_schedule=target-kl"], "docs/methods.md has a method of your own, Steered"),
     ],
 )
 def test_settings_without_effect_are_refused(settings, message):

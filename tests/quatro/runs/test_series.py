@@ -95,14 +95,6 @@ def test_passes_until_the_budget_is_used_up_are_no_number_of_passes(make_run):
     assert [(one.inner_updates, one.shared) for one in found] == [(20, ""), (20, "inner_updates auto")]
 
 
-def test_a_schedule_of_delta_is_named(make_run):
-    runs = [make_run("a"), make_run("b", "method.delta_schedule=target-kl", "method.delta_target=0.001")]
-    assert [one.own for one in read_settings(runs).settings] == [
-        "delta_schedule constant, delta_target None",
-        "delta_schedule target-kl, delta_target 0.001",
-    ]
-
-
 def test_a_preset_is_named_instead_of_all_that_it_sets(make_run):
     runs = [make_run(name, f"method.preset={name}", method="gspo") for name in ("paper", "official")]
     assert [one.own for one in read_settings(runs).settings] == ["preset paper", "preset official"]
