@@ -14,7 +14,8 @@ many clusters of correct answers would k draws have met?
 So everything here reads one small table, `hit_table`: the probability that k draws of n hit a marked set of size s.
 """
 
-# Axes: P problems, K values of k, S set sizes 0..n, J clusters.
+# Axes: P problems, K values of k, S set sizes 0..n, J clusters, M numbers of
+# correct answers, 2 models.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
+PARTS = ("accuracy", "diversity", "rest")  # of a difference in UCC@k, see `ucc_parts`
 _NEGLIGIBLE = 1e-20
 
 
@@ -173,14 +175,43 @@ def _binomial(size: int, keep: float, largest: int) -> Floats:
     return chance_K
 
 
+@lru_cache(maxsize=4096)
+def chance_of_at_least(n: int, c: int, k: int) -> Floats:
+    """The chance that at least m of k draws are correct, for m = 1..k: a tail of the hypergeometric distribution."""
+    exactly_M = [math.comb(c, m) * math.comb(n - c, k - m) / math.comb(n, k) for m in range(1, k + 1)]
+    return np.cumsum(exactly_M[::-1])[::-1]
+
+
+def ucc_parts(n: int, sizes_a: Sequence[int], sizes_b: Sequence[int], ks: Sequence[int]) -> Floats:
+    """Why UCC@k of two models differs on a problem: shape (K, 3, 2), the three `PARTS` by what a and b have of each.
+
+    If the m-th correct answer adds distinct@m - distinct@(m-1) solutions to those before it, then
+
+        UCC@k = sum over m of  P(at least m of k draws are correct) * (distinct@m - distinct@(m-1)).
+
+    The first factor is accuracy and the second is diversity. Each part changes one of them from a to b beside the mean
+    of the other, as the mean of both orders does (Kitagawa 1955, doi 10.1080/01621459.1955.10501299). Both models know
+    an m up to the smaller number of correct answers, and m = 1, since one answer is one solution; the rest is all
+    other m. So b - a of the parts add up to that of UCC@k. Raises ValueError as `ucc_at_k`.
+    """
+    sizes_2, c_2 = [sizes_a, sizes_b], [sum(sizes_a), sum(sizes_b)]
+    ucc_K2 = ucc_at_ks([n, n], sizes_2, ks).T
+    ms = range(1, max(1, min(*c_2, max(ks))) + 1)
+    added_2M = np.diff(ucc_at_ks(c_2, sizes_2, ms), axis=1, prepend=0.0) if min(c_2) else np.ones((2, 1))
+    value_K32 = np.empty((len(ks), 3, 2))
+    for value_32, ucc_2, k in zip(value_K32, ucc_K2, ks, strict=True):
+        reach_2M = np.array([chance_of_at_least(n, c, k)[: len(ms)] for c in c_2])
+        add_2M = added_2M[:, :k]
+        value_32[:2] = (reach_2M * add_2M.mean(axis=0)).sum(axis=1), (reach_2M.mean(axis=0) * add_2M).sum(axis=1)
+        value_32[2] = ucc_2 - (reach_2M * add_2M).sum(axis=1)
+    return value_K32.round(12) + 0.0  # a difference of 1e-17, or of -0, is none
+
+
 def pairs(sizes: Sequence[int]) -> float:
     """The chance that two of the correct answers, drawn without replacement, are different solutions.
 
     It is distinct@2 - 1, unbiased, and no k, n or accuracy enters it (Simpson 1949, doi 10.1038/163688a0). Rao's
-    quadratic entropy is the same for a graded difference: `quatro eval similarity` has it.
-
-    Raises:
-        ValueError: there are no two answers, or a size is negative.
+    quadratic entropy is the same for a graded difference. Raises ValueError if there are no two answers.
     """
     c = sum(sizes)
     _check_sizes(c, sizes)
@@ -193,15 +224,13 @@ def coverage(sizes: Sequence[int]) -> float:
     """The chance that one more correct answer is of a cluster that was met: Good and Turing's 1 - f1 / c.
 
     f1 of the c answers are alone in their cluster (Good 1953, doi 10.1093/biomet/40.3-4.237). Where it is low,
-    more samples find more solutions, and every count of clusters says more about c than about the model.
-
-    Raises:
-        ValueError: there is no answer, or a size is negative.
+    counts of clusters say more about c than about the model. Raises ValueError if there is no answer.
     """
-    _check_sizes(sum(sizes), sizes)
-    if not sum(sizes):
+    c = sum(sizes)
+    _check_sizes(c, sizes)
+    if c < 1:
         raise ValueError("coverage needs a correct answer, found 0")
-    return 1 - sum(size == 1 for size in sizes) / sum(sizes)
+    return 1 - sum(size == 1 for size in sizes) / c
 
 
 def effective_number(sizes: Sequence[int]) -> float:

@@ -163,8 +163,12 @@ MUTANTS = [
     Mutant("majority: a tie is lost", ESTIMATORS, "kept_TK[:, k - votes] @ (1 / np.arange(1, len(kept_TK) + 1))", "kept_TK[0, k - votes]"),
     Mutant("majority: silence votes", ESTIMATORS, "if size >= votes]", "if size > votes]"),
     Mutant("majority: not given that k are kept", ESTIMATORS, "won / float(_binomial(n, keep, k)[k])", "won"),
-    Mutant("effective number is Simpson's", ESTIMATORS, "float(np.exp(-(share * np.log(share)).sum())) if len", "float(1 / (share**2).sum()) if len"),
-    Mutant("effective number with the sign turned", ESTIMATORS, "float(np.exp(-(share * np.log(share)).sum())) if len", "float(np.exp((share * np.log(share)).sum())) if len"),
+    Mutant("effective number of the plain shares", ESTIMATORS, "size_J / c * (1 - min(int((size_J == 1).sum()), c - 1) / c)", "size_J / c"),
+    Mutant("effective number not weighted by the chance to be met", ESTIMATORS, " / (1 - (1 - share_J) ** c)).sum()", ").sum()"),
+    Mutant("pairs with replacement", ESTIMATORS, "size * (size - 1) for size in sizes) / (c * (c - 1))", "size * size for size in sizes) / (c * c)"),
+    Mutant("coverage by clusters", ESTIMATORS, "sum(size == 1 for size in sizes) / c", "sum(size == 1 for size in sizes) / len(sizes)"),
+    Mutant("parts in one order only", ESTIMATORS, "reach_2M * add_2M.mean(axis=0)", "reach_2M * add_2M[0]"),
+    Mutant("parts: exactly m correct", ESTIMATORS, "np.cumsum(exactly_M[::-1])[::-1]", "np.array(exactly_M)"),
     Mutant("the threshold itself is too far (greedy)", CLUSTERING, "similarity_UU >= threshold", "similarity_UU > threshold"),
     Mutant("the threshold itself is too far (complete, average)", CLUSTERING, "upper_UU[i, j] < threshold", "upper_UU[i, j] <= threshold"),
     Mutant("complete is single linkage", CLUSTERING, "np.minimum(one_U", "np.maximum(one_U"),
@@ -203,7 +207,8 @@ MUTANTS = [
     Mutant("90 % intervals of equal scores", BOOTSTRAP, "0.025 **", "0.05 **"),
     Mutant("equal scores are those of one benchmark", BOOTSTRAP, "(len(values) if len(set(values)) == 1 else 1)", "1"),
     Mutant("votes of one spelling only", "evals/metrics/counting.py", "return bool(same_answer(one, other, policy=policy) or", "return bool(one == other and"),
-    Mutant("distinct@k over other problems for each k", PASSK_UCC, "k <= largest[one.benchmark] <= one.correct", "k <= one.correct"),
+    Mutant("distinct@k over other problems for each k", PASSK_UCC, "if k <= largest[one.benchmark] <= least[one[:2]]]", "if k <= least[one[:2]]]"),
+    Mutant("pairs over the problems of one side", PASSK_UCC, "if least[problem[:2]] > 1]", "if problem.correct > 1]"),
 ]  # fmt: skip
 
 

@@ -10,7 +10,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from evals.errors import DataError, UsageError
+from evals.estimators import PARTS, ucc_parts
 from evals.files.strict_json import shown
 from evals.grading import same_answer
 from evals.intervals import average_paired_differences
@@ -19,7 +22,7 @@ from evals.metrics.passk_ucc import (
     Estimate,
     blocks_of,
     by_benchmark,
-    check_beside_pass,
+    check_beside,
     coverage_of,
     each_seed,
     largest_of,
@@ -32,6 +35,7 @@ from evals.metrics.passk_ucc import (
 from evals.results.document import AVERAGE, Comparison, DifferenceRow
 from evals.results.shown import little_covered
 from evals.samples.types import GradedProblem, Samples
+from evals.similarity import setting_of
 
 LEAST_PROBLEMS = 10  # of a benchmark: with 5, a model that is compared with itself has p < 0.05 in 17 % of all cases
 _BEFORE = 15  # characters that are shown before the place where two texts begin to differ
@@ -58,7 +62,7 @@ def compare_passk(
             `passk_result`.
         UsageError: as `passk_result`; the two have different numbers of seeds.
     """
-    check_beside_pass(also, taus)
+    check_beside("pass@k", also, taus)
     sides, warnings = _paired(a, b, names)
     ks = resolve_ks(sides[0][0].problems, ks)
     estimates = [
@@ -79,9 +83,9 @@ def compare_ucc(
     jobs: int | None = 1,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
-    """UCC@k, pairs, UCR, clusters and effective number of ``b`` minus those of ``a``; options as in `ucc_result`.
+    """UCC@k and its parts (`ucc_parts`), distinct@k and what stands beside UCC@k, of ``b`` minus those of ``a``.
 
-    ``on_progress`` counts the problems of ``a``, then those of ``b``.
+    Options as in `ucc_result`. ``on_progress`` counts the problems of ``a``, then those of ``b``.
 
     Raises: as `compare_passk` and `ucc_result`.
     """
@@ -91,7 +95,9 @@ def compare_ucc(
     ks = resolve_ks(first.problems, ks)
     least = least_correct([one.problems for side in sides for one in side])
     count = partial(count_clusters, settings_of=settings_of, jobs=jobs, on_progress=on_progress)
-    estimates = [[ucc_estimates(count(one.texts), ks, least) for one in side] for side in sides]
+    estimates = [[ucc_estimates(count(one.texts), ks, least, also=["distinct"]) for one in side] for side in sides]
+    for own_a, own_b in zip(*estimates, strict=True):
+        _add_parts(own_a, own_b, ks)
     return _comparison("ucc@k", names, estimates, seed, warnings)
 
 
@@ -112,6 +118,38 @@ def _paired(a: Side, b: Side, names: tuple[str, str]) -> tuple[list[list[Counted
     return sides, [*found, *told_of_sides(*own, names=names), *few]
 
 
+def _add_parts(a: list[Estimate], b: list[Estimate], ks: Sequence[int]) -> None:
+    """Adds the parts of the difference in UCC@k (`ucc_parts`), which need both sides of a seed, to its estimates."""
+    for one, other in [pair for pair in zip(a, b, strict=True) if pair[0].metric == "ucc@k"]:
+        parts = {  # (P, K, parts, sides)
+            name: np.array(
+                [
+                    ucc_parts(p.n, p.sizes or (), q.sizes or (), ks)
+                    for p, q in zip(group, other.groups[name], strict=True)
+                ]
+            )
+            for name, group in one.groups.items()
+        }
+        for at, part in enumerate(PARTS):
+            for side, estimates in enumerate((a, b)):
+                values = {name: value[:, :, at, side] for name, value in parts.items()}
+                estimates.append(one._replace(metric=f"ucc@k/{part}", values=values))
+
+
+def _large_rests(rows: Sequence[DifferenceRow]) -> list[str]:
+    """A warning that names where the rest is more than a tenth of a difference in UCC@k, if there is such a place."""
+    of = {(row.metric, row.benchmark, setting_of(row), row.k): row.difference for row in rows}
+    rests = {key[1:]: abs(rest) for key, rest in of.items() if key[0] == "ucc@k/rest" and key[1] != AVERAGE}
+    large = [key for key, rest in rests.items() if rest > abs(of["ucc@k", *key]) / 10]
+    if not large:
+        return []
+    where = ", ".join(f"{name} at k = {k} ({setting})" for name, setting, k in large)
+    return [
+        f"more than a tenth of the change in UCC@k is `rest`, {where}: of some problems A or B has too few correct "
+        "samples to be compared at equal numbers; lower --k"
+    ]
+
+
 def _comparison(
     metric: str,
     names: tuple[str, str],
@@ -122,7 +160,8 @@ def _comparison(
     """``estimates`` are those of each seed of both sides."""
     by_metric = [list(zip(*side, strict=True)) for side in estimates]
     rows = [row for pair in zip(*by_metric, strict=True) for row in _rows(*pair, seed=seed)]
-    warnings = [*warnings, *little_covered(rows)]
+    rows = [row for row in rows if (row.metric, row.k) != ("distinct@k", 1)]  # one correct answer is one solution
+    warnings = [*warnings, *little_covered(rows), *_large_rests(rows)]
     return Comparison(metric=metric, a=names[0], b=names[1], bootstrap_seed=seed, rows=rows, warnings=warnings)
 
 

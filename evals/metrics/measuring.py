@@ -20,7 +20,7 @@ from evals.errors import UsageError
 from evals.files.frames import DataFrame
 from evals.metrics.comparing import compare_passk, compare_ucc
 from evals.metrics.counting import Clustering, Counted
-from evals.metrics.passk_ucc import BESIDE, check_beside_pass, check_beside_ucc, passk_result, ucc_result
+from evals.metrics.passk_ucc import BESIDE, check_beside, passk_result, ucc_result
 from evals.metrics.valid import checker_of
 from evals.results.document import About, Comparison, Result, results_frame
 from evals.samples.about import about_samples, has_foreign_grades
@@ -88,9 +88,9 @@ class Options:
         if self.tau is not None and "g-pass" not in (listed(self.also) or ()):
             raise UsageError(f"--tau {taus} is for G-Pass@k; add --also g-pass, or leave --tau out")
         if "pass@k" in self.metrics:
-            check_beside_pass(self.beside("pass@k"), self.taus)
+            check_beside("pass@k", self.beside("pass@k"), self.taus)
         if "ucc@k" in self.metrics:
-            check_beside_ucc(self.beside("ucc@k"))
+            check_beside("ucc@k", self.beside("ucc@k"))
             self.clustering.settings("")
         if self.valid is not None:
             checker_of(self.valid)
@@ -218,14 +218,14 @@ def compare(
         (True, True)
 
     Args:
-        metric: `pass@k`, perhaps with ``also``, or `ucc@k`, which brings UCR, clusters and effective number.
+        metric: `pass@k`, perhaps with ``also``, or `ucc@k`, which brings its parts, distinct@k, pairs and more.
 
     Raises:
         UsageError: as `measure`.
         DataError: as `measure`, or the two do not hold the same problems with the same n.
     """
     if metric == "ucc@k" and options.get("also"):
-        raise UsageError("--also has no effect beside --metric ucc@k, which brings UCR, clusters and effective number")
+        raise UsageError("--also has no effect beside --metric ucc@k, which brings distinct@k, pairs and more")
     if options.get("valid"):
         raise UsageError("valid is of `measure` and `quatro eval ucc`; measure both sides by it")
     asked = Options([metric], **options)

@@ -43,32 +43,23 @@ Least = Mapping[tuple[str, str], int]  # by benchmark and id of a problem; see `
 BESIDE = {"pass@k": ("maj", "g-pass"), "ucc@k": ("distinct",)}
 _REMOVED = {
     "cover": "G-Pass@k at k = n is the same: `quatro eval passk FILES --also g-pass --tau T --k N`",
-    "vendi": "`pairs`, which `quatro eval ucc` prints, says how different correct samples are, and `quatro eval "
-    "similarity` says it without a threshold; of a matrix K of c similarities the Vendi score is exp(-sum of w ln w), "
-    "w the eigenvalues of K / c",
+    "vendi": "`pairs`, which `quatro eval ucc` prints, says how different correct samples are; of a matrix K of c "
+    "similarities the Vendi score is exp(-sum of w ln w) over the eigenvalues w of K / c",
 }
 
 
-def check_beside_pass(also: Sequence[str], taus: Sequence[float]) -> None:
-    """Raises UsageError for an unknown name in ``also`` or a tau outside [0, 1]."""
-    _check_names(also, "pass@k", "`quatro eval ucc --also`", "ucc@k")
-    outside = [tau for tau in taus if not 0 <= tau <= 1]
-    if outside:
-        raise UsageError(f"tau is the required share of correct draws, in [0, 1]; found {outside[0]}")
-
-
-def check_beside_ucc(also: Sequence[str]) -> None:
-    """Raises UsageError for an unknown name in ``also``."""
-    _check_names(also, "ucc@k", "`quatro eval passk --also`", "pass@k")
-
-
-def _check_names(also: Sequence[str], metric: str, elsewhere: str, other: str) -> None:
-    unknown = [name for name in also if name not in BESIDE[metric]]
-    if unknown and unknown[0] in _REMOVED:
-        raise UsageError(f"`--also {unknown[0]}` was removed: {_REMOVED[unknown[0]]}")
-    if unknown:
-        where = f" (it is one of {elsewhere})" if unknown[0] in BESIDE[other] else ""
-        raise UsageError(f"unknown metric {unknown[0]!r}{where}; choose from {', '.join(BESIDE[metric])}")
+def check_beside(metric: str, also: Sequence[str], taus: Sequence[float] = ()) -> None:
+    """Raises UsageError for a name in ``also`` that does not go with ``metric``, or a tau outside [0, 1]."""
+    for name in also:
+        if name in _REMOVED:
+            raise UsageError(f"`--also {name}` was removed: {_REMOVED[name]}")
+        if name not in BESIDE[metric]:
+            other = "ucc" if metric == "pass@k" else "passk"
+            where = f" (it is one of `quatro eval {other} --also`)" if name in sum(BESIDE.values(), ()) else ""
+            raise UsageError(f"unknown metric {name!r}{where}; choose from {', '.join(BESIDE[metric])}")
+    for tau in taus:
+        if not 0 <= tau <= 1:
+            raise UsageError(f"tau is the required share of correct draws, in [0, 1]; found {tau}")
 
 
 def passk_result(
@@ -93,7 +84,7 @@ def passk_result(
         UsageError: a k is larger than some problem's n; an unknown name in ``also``; a tau outside [0, 1].
         DataError: a sample has no grade; seeds hold other problems than the first, or other numbers of samples.
     """
-    check_beside_pass(also, taus)
+    check_beside("pass@k", also, taus)
     counted, *others = each_seed(samples, about.get("grader"))
     ks = resolve_ks(counted.problems, ks)
     counts, *further = (one.with_votes() if "maj" in also else one.problems for one in (counted, *others))
@@ -132,7 +123,7 @@ def ucc_result(
         UsageError: as `passk_result`, `Clustering.settings` and `checker_of`.
         DataError: as `passk_result`.
     """
-    check_beside_ucc(also)
+    check_beside("ucc@k", also)
     counted, *others = each_seed(samples)
     settings_of = {name: clustering.settings(name, kind) for name, kind in counted.kinds.items()}
     ks = resolve_ks(counted.problems, ks)

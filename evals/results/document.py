@@ -168,7 +168,7 @@ class Row(Document):
 def largest_value(metric: str, k: int | None, n: int | None) -> int | None:
     """The largest value that a metric of rows can have; None if it is the k or n, and that is not known."""
     metric = metric.removeprefix(VALID)
-    if metric in COUNTS_OF_K:
+    if metric.partition("/")[0] in COUNTS_OF_K:  # or a part of one
         return k
     if metric == "effective_number" and n is not None:
         return 2 * n * n  # n solutions, each of which was met once, are estimated to be up to 1.4 n^2

@@ -3,10 +3,12 @@
 Readers meet benchmarks by their titles, in the paper's order, which is the registry's.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from evals.benchmarks.catalogue import registry
+from evals.estimators import PARTS
+from evals.files.frames import grouped
 from evals.intervals import kinds_text
 from evals.results.document import AVERAGE, VALID, Comparison, DifferenceRow, Row
 from evals.similarity import Setting, setting_of
@@ -16,6 +18,7 @@ AnyRow = TypeVar("AnyRow", Row, DifferenceRow)
 
 # Metrics of clusters with a table of their own; the others stand beside UCC@k. Files of before hold vendi and cover.
 _CLUSTERED = ("distinct@k", "vendi")
+_PART = {f"ucc@k/{part}": "What a change in UCC@k is made of" for part in PARTS}
 LEAST_COVERAGE = 0.9  # below it there is a warning
 _HEADS = {"ucr": "UCR", "num_clusters": "clusters", "effective_number": "effective"}
 _HEADS |= {"false_share": "false, %", "unknown_share": "unknown, %"}
@@ -109,10 +112,8 @@ def grids_of_rows(rows: Iterable[Row]) -> Iterator[Grid]:
             for row in group
             if row.metric == "ucr" and row.share_of_all_solutions is not None
         ]
-        paired = {title_of(row.benchmark): row.num_problems for row in group if row.metric == "pairs"}
-        paired.pop(title_of(AVERAGE), None)
-        if paired:
-            numbers = ", ".join(f"{name} {num}" for name, num in paired.items())
+        paired = {row.benchmark: row.num_problems for row in group if row.metric == "pairs"}
+        if numbers := ", ".join(f"{title_of(name)} {num}" for name, num in paired.items() if name != AVERAGE):
             notes.append(f"pairs: over the problems with two or more correct samples ({numbers})")
         columns = ["benchmark", *beside, *["answers"] * has_valid, "problems", "n", *heads, *["coverage"] * is_covered]
         yield Grid(title, columns, body, notes)
@@ -122,13 +123,29 @@ def grids_of_comparison(comparison: Comparison) -> Iterator[Grid]:
     """A line for each difference, with its interval and p-value."""
     columns = ["benchmark", "problems", "n", "metric", "A", "B", "change", "low to high", "p"]
     for title, rows in tables_of(comparison.rows).items():
+        if rows[0].metric in _PART:
+            yield _grid_of_parts(title, rows)
+            continue
         body = []
+        covered = [key for key in ("coverage_a", "coverage_b") if key in (rows[0].model_extra or {})]
         for row in rows:
             a, b = (scaled(value, row.metric) for value in (row.a, row.b))
             change, low, high = (scaled(value, row.metric, "+") for value in (row.difference, row.ci_low, row.ci_high))
             lead = [title_of(row.benchmark), row.num_problems, row.n, head_of(row)]
-            body.append([*lead, a, b, change, f"{low} to {high}", f"{row.p:.4f}"])
-        yield Grid(title, columns, body)
+            more = [(row.model_extra or {}).get(key) for key in covered]
+            body.append([*lead, a, b, change, f"{low} to {high}", f"{row.p:.4f}", *more])
+        yield Grid(title, [*columns, *(key.replace("_a", " A").replace("_b", " B") for key in covered)], body)
+
+
+def _grid_of_parts(title: str, rows: Sequence[DifferenceRow]) -> Grid:
+    """A line for each k: the change in UCC@k and its parts, each with its interval."""
+    body = []
+    for (name, k), found in grouped(rows, lambda row: (row.benchmark, head_of(row))).items():
+        signed = [[scaled(x, "ucc@k", "+") for x in (row.difference, row.ci_low, row.ci_high)] for row in found]
+        change = scaled(sum(row.difference for row in found), "ucc@k", "+")
+        lead = [title_of(name), found[0].num_problems, found[0].n, k]
+        body.append([*lead, change, *(f"{part} [{low}, {high}]" for part, low, high in signed)])
+    return Grid(title, ["benchmark", "problems", "n", "UCC@k", "change", *PARTS], body)
 
 
 def tables_of(rows: Iterable[AnyRow]) -> dict[str, list[AnyRow]]:
@@ -136,8 +153,8 @@ def tables_of(rows: Iterable[AnyRow]) -> dict[str, list[AnyRow]]:
     tables: dict[str, list[AnyRow]] = {}
     for row in rows_in_order(rows):
         metric = row.metric.removeprefix(VALID)
-        is_beside_ucc = Setting.of(row) is not None and metric not in _CLUSTERED
-        title = metric_title("ucc@k" if is_beside_ucc else metric, setting_of(row))
+        is_beside_ucc = Setting.of(row) is not None and metric not in (*_CLUSTERED, *_PART)
+        title = metric_title("ucc@k" if is_beside_ucc else _PART.get(metric, metric), setting_of(row))
         seeds = f"means of {row.num_seeds} seeds" if isinstance(row, Row) and row.num_seeds else ""
         title = "; ".join(filter(None, [title, seeds, kinds_text({"": [row.ci_over]})]))
         tables.setdefault(title, []).append(row)
@@ -146,18 +163,18 @@ def tables_of(rows: Iterable[AnyRow]) -> dict[str, list[AnyRow]]:
 
 def little_covered(rows: Iterable[AnyRow]) -> list[str]:
     """A warning that names where a coverage is below `LEAST_COVERAGE`, if there is such a place."""
-    low = {
-        f"{name}{value:.2f} on {row.benchmark} ({setting_of(row)})": None
+    low = dict.fromkeys(
+        f"{side}{value:.2f} on {row.benchmark} ({setting_of(row)})"
         for row in rows
-        for name, key in (("", "coverage"), ("A: ", "coverage_a"), ("B: ", "coverage_b"))
-        if row.benchmark != AVERAGE and (value := getattr(row, key, None)) is not None and value < LEAST_COVERAGE
-    }
-    if not low:
-        return []
-    return [
+        for side, key in (("", "coverage"), ("A: ", "coverage_a"), ("B: ", "coverage_b"))
+        if row.metric == "ucc@k" and row.benchmark != AVERAGE and (value := getattr(row, key, 1.0)) is not None
+        if value < LEAST_COVERAGE
+    )
+    told = (
         f"coverage, the chance that the next correct sample is of a solution already seen, is below {LEAST_COVERAGE}: "
-        f"{', '.join(low)}; with more samples UCC@k near n and the number of clusters would be larger, pairs would not"
-    ]
+    )
+    more = "with more samples UCC@k near n and the number of clusters would be larger, pairs would not"
+    return [f"{told}{', '.join(low)}; {more}"] if low else []
 
 
 def head_of(row: Row | DifferenceRow) -> str:

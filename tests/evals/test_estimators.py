@@ -174,6 +174,26 @@ def test_pairs_are_the_share_of_all_pairs_in_two_clusters(sizes):
     assert est.pairs(sizes) == pytest.approx(est.ucc_at_k(len(labels), sizes, 2) - 1)
 
 
+@st.composite
+def two_partitions(draw):
+    n = draw(st.integers(1, 12))
+    sizes = st.lists(st.integers(1, 6), max_size=6).filter(lambda sizes: sum(sizes) <= n)
+    return n, draw(sizes), draw(sizes)
+
+
+@given(two_partitions())
+def test_parts_add_up_and_nothing_is_left_where_both_have_k_correct_answers(case):
+    n, a, b = case
+    ks = list(range(1, n + 1))
+    part_K3 = np.diff(est.ucc_parts(n, a, b, ks), axis=2)[:, :, 0]
+    difference_K = np.subtract(*est.ucc_at_ks([n, n], [b, a], ks))
+    np.testing.assert_allclose(part_K3.sum(axis=1), difference_K, atol=1e-9)
+    shared = [k <= max(1, min(sum(a), sum(b))) for k in ks]
+    assert np.abs(part_K3[shared, est.PARTS.index("rest")]).max() == 0
+    turned_K3 = np.diff(est.ucc_parts(n, b, a, ks), axis=2)[:, :, 0]
+    np.testing.assert_allclose(turned_K3, -part_K3, atol=1e-9)
+
+
 def test_coverage_is_the_mean_chance_that_an_answer_left_out_is_of_a_known_cluster():
     for sizes in ([1], [5, 1, 1], [2, 2], [1, 1]):
         labels = [cluster for cluster, size in enumerate(sizes) for _ in range(size)]

@@ -73,14 +73,87 @@ def test_ucc_and_what_goes_with_it_are_compared():
     document = compare_ucc(
         samples([2, 2]), samples([6, 2]), names=NAMES, clustering=Clustering(["exact"]), ks=[8]
     ).document()
-    difference = {row["metric"]: row["difference"] for row in document["rows"]}
+    difference = {row["metric"]: row["difference"] for row in document["rows"] if "/" not in row["metric"]}
     effective = (effective_number([1] * 6) - effective_number([1] * 2)) / 2
     expected = {"ucc@k": 2, "pairs": 0, "ucr": 0.25, "num_clusters": 2, "effective_number": effective}
     assert difference == pytest.approx(expected)
-    ((covered_a, covered_b),) = {(row["coverage_a"], row["coverage_b"]) for row in document["rows"] if row["k"]}
+    ((covered_a, covered_b),) = {
+        (row["coverage_a"], row["coverage_b"]) for row in document["rows"] if row["metric"] == "ucc@k"
+    }
     assert (covered_a, covered_b) == (0, 0)
     assert {(row["similarity"], row["threshold"]) for row in document["rows"]} == {("exact", None)}
     assert (document["a"], document["b"]) == NAMES
+
+
+def drawn(clusters, n=16):
+    """For each problem the sizes of its clusters of correct samples; the rest of ``n`` is wrong."""
+    texts = [[f"{at}" for at, size in enumerate(sizes) for _ in range(size)] for sizes in clusters]
+    return Samples(
+        [
+            Sample(
+                "a", f"p{number}", index, right[index] if index < len(right) else "no", "7", correct=index < len(right)
+            )
+            for number, right in enumerate(texts)
+            for index in range(n)
+        ],
+        [],
+    )
+
+
+def parts_of(a, b, k=4):
+    found = compare_ucc(drawn(a), drawn(b), names=NAMES, clustering=Clustering(["exact"]), ks=[k])
+    (whole,) = (row.difference for row in found.rows if row.metric == "ucc@k")
+    parts = {row.metric.partition("/")[2]: row.difference for row in found.rows if "/" in row.metric}
+    assert sum(parts.values()) == pytest.approx(whole, abs=1e-12)
+    return parts, whole, found
+
+
+def test_where_only_accuracy_differs_it_is_the_whole_difference():
+    parts, whole, found = parts_of([[1] * 4, [1] * 6], [[1] * 12, [1] * 8])  # every correct sample is a solution
+    assert parts == pytest.approx({"accuracy": whole, "diversity": 0, "rest": 0}, abs=1e-12)
+    assert whole == pytest.approx(4 * (10 - 5) / 16)
+    assert not any("rest" in warning for warning in found.warnings)
+    parts, whole, _ = parts_of([[3], [9]], [[5, 1], [4, 4, 4]], k=1)  # UCC@1 is Pass@1
+    assert parts == pytest.approx({"accuracy": whole, "diversity": 0, "rest": 0}, abs=1e-12)
+
+
+def test_where_only_diversity_differs_it_is_the_whole_difference():
+    parts, whole, _ = parts_of([[8], [6]], [[1] * 8, [3, 3]])
+    assert parts == pytest.approx({"accuracy": 0, "diversity": whole, "rest": 0}, abs=1e-12)
+    assert whole > 0
+
+
+def test_where_both_differ_each_part_is_the_mean_of_both_orders():
+    # One solution in 8 correct samples against 12 solutions in 12, k = 4 of n = 16. Of a only the first correct draw
+    # adds a solution, of b each of them does, and 4 c / 16 draws are correct on average.
+    solved_a, solved_b = pass_at_k(16, 8, 4), pass_at_k(16, 12, 4)
+    parts, whole, found = parts_of([[8]] * 12, [[1] * 12] * 12)
+    accuracy_first = solved_b - solved_a, 3 - solved_b
+    diversity_first = 3 - 2, 2 - solved_a
+    both = dict(zip(("accuracy", "diversity"), np.mean([accuracy_first, diversity_first], axis=0), strict=True))
+    assert parts == pytest.approx({**both, "rest": 0}, abs=1e-12)
+    (row,) = (row for row in found.rows if row.metric == "ucc@k/diversity")
+    assert row.ci_low == pytest.approx(row.difference) == pytest.approx(row.ci_high)
+    shown = str(found).splitlines()
+    at = next(at for at, line in enumerate(shown) if line.startswith("What a change in UCC@k is made of (exact)"))
+    assert shown[at + 1].split() == ["benchmark", "problems", "n", "UCC@k", "change", "accuracy", "diversity", "rest"]
+    assert shown[at + 2].split()[:5] == ["a", "12", "16", "k=4", f"{whole:+.2f}"]
+
+
+def test_what_cannot_be_compared_at_equal_numbers_is_the_rest_and_warned_of():
+    parts, _, found = parts_of([[8], []], [[8], [1] * 8])
+    solved = pass_at_k(16, 8, 4)
+    assert parts == pytest.approx({"accuracy": solved / 2, "diversity": 0, "rest": (2 - solved) / 2}, abs=1e-12)
+    assert sum("is `rest`, a at k = 4 (exact)" in warning for warning in found.warnings) == 1
+
+
+def test_distinct_is_compared_on_the_problems_that_both_have():
+    a, b = [[2, 2], [1], [4]], [[1, 1, 1, 1], [2, 2], [1]]
+    found = compare_ucc(drawn(a), drawn(b), names=NAMES, clustering=Clustering(["exact"]), ks=[2, 8])
+    (row,) = (row for row in found.rows if row.metric == "distinct@k")
+    assert (row.k, row.num_problems, row.a, row.b) == (2, 1, pytest.approx(1 + 2 / 3), pytest.approx(2))
+    (pairs,) = (row for row in found.rows if row.metric == "pairs")
+    assert (pairs.num_problems, pairs.difference) == (1, pytest.approx(1 / 3))
 
 
 def test_other_problems_and_other_n_are_refused_by_name():
