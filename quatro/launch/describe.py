@@ -10,11 +10,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evals.errors import MissingError
-from evals.text import clock_text, size_text
+from evals.text import size_text
 from quatro.config import Config, config_to_yaml, leaves
 from quatro.config.blocks import CPU_SIZES, SIZE_KEYS, Sizes
 from quatro.launch.begin import Prepared
@@ -36,8 +35,7 @@ from quatro.policy.kinds import ModelSize
 from quatro.policy.model_files import base_of
 from quatro.processes.world import World
 from quatro.registry import ENGINES, POLICIES
-from quatro.runs.cost import pace_beside, run_bytes
-from quatro.runs.status import read_status
+from quatro.runs.cost import run_bytes
 from quatro.types import Prompt
 
 if TYPE_CHECKING:
@@ -59,22 +57,11 @@ class DryRun:
     memory: Memory
     fit: Fit | None
     notes: list[str]
-    steps_left: int
-    pace: tuple[float, Path] | None
 
     @property
     def disk_bytes(self) -> int:
         """Of the run in the end, if all its responses have the full length."""
         return run_bytes(self.prepared.config, self.prepared.num_trained)
-
-    @property
-    def time(self) -> str:
-        """How long it takes, for a person, or what is not known of that."""
-        if self.pace is None:
-            return "time: not known; no run beside it has trained this model on such batches (--steps 1 makes a trial)"
-        seconds, run = self.pace
-        took = f"{self.steps_left} iterations of {seconds:.3g} s, as those of {run}"
-        return f"time: about {clock_text(seconds * self.steps_left)} (h:mm:ss or m:ss) for {took}"
 
     @property
     def first_prompt(self) -> Prompt:
@@ -97,9 +84,8 @@ class DryRun:
             *("# model and predicted peak memory (an estimate)", f"{count:,} parameters{share}"),
             f"{size_text(memory.total)} at the peak: {parts}",
             *([self.fit.line] if self.fit else []),
-            *("", "# disk and time"),
+            *("", "# disk"),
             f"disk: about {size_text(self.disk_bytes)}: checkpoints that stay, and rollouts of full length",
-            self.time,
             *("", "# notes", *self.notes),
         ]
 
@@ -116,22 +102,19 @@ class DryRun:
             "memory_bytes": {**vars(self.memory), "total": self.memory.total},
             "fit": None if self.fit is None else vars(self.fit),
             "disk_bytes": self.disk_bytes,
-            "seconds": None if self.pace is None else self.pace[0] * self.steps_left,
             "notes": self.notes,
         }
 
 
-def describe(prepared: Prepared, run: Path | None = None, *, resume: bool = False) -> DryRun:
-    """What a run in the folder ``run`` would announce, and what it should need; loads no weights."""
+def describe(prepared: Prepared) -> DryRun:
+    """What a run would announce, and what it should need; loads no weights."""
     config, device = prepared.config, prepared.device
     estimate = Estimate.of(prepared)
     memory = estimate.memory(total_bytes(device), prepared.reward.device_bytes(device.type))
     free = free_bytes(device)
     fit = None if free is None else estimate.fit(memory, free)
-    pace = None if run is None else pace_beside(run, config)
-    steps_left = config.steps - (int(read_status(run).get("step") or 0) if run is not None and resume else 0)
     logged = [*startup_warnings(config), *prepared.warnings, *prepared.prompts.notes]  # by a run itself
-    return DryRun(prepared, memory, fit, [*logged, *notes(prepared)], steps_left, pace)
+    return DryRun(prepared, memory, fit, [*logged, *notes(prepared)])
 
 
 def notes(prepared: Prepared) -> list[str]:

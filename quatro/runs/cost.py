@@ -1,18 +1,13 @@
-"""What runs take: bytes on disk, and seconds of an iteration, as in runs of the same kind. Imports no torch."""
+"""What runs take: bytes on disk, and seconds of an iteration. Imports no torch."""
 
-import contextlib
 from pathlib import Path
 
-from evals.errors import QuatroError
 from evals.results.training_metrics import last_mean
-from quatro.config import Config, differing_keys, load_config
+from quatro.config import Config
 from quatro.runs.metrics import read_metrics
 
 # Of a response in a file: its text for each token, and whatever else its row says.
 _TOKEN_BYTES, _ROW_BYTES = 4, 250
-# An iteration takes the same time in runs that agree on these keys and blocks.
-_BATCH = ("prompts_per_step", "rollouts_per_prompt", "rollout.max_new_tokens", "inner_updates")
-_ALIKE = ("model", *_BATCH, "policy", "dtype", "audit", "eval")
 
 
 def rows_bytes(number: int, config: Config) -> int:
@@ -32,15 +27,3 @@ def run_bytes(config: Config, num_trained: float) -> int:
 def pace(run: Path) -> float | None:
     """Seconds of an iteration: the mean of the last ones of ``run``; None before the first."""
     return last_mean(list(read_metrics(run)), "perf/step_s")
-
-
-def pace_beside(run: Path, config: Config) -> tuple[float, Path] | None:
-    """The pace of ``run``, or of the newest run beside it that trains the same model on such batches."""
-    others = sorted(run.parent.glob("*/metrics.jsonl"), key=lambda file: -file.stat().st_mtime)
-    for path in (run, *(file.parent for file in others)):
-        # Another run that cannot be read is none of this one's business.
-        with contextlib.suppress(QuatroError, OSError):
-            differing = differing_keys([load_config(path), config])
-            if not any(key.startswith(_ALIKE) for key in differing) and (found := pace(path)) is not None:
-                return found, path
-    return None

@@ -2,17 +2,15 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
 from evals.benchmarks.catalogue import registry
 from evals.benchmarks.loading import load_problems
-from evals.files.strict_json import read_document
 from evals.text import clock_text, size_text
-from quatro.config import Config
-from quatro.runs.cost import pace, rows_bytes, run_bytes
+from quatro.runs.cost import pace, rows_bytes
 from quatro.runs.directory import folder_bytes
 from quatro.runs.status import read_status
 from quatro.sweep.measure import BASE_CELL, SweepEvaluation, all_measured, run_folder
@@ -24,8 +22,8 @@ class SweepCost:
     """Sums over what is left of the points: ``num_runs`` are not done, ``num_done`` are.
 
     ``seconds`` are those of training here, one run after the other, at the pace of this sweep's runs of the same model;
-    None while a model has no iteration. ``disk_bytes`` are as in its finished runs, or reckoned from the model's
-    files and the lengths of responses; None where neither is there.
+    None while a model has no iteration. ``disk_bytes`` are as in its finished runs of the same model;
+    None where one has none.
     """
 
     num_runs: int
@@ -55,15 +53,8 @@ class SweepCost:
         return [*lines, f"about {size_text(self.disk_bytes)} on disk: checkpoints, rollouts and samples"]
 
 
-def sweep_cost(
-    points: Sequence[Point],
-    folder: Path,
-    evaluation: SweepEvaluation | None,
-    model_folder: Callable[[str], Path | None],
-) -> SweepCost:
+def sweep_cost(points: Sequence[Point], folder: Path, evaluation: SweepEvaluation | None) -> SweepCost:
     """The cost of what is left to do of ``points``, bases among them; a run that has begun counts by its last steps.
-
-    ``model_folder`` says where the files of a model lie (`quatro.policy.model_files.folder_here`).
 
     Raises:
         MissingError, DataError: a benchmark is not here, or a result cannot be read.
@@ -78,7 +69,7 @@ def sweep_cost(
     for point in runs:
         if point not in left and point not in unmeasured:
             sizes[point.config.model].append(folder_bytes(run_folder(folder, point)))
-    disk = sum(fmean(sizes[one.config.model] or [_run_bytes(one.config, samples_each, model_folder)]) for one in left)
+    disk = sum(fmean(sizes[one.config.model] or [math.nan]) for one in left)
     disk += sum(rows_bytes(samples_each, one.config) for one in unmeasured if one not in left)
     return SweepCost(
         num_runs=len(left),
@@ -98,17 +89,6 @@ def _seconds_left(runs: Sequence[Point], steps: Mapping[str, int], folder: Path)
             paces[point.config.model].append(found)
     total = sum(steps[one.name] * fmean(paces[one.config.model] or [math.nan]) for one in runs if steps[one.name])
     return None if math.isnan(total) else total
-
-
-def _run_bytes(config: Config, num_samples: int, model_folder: Callable[[str], Path | None]) -> float:
-    """Of a run whose responses have the full length; NaN with an adapter, or if the model's weights are not here."""
-    place = None if config.policy.lora is not None else model_folder(config.model)
-    weights = 0 if place is None else sum(file.stat().st_size for file in place.glob("*.safetensors"))
-    if place is None or not weights:
-        return math.nan
-    document = read_document(place / "config.json", allow_non_finite=True)
-    number_bytes = 4 if (document.get("dtype") or document.get("torch_dtype")) == "float32" else 2
-    return run_bytes(config, weights / number_bytes) + rows_bytes(num_samples, config)
 
 
 def _steps_left(point: Point, folder: Path) -> int:

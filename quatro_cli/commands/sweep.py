@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -79,7 +80,6 @@ def sweep(
       quatro sweep paper-small --cell S1,S5 --seeds 0,1,2 --jobs 2 --dry-run
     """
     from evals.benchmarks.loading import load_problems
-    from quatro.policy.model_files import folder_here
     from quatro.runs.points import SWEEP
     from quatro.sweep.cost import sweep_cost
     from quatro.sweep.file import find_sweep, read_evaluation, recorded_evaluation
@@ -104,7 +104,7 @@ def sweep(
     evaluation = _evaluation(recorded, plan, evaluate, eval_n, eval_temperature, eval_top_p)
     if dry_run:
         points = all_points(plan, evaluation)
-        cost = sweep_cost(points, folder, evaluation, folder_here)
+        cost = sweep_cost(points, folder, evaluation)
         _show(plan, folder, [status_of(point, folder, evaluation) for point in points], json=json, cost=cost)
         return
     for benchmark in evaluation.benchmarks if evaluation is not None else ():
@@ -139,14 +139,13 @@ def _run(
     plan: SweepPlan, folder: Path, evaluation: SweepEvaluation | None, *, jobs: int, gpus: Sequence[str], json: bool
 ) -> None:
     from evals.errors import PartialFailureError
-    from quatro.policy.model_files import folder_here
     from quatro.processes.stop import StopRequest
     from quatro.sweep.cost import sweep_cost
     from quatro.sweep.run import all_points, run_sweep, status_of
     from quatro_cli.warm_start import ensure_model
 
     points = all_points(plan, evaluation)
-    output.info(*sweep_cost(points, folder, evaluation, folder_here).lines)
+    output.info(*sweep_cost(points, folder, evaluation).lines)
     unfinished = [point for point in points if status_of(point, folder, evaluation).status != "done"]
     for model in dict.fromkeys(point.config.model for point in unfinished):
         ensure_model(model)  # once, before points that would wait for each other start
@@ -229,7 +228,6 @@ def _show(
     plan: SweepPlan, folder: Path, outcomes: list[PointOutcome], *, json: bool, cost: SweepCost | None = None
 ) -> None:
     from quatro.sweep.measure import other_weights
-    from quatro_cli.sweep_view import told_warnings
 
     if json:
         document = {"schema": 1, "folder": str(folder), "num_collapsed": plan.num_collapsed}
@@ -251,6 +249,9 @@ def _show(
     for metric, some in below.items():
         heads = ["point", *(name.partition("/")[0] for name in some)]
         output.table(metric, heads, [(o.point.name, *map(o.measured.get, some)) for o in outcomes if o.measured])
-    output.warn(*told_warnings(folder, outcomes), *other_weights([one.point for one in outcomes], folder))
+    if num_warned := sum(1 for one in outcomes if one.warnings):
+        places = f"{shlex.quote(str(folder / 'runs'))}/*/log.txt {shlex.quote(str(folder / 'logs'))}/*"
+        output.warn(f"{num_warned} of {len(outcomes)} points warned: `grep -i warning {places}`")
+    output.warn(*other_weights([one.point for one in outcomes], folder))
     if cost is not None:
         output.info(*cost.lines)

@@ -111,7 +111,7 @@ def train(
         output.info(f"the metrics and rollouts from before the first checkpoint go to {aside}")
     if dry_run:
         with closing(prepare(config, launch)) as prepared:
-            return _describe(prepared, run_path, resume=resume, json=json)
+            return _describe(prepared, resume=resume, json=json)
     view = TrainingView(run_path, config, say=None if output.is_terminal("stderr") else output.info)
     with output.live(view.panel), closing(prepare(config, launch)) as prepared:
         ending, exit_code, metrics = _train(prepared, run_path, view, resume=resume)
@@ -178,12 +178,12 @@ def _rehearse(config: Config, card: str, *, json: bool) -> None:
     output.data("\n".join(["", *found.lines]))
 
 
-def _describe(prepared: Prepared, run: Path, *, resume: bool, json: bool) -> None:
+def _describe(prepared: Prepared, *, resume: bool, json: bool) -> None:
     from quatro.launch.describe import describe, with_sizes
 
     if not prepared.launch.is_first:
         return
-    described = describe(prepared if resume else with_sizes(prepared), run, resume=resume)
+    described = describe(prepared if resume else with_sizes(prepared))
     if json:
         output.json(described.document)
     else:

@@ -8,7 +8,6 @@ from quatro.sweep.run import write_plan
 from quatro.sweep.summary import PointOutcome
 from quatro_cli.commands.sweep import _progress, _show
 from quatro_cli.output import output
-from quatro_cli.sweep_view import SHOWN_WARNINGS
 from tests.kit import quatro
 
 SIX = SweepEvaluation(("math500", "amc23", "aime24", "aime25", "minerva", "olympiad"), n=4, top_ps=(0.7,))
@@ -46,8 +45,8 @@ FROM_TRAINING = "iteration 2: 75% of the responses were cut at 8 tokens; raise r
 FROM_SAMPLING = "countdown: half of the responses were cut"
 
 
-def test_a_sweep_says_which_runs_warned_of_what_and_where_the_rest_is(tmp_path):
-    plan = plan_sweep("quickstart", [Axis("method.delta", tuple(f"0.{at}" for at in range(1, SHOWN_WARNINGS + 4)))])
+def test_a_sweep_says_how_many_of_its_points_warned_and_where_to_look(tmp_path):
+    plan = plan_sweep("quickstart", [Axis("method.delta", ("0.1", "0.2", "0.3"))])
     write_plan(plan, tmp_path)
     for point in plan.points[1:]:
         run = tmp_path / "runs" / point.name
@@ -63,15 +62,12 @@ def test_a_sweep_says_which_runs_warned_of_what_and_where_the_rest_is(tmp_path):
 
     found = quatro("sweep", tmp_path, "--dry-run", "--json")
     warned = [point["warnings"] for point in json.loads(found.stdout)["points"]]
-    assert warned == [[], [FROM_TRAINING, FROM_SAMPLING], *[[FROM_TRAINING]] * (SHOWN_WARNINGS + 1)]
+    assert warned == [[], [FROM_TRAINING, FROM_SAMPLING], [FROM_TRAINING]]
 
     found = quatro("sweep", tmp_path, "--dry-run")
-    lines = [line for line in found.stderr.splitlines() if line.startswith("warning: ")]
-    assert len(lines) == SHOWN_WARNINGS + 1
-    assert lines[0] == f"warning: delta=0.2 (2 warnings): {FROM_TRAINING}"
-    assert lines[1] == f"warning: delta=0.3 (1 warning): {FROM_TRAINING}"
-    assert lines[-1].startswith("warning: 2 more points warned; ")
-    assert f"{tmp_path / 'runs'}/*/log.txt" in lines[-1]
+    (line,) = [line for line in found.stderr.splitlines() if line.startswith("warning: ")]
+    assert "2 of 3 points warned" in line
+    assert f"{tmp_path / 'runs'}/*/log.txt" in line
 
 
 def test_a_sweep_says_where_its_runs_began_with_other_weights(tmp_path):
