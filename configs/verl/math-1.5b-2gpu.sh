@@ -1,11 +1,4 @@
-# What differs from our own trainer:
-# - Prompts come in another order, and verl's servers draw the responses: of the same distribution, but others. Prompts at the end of an epoch that fill no batch are dropped; ours are dealt on into the next epoch.
-# - Responses are dealt to GPUs by length, so a mini-batch holds some of many prompts; ours holds whole prompts. Advantages are solved before, for whole prompts.
-# - log pi_old is always computed in a forward pass of its own; ours of an iteration's first optimiser step is that of the step itself, and the log-ratio exactly 0.
-# - FSDP2 shards weights, gradients and optimiser over all GPUs; ours is ZeRO-1.
-# - verl divides means over rows by the configured number of rows, so rows without a token count: empty responses, and those that fill a batch up.
-# - An optimiser step whose gradient is not finite is skipped; ours stops the run.
-# - Nothing audits the KL after the last update: actor/kl/new_old is that of micro-batches before a step.
+# docs/clusters.md says what differs from our own trainer
 python -m quatro.integrations.verl.check quatro && \
   python -m verl.trainer.main_ppo \
   algorithm.adv_estimator=quatro \

@@ -25,8 +25,8 @@ def verl_command(
 ) -> None:
     """Print the command that runs a configuration on verl.
 
-    Comments above the command say what differs from our own trainer. If quatro is installed beside verl, verl finds
-    the method by itself. docs/clusters.md explains how to run it on a Ray cluster.
+    If quatro is installed beside verl, verl finds the method by itself. docs/clusters.md says what differs from our own
+    trainer, and how to run the command on a Ray cluster.
 
     \b
     Examples:
@@ -42,6 +42,6 @@ def verl_command(
     if write_prompts:
         output.info(f"{make_file(resolved.config, prompts)} prompts written to {prompts}")
     if json:
-        output.json({"schema": 1, "overrides": command.overrides, "differences": list(command.differences)})
+        output.json({"schema": 1, "overrides": command.overrides})
     else:
         output.data(command.script)

@@ -1,4 +1,4 @@
-"""A configuration as the command that runs it on verl 0.9.1, with its prompts, and where the two trainers differ."""
+"""A configuration as the command that runs it on verl 0.9.1, with its prompts."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ _KL = {"k1": "k1", "k2": "k2", "k3": "low_var_kl", "k3+": "low_var_kl+"}
 
 @dataclass(frozen=True)
 class VerlCommand:
-    """verl's keys with their values, a + before keys that its files do not have; and the differences, in sentences."""
+    """verl's keys with their values, a + before keys that its files do not have."""
 
     settings: Mapping[str, Any]
-    differences: tuple[str, ...]
 
     @property
     def overrides(self) -> list[str]:
@@ -39,12 +38,11 @@ class VerlCommand:
 
     @property
     def script(self) -> str:
-        """A shell script: the differences as comments, and the command."""
-        comments = [f"# - {difference}" for difference in self.differences]
+        """A shell script with the command."""
         method = shlex.quote(self.settings["algorithm.adv_estimator"])
         check = f"python -m {_PACKAGE}.check {method} &&"
         lines = [check, "python -m verl.trainer.main_ppo", *map(shlex.quote, self.overrides)]
-        return "\n".join(["# What differs from our own trainer:", *comments, " \\\n  ".join(lines)])
+        return "# docs/clusters.md says what differs from our own trainer\n" + " \\\n  ".join(lines)
 
 
 def verl_command(config: Config, *, name: str, prompts: str, nodes: int = 1, gpus_per_node: int = 1) -> VerlCommand:
@@ -62,7 +60,7 @@ def verl_command(config: Config, *, name: str, prompts: str, nodes: int = 1, gpu
         **_responses(config, rows),
         **_trainer(config, name, nodes, gpus_per_node),
     }
-    return VerlCommand(settings, tuple(_differences(config)))
+    return VerlCommand(settings)
 
 
 def write_prompts(config: Config, path: Path) -> int:
@@ -244,39 +242,6 @@ def _trainer(config: Config, name: str, nodes: int, gpus_per_node: int) -> dict[
         "trainer.test_freq": -1,
         "trainer.val_before_train": False,
     }
-
-
-def _differences(config: Config) -> list[str]:
-    """Where the run is another one than ours, in sentences."""
-    held = {"local": "ours holds them whole", "deepspeed": f"ours is ZeRO-{config.policy.zero_stage}"}
-    nonfinite = {"stop": "ours stops the run", "skip": "so is ours"}
-    sentences = [
-        "Prompts come in another order, and verl's servers draw the responses: of the same distribution, but others. "
-        "Prompts at the end of an epoch that fill no batch are dropped; ours are dealt on into the next epoch.",
-        "Responses are dealt to GPUs by length, so a mini-batch holds some of many prompts; ours holds whole prompts. "
-        "Advantages are solved before, for whole prompts.",
-        "log pi_old is always computed in a forward pass of its own; ours of an iteration's first optimiser step is "
-        "that of the step itself, and the log-ratio exactly 0.",
-        f"FSDP2 shards weights, gradients and optimiser over all GPUs; {held[config.policy.kind]}.",
-        "verl divides means over rows by the configured number of rows, so rows without a token count: empty "
-        "responses, and those that fill a batch up.",
-        f"An optimiser step whose gradient is not finite is skipped; {nonfinite[config.on_nonfinite]}.",
-    ]
-    if config.rollout.engine != "vllm":
-        sentences.append(f"rollout.engine {config.rollout.engine} does not exist in verl: vLLM draws.")
-    if config.audit.prompts:
-        sentences.append(
-            "Nothing audits the KL after the last update: actor/kl/new_old is that of micro-batches before a step."
-        )
-    if config.optimizer.warmup_steps:
-        sentences.append("lr rises once an iteration; ours with each optimiser step.")
-    if config.eval.every:
-        sentences.append(f"There is no evaluation; ours has one on {config.eval.benchmark} every {config.eval.every}.")
-    if config.data.prompt_template.adds_special_tokens:
-        sentences.append("verl adds no special token before a plain prompt; ours does where the tokenizer has one.")
-    if config.data.too_long == "refuse":
-        sentences.append("A prompt that is too long ends the run when it comes; ours does not begin.")
-    return sentences
 
 
 def _hydra(value: Any) -> str:
