@@ -1,12 +1,16 @@
 """`quatro eval similarity`: how alike correct answers are; and `quatro eval clusters`: those of one problem."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
 from quatro_cli.commands.eval import shared
-from quatro_cli.options import Benchmarks, Json, names
+from quatro_cli.options import Benchmarks, Json, names, numbers, refuse_idle
 from quatro_cli.output import output
+
+if TYPE_CHECKING:
+    from evals.results.document import Result
 
 
 def similarity(
@@ -17,31 +21,53 @@ def similarity(
         Option(metavar="NAME[,NAME]", help="As in `quatro eval ucc`. Default: all built-in ones except exact."),
     ] = None,
     tokens: shared.Tokens = None,
+    labels: Annotated[Path | None, Option(metavar="FILE", help="Labelled pairs: what finds them? See below.")] = None,
+    threshold: Annotated[str | None, Option(metavar="T[,T]", help="For --labels. Default: 0.5 to 0.98.")] = None,
+    linkage: Annotated[str | None, Option(metavar="NAME[,NAME]", help="For --labels. Default: components.")] = None,
     max_pairs: Annotated[
         int, Option(metavar="N", min=1, help="Pairs compared per problem. If there are more, a random subset is used.")
     ] = 1000,
-    seed: Annotated[int, Option(metavar="N", min=0, help="Seed of the random subset of pairs.")] = 0,
+    seed: Annotated[int, Option(metavar="N", min=0, help="Seed of the subset, and of the bootstrap.")] = 0,
     label: shared.Label = None,
     json: Json = False,
     out: shared.Out = None,
 ) -> None:
     """Show how similar two correct samples of a problem are.
 
-    For each similarity it prints quantiles over pairs, and which share of the pairs has similarity 1.
+    For each similarity it prints quantiles over pairs, and which share of the pairs has similarity 1. With --labels it
+    says how well each similarity and threshold agrees with pairs that were labelled (docs/similarity.md).
 
     \b
     Examples:
       quatro eval similarity samples/math500.jsonl
       quatro eval similarity runs/math -b math500 --label Ours -o ours-similarity.json
+      quatro eval similarity samples/math500.jsonl --labels labels.jsonl --linkage components,complete
     """
+    from evals.metrics.counting import Clustering
+    from evals.studies.labels import THRESHOLDS, agreement_result, read_labels
     from evals.studies.similarity import check_study, similarity_result
 
-    measures = check_study(names(similarity, "--similarity"), tokens)  # before any file is read
     shared.check_out(out, files)
+    chosen = check_study(names(similarity, "--similarity"), None if labels else tokens)  # before any file is read
+    if labels is None:
+        refuse_idle({"--threshold": threshold, "--linkage": linkage}, "similarities alone, which are not clustered")
     samples, about = shared.graded_samples(files, benchmarks, label=label)
+    if labels is not None:
+        wanted, cuts = numbers(threshold, "--threshold", float) or THRESHOLDS, names(tokens, "--tokens")
+        found = [
+            Clustering([one], None if one == "exact" else wanted, linked, cut)
+            for one in dict.fromkeys([*chosen, *["exact"] * (similarity is None)])
+            for linked in names(linkage, "--linkage") or ["components"]
+            for cut in cuts or (None,)
+        ]
+        result = agreement_result(samples, read_labels(labels), found, seed=seed, **about)
+        shared.write(result, json=json, out=out)
+        if not json:
+            _show_agreement(result)
+        return
     with shared.progress("comparing answers") as tell:
         result = similarity_result(
-            samples, similarities=measures, tokens=tokens, max_pairs=max_pairs, seed=seed, on_progress=tell, **about
+            samples, similarities=chosen, tokens=tokens, max_pairs=max_pairs, seed=seed, on_progress=tell, **about
         )
     output.warn(*result.warnings)
     shared.write(result, json=json, out=out)
@@ -60,6 +86,22 @@ def similarity(
         body.append([*lead, pairs, *quantiles, equal, f"{extra['rao']:.3f}"])
     columns = [*leads, *heads.values(), "pairs at 1, %", "Rao"]
     output.table("Similarity of two correct answers to a problem", columns, body)
+
+
+def _show_agreement(result: "Result") -> None:
+    """The settings with the threshold that the labels favour, or the default one, best first."""
+    from evals.similarity import Setting, default_threshold
+
+    body, names = [], ("precision", "recall", "ari")
+    for row in sorted(result.rows, key=lambda row: -row.value):
+        told, is_default = row.model_extra or {}, row.threshold == default_threshold(row.similarity)
+        if told.get("is_favoured") or is_default:
+            marks = ", ".join(["favoured"] * ("is_favoured" in told) + ["default"] * is_default)
+            cells = [(row.value, row.ci_low, row.ci_high), *map(told.get, names)]
+            shown = ["{:.2f} [{:.2f}, {:.2f}]".format(*cell) if cell and None not in cell else None for cell in cells]
+            body.append([str(Setting.of(row)), marks, *shown])
+    title = f"Agreement with {told['num_pairs']} labels of {row.num_problems} problems; 95 %, over problems only"
+    output.table(title, ["together if", "threshold", "kappa", *names], body)
 
 
 def clusters(
