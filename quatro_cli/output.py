@@ -185,22 +185,13 @@ class Output:
             return
         from rich.live import Live
 
-        class Window(Live):
-            def process_renderables(self, renderables: list[Any]) -> list[Any]:
-                # A terminal that is narrower now has wrapped the lines of the last frame: as many more are erased.
-                width, height = self._live_render._shape or (0, 0)
-                folds = -(-width // self.console.width)
-                if folds > 1:
-                    self._live_render._shape = (self.console.width, height * folds)
-                return super().process_renderables(renderables)
-
         console = self._console("stderr")
 
         def drawn() -> RenderableType:
             return _drawn_panel(panel(), max(console.width - 2, 20))  # room for the ^C that a terminal shows
 
         # stdout is not redirected: rich would send our data to stderr.
-        with Window(get_renderable=drawn, console=console, refresh_per_second=2, redirect_stdout=False) as live:
+        with Live(get_renderable=drawn, console=console, refresh_per_second=2, redirect_stdout=False) as live:
             live.refresh()
             try:
                 yield
