@@ -230,7 +230,7 @@ def coverage(sizes: Sequence[int]) -> float:
     _check_sizes(c, sizes)
     if c < 1:
         raise ValueError("coverage needs a correct answer, found 0")
-    return 1 - sum(size == 1 for size in sizes) / c
+    return 1 - tuple(sizes).count(1) / c
 
 
 def effective_number(sizes: Sequence[int]) -> float:
@@ -248,7 +248,7 @@ def effective_number(sizes: Sequence[int]) -> float:
     if not c:
         return 0.0
     size_J = np.array([size for size in sizes if size > 0], dtype=np.float64)
-    share_J = size_J / c * (1 - min(int((size_J == 1).sum()), c - 1) / c)
+    share_J = size_J / c * (1 - min(tuple(sizes).count(1), c - 1) / c)
     return float(np.exp(-(share_J * np.log(share_J) / (1 - (1 - share_J) ** c)).sum()))
 
 
@@ -267,9 +267,8 @@ def _check_count(n: int, c: int) -> None:
 
 
 def _check_sizes(n: int, sizes: Sequence[int]) -> None:
-    negative = [size for size in sizes if index(size) < 0]
-    if negative:
-        raise ValueError(f"a cluster of {negative[0]} samples: sizes are at least 0")
+    if (smallest := min(map(index, sizes), default=0)) < 0:
+        raise ValueError(f"a cluster of {smallest} samples: sizes are at least 0")
     if sum(sizes) > n:
         raise ValueError(f"clusters of {sum(sizes)} samples in total, but n = {n}")
 
