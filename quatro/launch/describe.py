@@ -29,7 +29,6 @@ from quatro.policy.device import (
     machine_bytes,
     number_bytes,
     total_bytes,
-    with_checkpointing,
 )
 from quatro.policy.kinds import ModelSize
 from quatro.policy.model_files import base_of
@@ -230,36 +229,28 @@ class Memory:
 
 @dataclass(frozen=True)
 class Fit:
-    """How the estimate compares with ``free_bytes``, the memory that a rank can take on its device.
-
-    ``tokens`` is the largest `microbatch_tokens` with which learning fits, ``checkpointed_tokens`` that with gradient
-    checkpointing; 0 where none does. The others are the estimate as configured.
-    """
+    """How the estimate compares with ``free_bytes``, the memory that a rank can take on its device."""
 
     free_bytes: int
     sampling_bytes: int
     learning_bytes: int
-    tokens: int
-    checkpointed_tokens: int
 
     @property
     def line(self) -> str:
         """For a person."""
         free = f"{size_text(self.free_bytes)} are free here:"
-        if not self.checkpointed_tokens:
+        if self.learning_bytes > self.free_bytes:
             return (
-                f"{free} it does not fit, as learning takes {size_text(self.learning_bytes)} and no microbatch_tokens "
-                "would; try -s policy.lora.rank=16, or policy.kind=deepspeed on several devices"
+                f"{free} it does not fit, as learning takes {size_text(self.learning_bytes)}; try -s "
+                "microbatch_tokens=1024, policy.gradient_checkpointing=true, policy.lora.rank=16, or "
+                "policy.kind=deepspeed on several devices"
             )
         if self.sampling_bytes > self.free_bytes:
             return (
                 f"{free} it does not fit, as drawing responses takes {size_text(self.sampling_bytes)}; lower "
                 "rollout.gpu_memory_utilization (vllm) or rollout.max_new_tokens"
             )
-        return (
-            f"{free} it {'fits' if self.learning_bytes <= self.free_bytes else 'does not fit'}; microbatch_tokens up "
-            f"to {self.tokens:,} would, and up to {self.checkpointed_tokens:,} with policy.gradient_checkpointing=true"
-        )
+        return f"{free} it fits"
 
 
 @dataclass(frozen=True)
@@ -333,16 +324,9 @@ class Estimate:
         )
 
     def fit(self, memory: Memory, free_bytes: int) -> Fit:
-        """What would fit into ``free_bytes``, which all ranks of a CPU share."""
+        """Whether ``memory`` fits into ``free_bytes``, which all ranks of a CPU share."""
         free = free_bytes if self.device.type == "cuda" else free_bytes // self.num_ranks
-        room = free - memory.always - memory.gradients
-        tokens = [
-            footprint(with_checkpointing(self.config, is_on), self.shape, self.device).fitting_tokens(
-                room, self.response_share
-            )
-            for is_on in (self.config.policy.gradient_checkpointing, True)
-        ]
-        return Fit(free, memory.sampling, memory.learning, *tokens)
+        return Fit(free, memory.sampling, memory.learning)
 
     def sizes(self, device_bytes: int) -> Sizes:
         """What fits into ``device_bytes`` of a GPU: in powers of two, but the cache to within a 32nd."""

@@ -225,11 +225,6 @@ def drawing_limits(device_bytes: int, room: int, shape: Any, number: int, row_to
     return rows, max(0, bisect_right(range(max(0, room // kept) + 1), room, key=needed) - 1)
 
 
-def with_checkpointing(config: Config, is_on: bool) -> Config:
-    """The same configuration with gradient checkpointing on or off."""
-    return config.model_copy(update={"policy": config.policy.model_copy(update={"gradient_checkpointing": is_on})})
-
-
 def attention_widths(shape: Any) -> tuple[int, int]:
     """The widths of all queries and of all keys."""
     head_dim = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads

@@ -305,9 +305,6 @@ def test_gradients_that_zero_1_keeps_in_bfloat16_count_once_and_at_every_time(dt
     without = dataclasses.replace(memory, kept_gradients=0, gradients=0)
     assert memory.learning - without.learning == 4 * NUM_PARAMETERS
     assert memory.sampling - without.sampling == 4 * NUM_PARAMETERS * is_kept
-    # What is left for a micro-batch has them subtracted once.
-    free = 10 * memory.total
-    assert asked.fit(without, free - 4 * NUM_PARAMETERS).tokens == asked.fit(memory, free).tokens > 0
 
 
 def test_under_zero_3_a_rank_of_four_starts_a_7b_with_14_gib():
