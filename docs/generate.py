@@ -1,12 +1,13 @@
 """Writes the generated pages of docs/, from the program.
 
-They are api.md, cli.md and config.md, a table of similarity.md, images/rooms.svg, and the links of README.md.
+They are api.md, cli.md, config.md, tables of similarity.md and measuring.md, images/rooms.svg, and links of README.md.
 `python docs/generate.py` writes, with `--check` it only compares.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import re
 import sys
@@ -51,6 +52,30 @@ def similarity_page() -> str:
         threshold = "" if one.threshold is None else f"{one.threshold:g}"
         rows.append(f"| `{name}` | {one.meaning} | {threshold} | {'yes' if one.has_tokens else ''} |")
     return _with_first_table("similarity.md", rows)
+
+
+def measuring_page() -> str:
+    """The page as it is, but for its tables of coverage, which are benchmarks/results/coverage.json."""
+    found = json.loads((DOCS.parent / "benchmarks/results/coverage.json").read_text(encoding="utf-8"))
+    lines: dict[tuple[str, str, int], list[str]] = {}
+    for row in found:
+        beside = f" ({100 * row['held']['percentile']:.1f})" if "percentile" in row["held"] else ""
+        key = (row["case"], f"Beta({row['beta'][0]:g}, {row['beta'][1]:g})", row["k"])
+        lines.setdefault(key, []).append(f"{100 * row['held']['printed']:.1f}{beside}")
+
+    def lowest(name: str, least: int) -> str:
+        own = [row for row in found if name in row["held"] and row["problems"] >= least]
+        return f"{100 * min(row['held'][name] for row in own if name != 'logit t' or row['case'] == 'mean'):.1f}"
+
+    text = (DOCS / "measuring.md").read_text(encoding="utf-8")
+    for head, rows in (
+        ("| of | chances |", [[*map(str, key), *cells] for key, cells in lines.items()]),
+        ("| interval |", [[name, lowest(name, 20), lowest(name, 10)] for name in found[0]["held"]]),
+    ):
+        before, begin, rest = re.split(rf"^({re.escape(head)}.*\n[|-]+\n)", text, maxsplit=1, flags=re.M)
+        body = "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
+        text = before + begin + body + "\n" + f"\n{rest}".partition("\n\n")[2]
+    return text
 
 
 def rooms_picture() -> str:
@@ -150,6 +175,7 @@ PAGES = {
     "cli.md": cli_page,
     "config.md": config_page,
     "images/rooms.svg": rooms_picture,
+    "measuring.md": measuring_page,
     "similarity.md": similarity_page,
 }
 

@@ -7,11 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evals.estimators import Floats
 
+Families = Sequence[NDArray[np.int64]]  # for each benchmark the (P,) number of each problem's family, 0, 1, ...
 NUM_RESAMPLES = 10_000
 PERCENTILES = (2.5, 97.5)
+FEWEST_MOVED = 6  # of the problems that a difference rests on: with fewer, Student's interval of it is too narrow
 _CHUNK = 500
 FEWEST_SEEDS = 3  # of an interval over seeds alone: the one of two seeds is 13 times as wide as they are apart
 SEEDS_AND_PROBLEMS, PROBLEMS, SEEDS = "seeds and problems", "problems only", "seeds only"  # what an interval is over
@@ -49,17 +52,14 @@ class PairedDifference(NamedTuple):
     over: str = PROBLEMS
 
 
-def resampled_means(value_PK: Floats, rng: np.random.Generator, num_resamples: int = NUM_RESAMPLES) -> Floats:
-    """Means over resampled problems, shape (B, K); draws what one `rng.integers(0, P, size=(B, P))` would."""
-    num_problems = len(value_PK)
-    mean_BK = np.empty((num_resamples, value_PK.shape[1]))
-    for start in range(0, num_resamples, _CHUNK):  # (B, P, K) at once would take gigabytes
-        stop = min(start + _CHUNK, num_resamples)
-        chosen_BP = rng.integers(0, num_problems, size=(stop - start, num_problems))
-        times_BP = np.zeros((stop - start, num_problems))
-        np.add.at(times_BP, (np.arange(stop - start)[:, None], chosen_BP), 1.0)
-        mean_BK[start:stop] = times_BP @ value_PK / num_problems
-    return mean_BK
+def resampled_means(value_PK: Floats, rng: np.random.Generator) -> Floats:
+    """Means over resampled problems, shape (B, K); draws what one `rng.integers(0, P, size=(B, P))` would.
+
+    With `intervals` a percentile bootstrap, which is narrower than `mean_intervals` and holds the truth less often.
+    """
+    shape = (_CHUNK, len(value_PK))  # (B, P, K) at once would take gigabytes
+    drawn = (rng.integers(0, len(value_PK), size=shape) for _ in range(NUM_RESAMPLES // _CHUNK))
+    return np.concatenate([value_PK[chosen_BP].mean(axis=1) for chosen_BP in drawn])
 
 
 def intervals(mean_BK: Floats) -> list[Interval]:
@@ -78,28 +78,37 @@ def kinds_text(over_of: Mapping[str, Iterable[str | None]]) -> str:
 
 
 def mean_intervals(
-    value_by_benchmark: Sequence[Floats], largest_K: Sequence[float], *, seed: int = 0
+    value_by_benchmark: Sequence[Floats], largest_K: Sequence[float], *, families: Families = ()
 ) -> list[Estimate]:
     """The mean of each of K columns and its 95 % interval; over several benchmarks the unweighted mean of theirs.
 
     Each benchmark has a (S, P, K) array of what every seed has on every problem, in [0, ``largest_K``]: the same seeds
-    in the same order in all of them, and the same problems for all seeds. The interval of several seeds is for other
-    seeds and other problems than these: that of `mean_over_seeds_and_problems`, on the logit scale of the share of
-    ``largest_K``. That of one seed is by a bootstrap over problems with ``seed``. Where all values are the same it is
-    `interval_without_spread`.
+    in the same order in all of them, and the same problems for all seeds. The interval, for other problems and (of
+    several seeds) other seeds than these, is Student's on the logit scale of the share of ``largest_K``, with the
+    standard error of `mean_over_seeds_and_problems`; problems of one of the ``families`` are drawn together. P draws
+    miss a share q of all problems with the probability (1 - q)^P: there is room for the largest q with which this is
+    0.025, of unsolved problems or of such as the best ones. Equal values have that of `interval_without_spread`.
     """
-    num_seeds = len(value_by_benchmark[0])
-    drawn_K: list[Interval] = []
-    if num_seeds == 1:
-        rng = np.random.default_rng(seed)
-        drawn_K = intervals(np.mean([resampled_means(one[0], rng) for one in value_by_benchmark], axis=0))
     estimates = []
     for at, largest in enumerate(largest_K):
         tables = [value_SPK[:, :, at] for value_SPK in value_by_benchmark]
-        found, ends = _crossed(tables), interval_without_spread(tables, largest)
-        ends = ends or (drawn_K[at] if num_seeds == 1 else _on_scale(found, largest))
-        estimates.append(found._replace(low=ends.low, high=ends.high))
+        found, ends = _crossed(tables, families=families), interval_without_spread(tables, largest, families)
+        if ends is None:
+            low, high = _on_scale(found, largest)
+            seen = 0.025 ** (1 / len(tables) / min(_sizes(tables, families)))
+            best = sum(float(one.mean(axis=0).max()) for one in tables) / len(tables)
+            ends = Interval(min(low, seen * found.mean), max(high, seen * found.mean + (1 - seen) * best))
+        estimates.append(found._replace(low=ends.low, high=ends.high, over=_over(found, families)))
     return estimates
+
+
+def _over(found: Estimate, families: Families) -> str:
+    return found.over.replace("problems", "families of problems") if families else found.over
+
+
+def _sizes(tables: Sequence[Floats], families: Families) -> list[int]:
+    """How many problems, or families of problems, each of the (S, P) tables has."""
+    return [1 + int(one.max()) for one in families] or [one.shape[-1] for one in tables]
 
 
 def mean_of_seeds(
@@ -138,53 +147,90 @@ def _on_scale(found: Estimate, largest: float | None) -> Interval:
     return Interval(largest * float(low), largest * float(high))
 
 
-def interval_without_spread(value_by_benchmark: Sequence[Floats], largest: float) -> Interval | None:
+def interval_without_spread(
+    value_by_benchmark: Sequence[Floats], largest: float, families: Families = ()
+) -> Interval | None:
     """The 95 % interval of a mean over benchmarks, each with one value in all of its problems; None where they differ.
 
-    ``value_by_benchmark`` has a (P,) or (S, P) array of values in [0, ``largest``] for each. A bootstrap would have no
-    width. If a share q of all problems has another value, P draws miss it with the probability (1 - q)^P; q is the
-    largest for which this is 0.025, and those problems may have any value. At 0 and ``largest`` that is Clopper and
-    Pearson's.
+    ``value_by_benchmark`` has a (P,) or (S, P) array of values in [0, ``largest``] for each. Student's t would have no
+    width. The problems that P draws miss, as in `mean_intervals`, may have any value. At 0 and ``largest`` that is
+    Clopper and Pearson's.
     """
     if any(np.ptp(value) > 1e-9 * largest for value in value_by_benchmark):
         return None
     values = [float(value.flat[0]) for value in value_by_benchmark]
     # Draws from all benchmarks count together, unless what is unseen may lie where it matters most.
-    num_draws = min(value.shape[-1] for value in value_by_benchmark) * (len(values) if len(set(values)) == 1 else 1)
+    num_draws = min(_sizes(value_by_benchmark, families)) * (len(values) if len(set(values)) == 1 else 1)
     seen, mean = 0.025 ** (1 / num_draws), sum(values) / len(values)
     return Interval(seen * mean, seen * mean + (1 - seen) * largest)
 
 
 def average_paired_differences(
-    a_by_benchmark: Sequence[Floats], b_by_benchmark: Sequence[Floats], largest_K: Sequence[float], *, seed: int
+    a_by_benchmark: Sequence[Floats],
+    b_by_benchmark: Sequence[Floats],
+    largest_K: Sequence[float],
+    *,
+    families: Families = (),
 ) -> list[PairedDifference]:
-    """b - a of each column on the same problems, as unweighted means over benchmarks; arrays as in `mean_intervals`.
+    """b - a of each column on the same problems, as unweighted means over benchmarks; arguments as in `mean_intervals`.
 
-    One seed: problems are resampled, p = 2 min((#{<= 0} + 1), (#{>= 0} + 1)) / (B + 1) over the resampled means. Of
-    several seeds, the first of a with the first of b and so on: crossed random effects and Student's t.
+    Student's t, with the standard error of `mean_over_seeds_and_problems`, of the differences, seed by seed. Where a
+    difference rests on few problems the interval is at least as wide as those of both sides put together.
     """
+    sides = [mean_intervals(values, largest_K, families=families) for values in (a_by_benchmark, b_by_benchmark)]
     differences = [b_SPK - a_SPK for a_SPK, b_SPK in zip(a_by_benchmark, b_by_benchmark, strict=True)]
-    if len(differences[0]) > 1:
-        return [_difference([one[:, :, at] for one in differences], largest) for at, largest in enumerate(largest_K)]
-    rng = np.random.default_rng(seed)
-    mean_BK = np.mean([resampled_means(difference_PK, rng) for (difference_PK,) in differences], axis=0)
-    mean_K = np.mean([difference_PK.mean(axis=0) for (difference_PK,) in differences], axis=0)
-    smaller_side_K = np.minimum((mean_BK <= 0).sum(axis=0), (mean_BK >= 0).sum(axis=0))
-    p_K = np.minimum(1.0, 2 * (smaller_side_K + 1) / (len(mean_BK) + 1))
     return [
-        PairedDifference(float(mean), interval.low, interval.high, float(p))
-        for mean, interval, p in zip(mean_K, intervals(mean_BK), p_K, strict=True)
+        _difference([one[:, :, at] for one in differences], a, b, largest, families)
+        for at, (a, b, largest) in enumerate(zip(*sides, largest_K, strict=True))
     ]
 
 
-def _difference(tables: Sequence[Floats], largest: float) -> PairedDifference:
-    """Of (S, P) tables of differences; the interval ends where differences do."""
+def _difference(
+    tables: Sequence[Floats], a: Estimate, b: Estimate, largest: float, families: Families
+) -> PairedDifference:
+    """Of (S, P) tables of differences; the interval ends where differences do, and leaves 0 out where p < 0.05."""
     from scipy.special import stdtr
 
-    found = _crossed(tables)
-    low, high = np.clip(np.array([found.low, found.high], dtype=np.float64), -largest, largest).tolist()
-    p = 2 * float(stdtr(found.freedom, -abs(found.mean) / found.error)) if found.error else float(found.mean == 0)
-    return PairedDifference(found.mean, low, high, p, found.over)
+    found = _crossed(tables, families=families)
+    error, freedom = found.error or 0.0, found.freedom or 1.0
+    t = half_width(1.0, freedom)
+    down = up = t * error
+    part_P = np.concatenate([one.mean(axis=0) / one.shape[1] for one in tables])
+    # As many equal parts would have this ratio of squares: a difference in one problem alone has 1.
+    num_moved = (part_P @ part_P) ** 2 / ((part_P**4).sum() or math.inf)
+    if num_moved and (num_moved < FEWEST_MOVED or not error):
+        below, above = _put_together(a, b, error)
+        down, up = max(down, below), max(up, above)
+    arm = down if found.mean > 0 else up
+    p = 2 * float(stdtr(freedom, -t * abs(found.mean) / arm)) if arm else 2.0 ** (1 - len(part_P))
+    ends = max(found.mean - down, -largest), min(found.mean + up, largest)
+    return PairedDifference(found.mean, *ends, p if found.mean else 1.0, _over(found, families))
+
+
+def _put_together(a: Estimate, b: Estimate, error: float) -> tuple[float, float]:
+    """How far below and above b - a its interval reaches, from those of both: Zou and Donner, doi:10.1002/sim.3095.
+
+    sqrt(d^2 + u^2 - 2 r d u) of the distances d and u to one end of each; the correlation r of the two means is the one
+    with which the difference has this standard ``error``.
+    """
+    known = np.array([(one.mean - (one.low or 0), (one.high or 0) - one.mean, one.error) for one in (a, b)], np.float64)
+    (down_a, up_a, error_a), (down_b, up_b, error_b) = known.tolist()
+    twice = 2 * error_a * error_b
+    r = min(max((error_a**2 + error_b**2 - error**2) / twice, -1), 1) if twice else 0.0
+    below, above = (math.sqrt(max(d**2 + u**2 - 2 * r * d * u, 0)) for d, u in ((down_b, up_a), (up_b, down_a)))
+    return below, above
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """The p-values, each adjusted for all of them: below 0.05, one false difference at most in 20 such families.
+
+    Holm 1979, as `statsmodels.stats.multitest.multipletests(ps, method="holm")`, which is 10 MB more to install.
+    """
+    order, factor = np.argsort(ps), np.arange(len(ps), 0, -1)
+    adjusted = np.empty(len(ps))
+    adjusted[order] = np.minimum(np.maximum.accumulate(factor * np.asarray(ps)[order]), 1.0)
+    found: list[float] = adjusted.tolist()
+    return found
 
 
 class SeedSpread(NamedTuple):
@@ -212,28 +258,33 @@ def mean_over_seeds_and_problems(value_SP: Floats, *, prior: SeedSpread | None =
     value_SP = np.asarray(value_SP, dtype=np.float64)
     if value_SP.ndim != 2 or not value_SP.size or not np.isfinite(value_SP).all():
         raise ValueError(f"expected finite numbers by seed and problem, found shape {value_SP.shape}")
-    return _crossed([value_SP], prior)
+    found = _crossed([value_SP], prior)
+    return found if found.num_seeds > 1 else Estimate(found.mean, None, None, 1, over=PROBLEMS)
 
 
-def _crossed(tables: Sequence[Floats], prior: SeedSpread | None = None) -> Estimate:
+def _crossed(tables: Sequence[Floats], prior: SeedSpread | None = None, *, families: Families = ()) -> Estimate:
     """`mean_over_seeds_and_problems` of the unweighted mean over benchmarks, each a (S, P) table of the same S seeds.
 
-    What a seed has in common on all benchmarks is in the spread of its mean; the problems of each are drawn apart.
+    What a seed has in common on all benchmarks is in the spread of its mean; the problems of each are drawn apart. One
+    seed: Student's t over the problems, which is Welch's of several benchmarks.
     """
     num_seeds, weight = len(tables[0]), 1 / len(tables) ** 2
     mean = float(np.mean([value_SP.mean() for value_SP in tables]))
+    sizes = _sizes(tables, families)
+    df_P = [max(num - 1, 1) for num in sizes]
+    problems = [weight * one for one in _variances(tables, families)]
     if num_seeds == 1:
-        return Estimate(mean, None, None, 1, over=PROBLEMS)
+        total = sum(problems)
+        freedom = total**2 / sum(part**2 / df for part, df in zip(problems, df_P, strict=True)) if total else min(df_P)
+        return _seed_mean(mean, total, freedom, 1)._replace(over=PROBLEMS)
     mean_S = np.mean([value_SP.mean(axis=1) for value_SP in tables], axis=0)
     spread = SeedSpread(float(np.var(mean_S, ddof=1)), num_seeds - 1.0)
     if prior is not None:
         freedom = prior.freedom + spread.freedom
         spread = SeedSpread((prior.freedom * prior.variance + spread.freedom * spread.variance) / freedom, freedom)
-    sizes = [value_SP.shape[1] for value_SP in tables]
     if min(sizes) == 1:
         return _seed_mean(mean, spread.variance / num_seeds, spread.freedom, num_seeds)._replace(over=SEEDS)
-    seeds, df_P = spread.variance / num_seeds, [num - 1 for num in sizes]
-    problems = [weight * float(np.var(one.mean(axis=0), ddof=1)) / one.shape[1] for one in tables]
+    seeds = spread.variance / num_seeds
     rest = [weight * residual_mean_square(one) / one.size for one in tables]
     # In expectation the sum exceeds each of its parts; with few seeds chance may say otherwise.
     total = max(seeds + sum(problems) - sum(rest), seeds, sum(problems)) or sum(rest)
@@ -244,6 +295,22 @@ def _crossed(tables: Sequence[Floats], prior: SeedSpread | None = None) -> Estim
     freedom = total**2 / sum(part**2 / df for part, df in parts)
     freedom = min(max(freedom, min(spread.freedom, *df_P)), num_seeds * sum(sizes) - 1)
     return _seed_mean(mean, total, freedom, num_seeds)
+
+
+def _variances(tables: Sequence[Floats], families: Families) -> list[float]:
+    """Of each (S, P) table the variance of its mean from drawing other problems, or families of them.
+
+    The problems of a family deviate together: F / (F - 1) times the sum over F families of their squared sums of
+    deviations, over P^2 (Liang and Zeger, doi:10.1093/biomet/73.1.13; Miller, arXiv:2411.00640).
+    """
+    means = [one.mean(axis=0) for one in tables]
+    if not families:
+        return [float(np.var(value_P, ddof=1)) / len(value_P) if len(value_P) > 1 else 0.0 for value_P in means]
+    sums = [np.bincount(one, value_P - value_P.mean()) for one, value_P in zip(families, means, strict=True)]
+    return [
+        float(sum_F @ sum_F) * len(sum_F) / max(len(sum_F) - 1, 1) / len(value_P) ** 2
+        for sum_F, value_P in zip(sums, means, strict=True)
+    ]
 
 
 def residual_mean_square(value_SP: Floats) -> float:

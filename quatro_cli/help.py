@@ -90,7 +90,10 @@ REMOVED = {
         for command in ("passk", "ucc", "compare", "clusters")
         for option, more in GRADING.items()
     },
-    **{f"quatro eval {command} --bootstrap-seed": "type --seed N" for command in ("passk", "ucc", "compare", "flips")},
+    **{
+        f"quatro eval {command} --bootstrap-seed": "leave it out: intervals are computed, not drawn"
+        for command in ("passk", "ucc", "compare", "flips")
+    },
 }
 
 

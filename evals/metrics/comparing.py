@@ -16,15 +16,15 @@ from evals.errors import DataError, UsageError
 from evals.estimators import PARTS, ucc_parts
 from evals.files.strict_json import shown
 from evals.grading import same_answer
-from evals.intervals import average_paired_differences
+from evals.intervals import average_paired_differences, holm
 from evals.metrics.counting import BY_DEFAULT, Clustering, Counted, count_clusters
 from evals.metrics.passk_ucc import (
     Estimate,
     blocks_of,
-    by_benchmark,
     check_beside,
     coverage_of,
     each_seed,
+    families_of,
     largest_of,
     least_correct,
     means_of,
@@ -37,7 +37,6 @@ from evals.results.shown import little_covered
 from evals.samples.types import GradedProblem, Samples
 from evals.similarity import setting_of
 
-LEAST_PROBLEMS = 10  # of a benchmark: with 5, a model that is compared with itself has p < 0.05 in 17 % of all cases
 _BEFORE = 15  # characters that are shown before the place where two texts begin to differ
 _MOST = 60
 
@@ -53,7 +52,6 @@ def compare_passk(
     ks: Sequence[int] | None = None,
     also: Sequence[str] = (),
     taus: Sequence[float] = (0.5,),
-    seed: int = 0,
 ) -> Comparison:
     """Pass@k of ``b`` minus that of ``a`` with paired intervals and p-values; options as in `passk_result`.
 
@@ -69,7 +67,7 @@ def compare_passk(
         [passk_estimates(one.with_votes() if "maj" in also else one.problems, ks, also=also, taus=taus) for one in side]
         for side in sides
     ]
-    return _comparison("pass@k", names, estimates, seed, warnings)
+    return _comparison("pass@k", names, estimates, warnings)
 
 
 def compare_ucc(
@@ -79,7 +77,6 @@ def compare_ucc(
     names: tuple[str, str],
     clustering: Clustering = BY_DEFAULT,
     ks: Sequence[int] | None = None,
-    seed: int = 0,
     jobs: int | None = 1,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
@@ -98,7 +95,7 @@ def compare_ucc(
     estimates = [[ucc_estimates(count(one.texts), ks, least, also=["distinct"]) for one in side] for side in sides]
     for own_a, own_b in zip(*estimates, strict=True):
         _add_parts(own_a, own_b, ks)
-    return _comparison("ucc@k", names, estimates, seed, warnings)
+    return _comparison("ucc@k", names, estimates, warnings)
 
 
 def _paired(a: Side, b: Side, names: tuple[str, str]) -> tuple[list[list[Counted]], list[str]]:
@@ -107,15 +104,8 @@ def _paired(a: Side, b: Side, names: tuple[str, str]) -> tuple[list[list[Counted
     if len(sides[0]) != len(sides[1]):
         raise UsageError(f"A has {len(sides[0])} seeds and B has {len(sides[1])}; compare as many of each")
     found = dict.fromkeys(told for pair in zip(*sides, strict=True) for told in check_pairs(*pair, names=names))
-    sizes = {name: len(group) for name, group in by_benchmark(sides[0][0].problems).items()}
-    few = [
-        f"{name} has only {num} problem(s) here: with fewer than {LEAST_PROBLEMS} the intervals are too narrow and "
-        f"p is too small; a test that swaps the sides of problems in all ways has no p below {min(1, 2 / 2**num):.2g}"
-        for name, num in sizes.items()
-        if num < LEAST_PROBLEMS
-    ]
     own = [[told for one in side for told in one.warnings] for side in sides]
-    return sides, [*found, *told_of_sides(*own, names=names), *few]
+    return sides, [*found, *told_of_sides(*own, names=names)]
 
 
 def _add_parts(a: list[Estimate], b: list[Estimate], ks: Sequence[int]) -> None:
@@ -154,18 +144,20 @@ def _comparison(
     metric: str,
     names: tuple[str, str],
     estimates: Sequence[Sequence[Sequence[Estimate]]],
-    seed: int,
     warnings: list[str],
 ) -> Comparison:
     """``estimates`` are those of each seed of both sides."""
     by_metric = [list(zip(*side, strict=True)) for side in estimates]
-    rows = [row for pair in zip(*by_metric, strict=True) for row in _rows(*pair, seed=seed)]
+    rows = [row for pair in zip(*by_metric, strict=True) for row in _rows(*pair)]
     rows = [row for row in rows if (row.metric, row.k) != ("distinct@k", 1)]  # one correct answer is one solution
     warnings = [*warnings, *little_covered(rows), *_large_rests(rows)]
-    return Comparison(metric=metric, a=names[0], b=names[1], bootstrap_seed=seed, rows=rows, warnings=warnings)
+    whole = [row for row in rows if "/" not in row.metric]  # the parts of a difference have no p of their own
+    adjusted = {id(row): p for row, p in zip(whole, holm([row.p for row in whole]), strict=True)}
+    rows = [row.model_copy(update={"p_adjusted": adjusted.get(id(row))}) for row in rows]
+    return Comparison(metric=metric, a=names[0], b=names[1], rows=rows, warnings=warnings)
 
 
-def _rows(seeds_a: Sequence[Estimate], seeds_b: Sequence[Estimate], *, seed: int) -> list[DifferenceRow]:
+def _rows(seeds_a: Sequence[Estimate], seeds_b: Sequence[Estimate]) -> list[DifferenceRow]:
     a, b = seeds_a[0], seeds_b[0]
     assert (a.metric, a.extra) == (b.metric, b.extra)
     rows = []
@@ -175,7 +167,7 @@ def _rows(seeds_a: Sequence[Estimate], seeds_b: Sequence[Estimate], *, seed: int
         n = min(problem.n for problem in problems)
         covered = {"coverage_a": coverage_of(seeds_a, name), "coverage_b": coverage_of(seeds_b, name)}
         extra = {**a.extra, **{key: value for key, value in covered.items() if value is not None}}
-        differences = average_paired_differences(values_a, values_b, largest_of(a, n), seed=seed)
+        differences = average_paired_differences(values_a, values_b, largest_of(a, n), families=families_of(problems))
         for k, mean_a, mean_b, found in zip(a.ks, means_of(values_a), means_of(values_b), differences, strict=True):
             head: dict[str, Any] = {"metric": a.metric, "benchmark": name, "k": k, "a": mean_a, "b": mean_b}
             ends: dict[str, Any] = {"ci_low": found.low, "ci_high": found.high, "ci_over": found.over, "p": found.p}

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from evals.benchmarks.catalogue import Kind, kind_of, maker_of
 from evals.clustering import check_linkage, cluster_sizes, partitions, resolve_threshold, solutions_in
-from evals.errors import QuatroError, UsageError
+from evals.errors import DataError, QuatroError, UsageError
 from evals.files.own_code import is_own
 from evals.files.strict_json import shown
 from evals.grading import ExtractionPolicy, extract, same_answer
@@ -43,6 +43,7 @@ class Counts(NamedTuple):
     sizes: Sequence[int] | None = None
     found_share: float | None = None
     wrong: Sequence[int] | None = None
+    family: str | None = None
 
 
 class Clustering(NamedTuple):
@@ -115,7 +116,8 @@ def _cluster_counts(problem: GradedProblem, *, settings_of: Mapping[str, Sequenc
         sizes = cluster_sizes(labels)
         is_share_known = setting.similarity == "exact" and problem.kind.grader == "countdown"
         found_share = maker_of("countdown").found_share(str(problem.answer), len(sizes)) if is_share_known else None
-        counts[setting] = Counts(problem.benchmark, problem.id, problem.n, problem.correct, sizes, found_share)
+        head = (problem.benchmark, problem.id, problem.n, problem.correct)
+        counts[setting] = Counts(*head, sizes, found_share, family=problem.family)
     return counts
 
 
@@ -186,14 +188,23 @@ class Counted:
     """Problems as counts, from samples that ``grader`` graded; raises DataError if a sample has no grade.
 
     ``files`` are those that hold the samples, ``warnings`` are about them, ``kinds`` say of each benchmark how its
-    answers are judged, and ``problems``, those of ``texts``, hold no clusters yet.
+    answers are judged, and ``problems``, those of ``texts``, hold no clusters yet. Problems whose rows have one value
+    of the key ``cluster`` are of one family; raises DataError for rows of a problem without it, or with several values.
     """
 
-    def __init__(self, samples: Samples, grader: GraderInfo) -> None:
+    def __init__(self, samples: Samples, grader: GraderInfo, cluster: str | None = None) -> None:
         self._samples, self.texts = samples, samples.graded()
+        for at, problem in enumerate(samples.problems() if cluster else ()):
+            found = {str(row.extra.get(str(cluster), "")) for row in problem.samples}
+            if len(found) > 1 or found == {""}:
+                raise DataError(
+                    f"--cluster {cluster}: {shown(problem.id)} of {problem.benchmark} has {shown(sorted(found))} "
+                    "there; expected a key with one value in all rows of a problem, which problems of a family share"
+                )
+            self.texts[at] = self.texts[at]._replace(family=found.pop())
         self.files, self.warnings, self.grader = samples.files, samples.warnings, grader
         self.kinds = {one.benchmark: one.kind for one in self.texts}
-        self.problems = [Counts(one.benchmark, one.id, one.n, one.correct) for one in self.texts]
+        self.problems = [Counts(one.benchmark, one.id, one.n, one.correct, family=one.family) for one in self.texts]
 
     @classmethod
     def of(cls, samples: Samples | Counted, grader: GraderInfo | None = None) -> Counted:

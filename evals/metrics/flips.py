@@ -95,7 +95,6 @@ def flips_result(
     names: tuple[str, str],
     ks: Sequence[int] | None = None,
     ci: bool = False,
-    seed: int = 0,
     per_problem: bool = False,
     **about: Unpack[About],
 ) -> Result:
@@ -103,7 +102,7 @@ def flips_result(
 
     A bucket without problems has no row. In the ``flip`` rows (newly solved, k null) `num_problems` is the number of
     problems that the base never solved. The ``flip@k`` rows are for ``ks`` (None: 16, or n where that is smaller), and
-    their bucket "all" is every problem of the benchmark. ``ci`` adds bootstrap intervals over the problems of a row.
+    their bucket "all" is every problem of the benchmark. ``ci`` adds intervals over the problems of a row.
     ``names`` are those of the two sides, for messages.
 
     Raises:
@@ -121,8 +120,7 @@ def flips_result(
         Pair(problem.benchmark, problem.id, problem.n, problem.correct, tuned_count[problem.benchmark, problem.id])
         for problem in base.problems
     ]
-    ci_seed = seed if ci else None
-    rows = flip_rows(pairs, ks, ci_seed=ci_seed)
+    rows = flip_rows(pairs, ks, ci=ci)
     problems = [_entry(pair) for pair in pairs] if per_problem else None
     warnings += told_of_sides(*(warnings_of(side.warnings, side.problems) for side in (base, tuned)), names=names)
     return Result(
@@ -136,18 +134,18 @@ def flips_result(
     )
 
 
-def flip_rows(pairs: Sequence[Pair], ks: Sequence[int], *, ci_seed: int | None = None) -> list[Row]:
+def flip_rows(pairs: Sequence[Pair], ks: Sequence[int], *, ci: bool = False) -> list[Row]:
     """Rows of `flips_result` from counts."""
 
     def flip(pair: Pair, k: int) -> float:
         return flip_at_k(pair.n, pair.base, pair.tuned, k)
 
     unsolved = [pair for pair in pairs if pair.base == 0]
-    rows = _rows(pairs, unsolved, FLIP, [None], BUCKETS[0].name, lambda pair, k: float(pair.tuned > 0), ci_seed)
+    rows = _rows(pairs, unsolved, FLIP, [None], BUCKETS[0].name, lambda pair, k: float(pair.tuned > 0), ci)
     for bucket in BUCKETS:
         members = [pair for pair in pairs if pair.bucket == bucket.name]
-        rows += _rows(pairs, members, FLIP_AT_K, ks, bucket.name, flip, ci_seed)
-    return rows + _rows(pairs, pairs, FLIP_AT_K, ks, "all", flip, ci_seed)
+        rows += _rows(pairs, members, FLIP_AT_K, ks, bucket.name, flip, ci)
+    return rows + _rows(pairs, pairs, FLIP_AT_K, ks, "all", flip, ci)
 
 
 def _rows(
@@ -157,7 +155,7 @@ def _rows(
     ks: Sequence[int | None],
     bucket: str,
     value: Callable[[Pair, Any], float],
-    ci_seed: int | None,
+    ci: bool,
 ) -> list[Row]:
     if not members:
         return []
@@ -168,7 +166,7 @@ def _rows(
         name: [Counts(pair.benchmark, pair.id, pair.n, pair.tuned) for pair in group] for name, group in groups.items()
     }
     values = {name: np.array([[value(pair, k) for k in ks] for pair in group]) for name, group in groups.items()}
-    return rows_of(Estimate(metric, ks, counts, values, {"bucket": bucket}, is_averaged), ci_seed=ci_seed)
+    return rows_of(Estimate(metric, ks, counts, values, {"bucket": bucket}, is_averaged), ci=ci)
 
 
 def _entry(pair: Pair) -> ProblemEntry:

@@ -74,11 +74,14 @@ class Options:
     also: str | Sequence[str] = ()
     tau: float | Sequence[float] | None = None
     valid: str | None = None
+    cluster: str | None = None
     seed: int = 0
     jobs: int | None = 1
     over_seeds: bool = False
 
     def __post_init__(self) -> None:
+        if self.seed:
+            logger.warning(f"--seed {self.seed} has no effect here: intervals are computed, not drawn")
         metric, taus = self.metrics[0], ",".join(f"{tau:g}" for tau in self.taus)
         if metric not in BESIDE:
             raise UsageError(f"--metric {metric}: expected {' or '.join(BESIDE)}")
@@ -155,8 +158,8 @@ def measure(
         samples: one or several samples files, runs or folders, or results of `draw_samples`: together one result.
         k: numbers of draws. Default: 1, 2, 4, ..., 256, up to n.
         metric: `pass@k` or `ucc@k` alone. Clustering, which only `ucc@k` needs, may take minutes. Default: both.
-        ci: add 95 % intervals (`evals.intervals.mean_intervals`): over problems only, by a bootstrap with ``seed``, or
-            with ``over_seeds`` over seeds and problems. The counts of every problem are added, too.
+        ci: add 95 % intervals (`evals.intervals.mean_intervals`): over problems only, or with ``over_seeds`` over seeds
+            and problems. The counts of every problem are added, too.
         per_problem: add the counts of every problem, as `problems` of each result.
         over_seeds: each of ``samples`` is of another seed, on the same problems, and rows are means over seeds.
         label: name of the results in tables.
@@ -168,6 +171,7 @@ def measure(
         tau: the shares of correct draws that `g-pass` requires. Default: 0.5.
         valid: a checker of derivations, `word-problems`, `codegrammar` or your own as `module:function`: UCC@k without
             the right answers that it calls false stands beside the other, and their share.
+        cluster: a key of the rows whose value problems of a family share; such problems are not drawn apart.
         jobs: processes; with more than one a script needs `if __name__ == "__main__":`. None: one a usable core.
         progress: opens what shows how far the work is, by its name. Default: a line on a terminal or in a notebook.
 
@@ -178,9 +182,11 @@ def measure(
     asked = Options(list(BESIDE) if metric is None else [metric], **options)
     if per_problem and asked.over_seeds:
         raise UsageError("--per-problem has no effect beside --over-seeds; leave one of them out")
+    if asked.cluster is not None and not ci:
+        raise UsageError(f"--cluster {asked.cluster} is for intervals; add --ci, or leave it out")
     counted, about = counted_samples(paths_of(samples), asked, label=label, progress=progress)
     kept = per_problem or (ci and not asked.over_seeds)  # tables make intervals over seeds and problems from these
-    how: dict[str, Any] = {"ks": listed(k), "ci": ci, "seed": asked.seed, "per_problem": kept, **about}
+    how: dict[str, Any] = {"ks": listed(k), "ci": ci, "per_problem": kept, **about}
     results = []
     if "pass@k" in asked.metrics:
         results.append(passk_result(counted, also=asked.beside("pass@k"), taus=asked.taus, **how))
@@ -231,7 +237,7 @@ def compare(
     asked = Options([metric], **options)
     sides = [paths_of(a), paths_of(b)]
     (counted_a, _), (counted_b, _) = several_counted(sides, asked, progress=progress)
-    how: dict[str, Any] = {"names": tuple(map(_name, sides)), "ks": listed(k), "seed": asked.seed}
+    how: dict[str, Any] = {"names": tuple(map(_name, sides)), "ks": listed(k)}
     if metric == "pass@k":
         return compare_passk(counted_a, counted_b, also=asked.beside(metric), taus=asked.taus, **how)
     with (progress or progress_line)("clustering problems") as tell:
@@ -265,7 +271,7 @@ def counted_samples(
     how: dict[str, Any] = {"benchmarks": listed(asked.benchmarks), "asked": asked.grading, "jobs": asked.jobs}
     parts = [[path] for path in paths] if asked.over_seeds else [paths]
     with (progress or progress_line)("grading answers") as tell:
-        counted = [Counted(*read_graded(part, on_progress=tell, **how)) for part in parts]
+        counted = [Counted(*read_graded(part, on_progress=tell, **how), asked.cluster) for part in parts]
     about = about_samples([file for one in counted for file in one.files])
     graders = {_name(part): one.grader for part, one in zip(parts, counted, strict=True)}
     grader = agreed_grader(graders) if len(counted) > 1 else counted[0].grader

@@ -18,7 +18,7 @@ from evals.errors import DataError, UsageError
 from evals.estimators import Floats
 from evals.files.frames import grouped
 from evals.files.strict_json import shown
-from evals.intervals import mean_intervals
+from evals.intervals import Families, mean_intervals
 from evals.metrics.counting import BY_DEFAULT, Clustering, Counted, Counts, count_clusters
 from evals.metrics.valid import Checked, checked, shares_of_right
 from evals.results.document import (
@@ -69,7 +69,6 @@ def passk_result(
     also: Sequence[str] = (),
     taus: Sequence[float] = (0.5,),
     ci: bool = False,
-    seed: int = 0,
     per_problem: bool = False,
     **about: Unpack[About],
 ) -> Result:
@@ -77,8 +76,7 @@ def passk_result(
 
     These are maj (maj@k), and at each of ``taus`` g-pass (G-Pass@k). ``ks`` None means 1, 2, 4,
     ..., 256 up to the smallest n. Of several ``samples``, one of each seed on the same problems, rows are means over
-    seeds. ``ci`` adds the intervals of `mean_intervals`, whose bootstrap has ``seed``. ``about`` goes into the
-    document's head: see `About`.
+    seeds. ``ci`` adds the intervals of `mean_intervals`. ``about`` goes into the document's head: see `About`.
 
     Raises:
         UsageError: a k is larger than some problem's n; an unknown name in ``also``; a tau outside [0, 1].
@@ -89,7 +87,7 @@ def passk_result(
     ks = resolve_ks(counted.problems, ks)
     counts, *further = (one.with_votes() if "maj" in also else one.problems for one in (counted, *others))
     estimates = [passk_estimates(one, ks, also=also, taus=taus) for one in (counts, *further)]
-    rows = _rows_over_seeds(estimates, ci_seed=seed if ci else None)
+    rows = _rows_over_seeds(estimates, ci=ci)
     problems = [_entry(problem, {}) for problem in counts] if per_problem else None
     result = _result("pass@k", (counted, *others), rows, problems, about)
     if "maj" in also and counted.grader.version is None:  # else the grader has said it
@@ -105,7 +103,6 @@ def ucc_result(
     valid: str | None = None,
     ks: Sequence[int] | None = None,
     ci: bool = False,
-    seed: int = 0,
     per_problem: bool = False,
     jobs: int | None = 1,
     on_progress: Callable[[int, int], None] | None = None,
@@ -139,7 +136,7 @@ def ucc_result(
         for own, some, problems in zip(estimates, found, kept, strict=True):
             left = ucc_estimates(count_clusters(problems, settings_of, jobs=jobs), ks, few, also=also)
             own += [one._replace(extra={**one.extra, "checker": valid}) for one in _beside_false(left, some)]
-    rows = _rows_over_seeds(estimates, ci_seed=seed if ci else None)
+    rows = _rows_over_seeds(estimates, ci=ci)
     entries = (_entry(problem, setting._asdict()) for setting, group in counts.items() for problem in group)
     result = _result("ucc@k", (counted, *others), rows, list(entries) if per_problem else None, about)
     if "distinct" in also:
@@ -356,6 +353,19 @@ def blocks_of(seeds: Sequence[Estimate]) -> Iterator[tuple[str, list[Counts], li
         yield name, problems, [np.stack([one.values[member] for one in seeds]) for member in members]
 
 
+def families_of(problems: Sequence[Counts]) -> Families:
+    """Of each benchmark the number of every problem's family; raises DataError if a benchmark has only one."""
+    if problems[0].family is None:
+        return ()
+    found = {
+        name: np.unique([str(one.family) for one in group], return_inverse=True)[1]
+        for name, group in by_benchmark(problems).items()
+    }
+    if alone := [name for name, of_problem in found.items() if not of_problem.any()]:
+        raise DataError(f"{alone[0]}: its problems are of one family by --cluster; an interval needs two families")
+    return list(found.values())
+
+
 def means_of(values: Sequence[Floats]) -> list[float]:
     """The mean of each column over seeds and problems; over several benchmarks the unweighted mean of theirs."""
     means: list[float] = np.mean([value_SPK.mean(axis=(0, 1)) for value_SPK in values], axis=0).tolist()
@@ -376,12 +386,12 @@ def largest_of(estimate: Estimate, n: int) -> list[float]:
     return [float(largest_value(estimate.metric, k, n) or 1) for k in estimate.ks]
 
 
-def _rows_over_seeds(estimates: Sequence[Sequence[Estimate]], *, ci_seed: int | None) -> list[Row]:
+def _rows_over_seeds(estimates: Sequence[Sequence[Estimate]], *, ci: bool) -> list[Row]:
     """The rows of all metrics; ``estimates`` are those of each seed."""
-    return [row for seeds in zip(*estimates, strict=True) for row in rows_of(*seeds, ci_seed=ci_seed)]
+    return [row for seeds in zip(*estimates, strict=True) for row in rows_of(*seeds, ci=ci)]
 
 
-def rows_of(*seeds: Estimate, ci_seed: int | None) -> list[Row]:
+def rows_of(*seeds: Estimate, ci: bool) -> list[Row]:
     """A row for each benchmark and k, and the unweighted mean over benchmarks; of several seeds means over these."""
     estimate = seeds[0]
     rows = []
@@ -392,7 +402,7 @@ def rows_of(*seeds: Estimate, ci_seed: int | None) -> list[Row]:
         if len(shares) == len(problems) and name != AVERAGE:
             extra["share_of_all_solutions"] = float(np.mean(shares))
         extra |= {} if (covered := coverage_of(seeds, name)) is None else {"coverage": covered}
-        found = mean_intervals(values, largest_of(estimate, n), seed=ci_seed) if ci_seed is not None else None
+        found = mean_intervals(values, largest_of(estimate, n), families=families_of(problems)) if ci else None
         for position, (k, mean) in enumerate(zip(estimate.ks, means_of(values), strict=True)):
             if found is not None:
                 own = found[position]

@@ -27,7 +27,6 @@ LONGEST_ANSWER = 600
 LONGEST_PROMPT = 2_000
 LONGEST_NAME = 200
 MOST_SIZES = 24
-BOOTSTRAP_SEED = 0
 
 
 @dataclass(frozen=True)
@@ -174,7 +173,7 @@ def _problem_view(problem: Problem, graded: GradedProblem, setting: Setting, num
 
 
 def result_rows(views: Sequence[BenchmarkView]) -> list[Row]:
-    """Pass@k and UCC@k of every benchmark and their averages, with 95 % bootstrap intervals over problems.
+    """Pass@k and UCC@k of every benchmark and their averages, with 95 % intervals over problems.
 
     k is 1, 2, 4, ... and n itself, up to the smallest n. Raises DataError if a benchmark is named like the average.
     """
@@ -190,9 +189,7 @@ def result_rows(views: Sequence[BenchmarkView]) -> list[Row]:
         valid = [problem.valid for problem in view.problems if problem.valid]
         found = ucc_estimates({view.setting: valid}, ks, least_correct([valid]))[:1]
         ucc += [one._replace(metric=VALID + one.metric, is_averaged=False) for one in found]
-    return [
-        row for estimate in [*passk_estimates(counts, ks), *ucc] for row in rows_of(estimate, ci_seed=BOOTSTRAP_SEED)
-    ]
+    return [row for estimate in [*passk_estimates(counts, ks), *ucc] for row in rows_of(estimate, ci=True)]
 
 
 def setting_text(setting: Setting | None) -> str:

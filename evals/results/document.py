@@ -287,7 +287,7 @@ def _are_samples(path: Path) -> bool:
 COMPARISON_COLUMNS = {
     **dict.fromkeys(("samples_a", "samples_b", "metric", "benchmark"), TEXT),
     "k": "Int64",
-    **dict.fromkeys(("a", "b", "difference", "ci_low", "ci_high", "p"), "float64"),
+    **dict.fromkeys(("a", "b", "difference", "ci_low", "ci_high", "p", "p_adjusted"), "float64"),
     **dict.fromkeys(("num_problems", "n"), "int64"),
     "ci_over": TEXT,
 }
@@ -296,9 +296,9 @@ COMPARISON_COLUMNS = {
 class DifferenceRow(Document):
     """``difference`` is b - a of one metric at one k, averaged over the problems of a benchmark, or over benchmarks.
 
-    Its 95 % interval is by paired bootstrap over problems, or over seeds too (``ci_over``); ``p`` is two-sided: how
-    often resampled problems would show no difference, or the other sign. ``n`` is the smallest number of samples of a
-    problem, the same for a and b.
+    Its 95 % interval is that of `average_paired_differences`, over problems or over seeds too (``ci_over``), ``p`` its
+    two-sided p-value, and ``p_adjusted`` that of `holm` among all rows (None: an earlier file). ``n`` is the smallest
+    number of samples of a problem, the same for a and b.
     """
 
     metric: str
@@ -310,6 +310,7 @@ class DifferenceRow(Document):
     ci_low: float
     ci_high: float
     p: float
+    p_adjusted: float | None = None
     num_problems: Count
     n: Count
     ci_over: str = PROBLEMS
@@ -322,7 +323,7 @@ class Comparison(FileDocument):
     metric: str
     a: str = Field(pattern=r"^[^\x00]*$")
     b: str = Field(pattern=r"^[^\x00]*$")
-    bootstrap_seed: int
+    bootstrap_seed: int = 0  # of no effect: intervals were drawn once
     rows: list[DifferenceRow]
     warnings: list[str] = Field([], exclude=True)
 

@@ -121,7 +121,9 @@ def grids_of_rows(rows: Iterable[Row]) -> Iterator[Grid]:
 
 def grids_of_comparison(comparison: Comparison) -> Iterator[Grid]:
     """A line for each difference, with its interval and p-value."""
-    columns = ["benchmark", "problems", "n", "metric", "A", "B", "change", "low to high", "p"]
+    columns = ["benchmark", "problems", "n", "metric", "A", "B", "change", "low to high", "p", "p, Holm"]
+    num = sum(row.p_adjusted is not None for row in comparison.rows)
+    notes = [f"p, Holm: adjusted for the {num} comparisons of this call"] if num else []
     for title, rows in tables_of(comparison.rows).items():
         if rows[0].metric in _PART:
             yield _grid_of_parts(title, rows)
@@ -133,8 +135,10 @@ def grids_of_comparison(comparison: Comparison) -> Iterator[Grid]:
             change, low, high = (scaled(value, row.metric, "+") for value in (row.difference, row.ci_low, row.ci_high))
             lead = [title_of(row.benchmark), row.num_problems, row.n, head_of(row)]
             more = [(row.model_extra or {}).get(key) for key in covered]
-            body.append([*lead, a, b, change, f"{low} to {high}", f"{row.p:.4f}", *more])
-        yield Grid(title, [*columns, *(key.replace("_a", " A").replace("_b", " B") for key in covered)], body)
+            ps = ["" if p is None else f"{p:.4f}" if p >= 5e-5 else "<0.0001" for p in (row.p, row.p_adjusted)]
+            body.append([*lead, a, b, change, f"{low} to {high}", *ps, *more])
+        yield Grid(title, [*columns, *(key.replace("_a", " A").replace("_b", " B") for key in covered)], body, notes)
+        notes = []
 
 
 def _grid_of_parts(title: str, rows: Sequence[DifferenceRow]) -> Grid:

@@ -68,7 +68,7 @@ class GradedProblem(NamedTuple):
     """A problem with ``n`` samples. ``completions`` are those of the correct ones, by ascending sample index.
 
     ``entry_point`` is the function that a program must define, and ``recorded`` how the answers are judged, if the rows
-    say so.
+    say so. Problems of one ``family`` were not drawn apart.
     """
 
     benchmark: str
@@ -79,6 +79,7 @@ class GradedProblem(NamedTuple):
     prompt: str | None = None
     entry_point: str | None = None
     recorded: Kind | None = None
+    family: str | None = None
 
     @property
     def kind(self) -> Kind:

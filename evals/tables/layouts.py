@@ -39,7 +39,7 @@ Layout = Literal["average", "benchmarks", "ucc", "entropy", "code", "metric"]
 
 # Neither end of these is the better one.
 UNRANKED = ("similarity",)
-_P_DIGITS = 4  # the smallest p of 10,000 resamples is 0.0002
+_P_DIGITS = 4
 SMALL_K = 32  # UCC@k below this has a table of its own, as in the paper
 PAPER_TABLES: Mapping[Layout, tuple[str, ...]] = {
     "average": ("tab:avg_passk", "tab:appendix_passk_all"),
@@ -290,7 +290,7 @@ def _without_k(entries: Sequence[Entry], metric: str, names: Sequence[str], sett
 
 def comparison_table(comparison: Comparison) -> list[Table]:
     """A table for each metric and setting: benchmarks and ks down; A, B, difference and p across."""
-    columns = tuple(Column(visible(name)) for name in (*sides_of(comparison), "difference", "p"))
+    columns = tuple(Column(visible(name)) for name in (*sides_of(comparison), "difference", "p", "p, Holm"))
     groups = grouped(rows_in_order(comparison.rows), lambda row: (row.metric, setting_of(row)))
     tables = []
     for (metric, setting), rows in groups.items():
@@ -299,7 +299,8 @@ def comparison_table(comparison: Comparison) -> list[Table]:
         for row in rows:
             label = title_of(visible(row.benchmark)) + (f", k = {row.k}" if row.k is not None else "")
             difference = Cell(scale * row.difference, scale * row.ci_low, scale * row.ci_high, over=row.ci_over)
-            cells = (Cell(scale * row.a), Cell(scale * row.b), difference, Cell(row.p, digits=_P_DIGITS))
+            ps = [None if p is None else Cell(p, digits=_P_DIGITS) for p in (row.p, row.p_adjusted)]
+            cells = (Cell(scale * row.a), Cell(scale * row.b), difference, *ps)
             lines.append(Line(label, cells))
         name = f"{metric} ({setting})" if setting else metric
         section = Section("", columns, tuple(lines))

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import t
+from scipy.stats import t, ttest_rel
 
-from evals.intervals import kinds_text, mean_intervals, mean_of_seeds
+from evals.intervals import average_paired_differences, holm, kinds_text, mean_intervals, mean_of_seeds
 
 
 def interval(*tables, largest=1.0):
@@ -92,3 +92,49 @@ def test_it_holds_the_truth_in_about_95_of_100_cases(num_seeds, beta, num_proble
         found = interval(rng.binomial(8, chances(num_seeds, num_problems)) / 8)
         held += found.low <= truth <= found.high
     assert 0.91 <= held / 300 <= 0.98
+
+
+def test_holm_is_that_of_statsmodels_or_of_a_hand():
+    # Sorted 0.01, 0.02, 0.03, 0.04 times 4, 3, 2, 1, none below the one before.
+    assert holm([0.03, 0.01, 0.04, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []
+    multitest = pytest.importorskip("statsmodels.stats.multitest")
+    ps = np.random.default_rng(0).random(50) ** 4
+    np.testing.assert_allclose(holm(ps), multitest.multipletests(ps, method="holm")[1])
+
+
+@pytest.mark.parametrize("largest", [1.0, 16.0])
+def test_a_difference_is_student_s_where_many_problems_differ(largest):
+    rng = np.random.default_rng(1)
+    a, b = largest * rng.random((2, 1, 40, 1))
+    (found,) = average_paired_differences([a], [b], [largest])
+    expected = ttest_rel(b[0, :, 0], a[0, :, 0])
+    assert found.p == pytest.approx(expected.pvalue)
+    assert found[1:3] == pytest.approx(tuple(expected.confidence_interval()))
+
+
+def test_a_difference_in_few_problems_is_as_unsure_as_its_sides():
+    a = np.ones((1, 20, 1))
+    b = np.where(np.arange(20) < 2, 0.2, a[..., 0])[..., None]
+    (found,) = average_paired_differences([a], [b], [1.0])
+    side = mean_intervals([b], [1.0])[0]
+    assert found.mean == pytest.approx(-0.08)
+    assert found.low <= side.low - side.mean - 0.08 + 1e-9  # a lies at its end, and tells nothing of b
+    assert found.p > ttest_rel(b[0, :, 0], a[0, :, 0]).pvalue
+    (same,) = average_paired_differences([a], [a], [1.0])
+    assert same[:4] == (0.0, 0.0, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_problems_of_a_family_are_drawn_together(size):
+    """Copies of a problem tell no more than one of them."""
+    value = np.random.default_rng(2).random((1, 12, 1))
+    copies, family = np.repeat(value, size, axis=1), np.repeat(np.arange(12), size)
+    (one,), (other,) = mean_intervals([value], [1.0]), mean_intervals([copies], [1.0], families=[family])
+    assert other[:3] == pytest.approx(one[:3])
+    assert (other.error, other.freedom) == pytest.approx((one.error, one.freedom))
+    others = value[:, ::-1]
+    (one,) = average_paired_differences([value], [others], [1.0])
+    (other,) = average_paired_differences([copies], [np.repeat(others, size, axis=1)], [1.0], families=[family])
+    assert other[:4] == pytest.approx(one[:4])

@@ -28,6 +28,7 @@ def compare(
     over_seeds: Annotated[
         bool, Option("--over-seeds", help="Several files: first every seed of A, then of B.")
     ] = False,
+    cluster: shared.Cluster = None,
     seed: shared.BootstrapSeed = 0,
     first: shared.First = None,
     grader: shared.Grader = None,
@@ -36,7 +37,7 @@ def compare(
 ) -> None:
     """Compare two sets of samples, B minus A, problem by problem.
 
-    The interval and p are from a paired bootstrap, which needs ten problems; with --over-seeds over seeds and problems.
+    The interval and p are for other problems than these; with --over-seeds for other seeds, too.
 
     \b
     Examples:
@@ -48,7 +49,9 @@ def compare(
     from evals.results.reading import sides_of
 
     how = {"similarity": similarity, "threshold": threshold, "linkage": linkage, "tokens": tokens}
-    asked = shared.options(benchmarks, n=first, grader=grader, also=also, tau=tau, seed=seed, jobs=jobs, **how)
+    asked = shared.options(
+        benchmarks, n=first, grader=grader, also=also, tau=tau, cluster=cluster, seed=seed, jobs=jobs, **how
+    )
     ks = numbers(k, "--k", int)
     shared.check_out(out, files)
     half = len(files) // 2
@@ -98,10 +101,10 @@ def flips(
 
     ks = numbers(k, "--k", int)
     shared.check_shown(out, [base, tuned], per_problem=per_problem, json=json)
-    asked = Options(["pass@k"], n=first, jobs=None, **shared.options(benchmarks))
+    asked = Options(["pass@k"], n=first, seed=seed, jobs=None, **shared.options(benchmarks))
     found = several_counted([[base], [tuned]], asked, label=label, progress=shared.progress)
     ((before,), _), ((after,), about) = found
     names = (str(base), str(tuned))
-    result = flips_result(before, after, names=names, ks=ks, ci=ci, seed=seed, per_problem=per_problem, **about)
+    result = flips_result(before, after, names=names, ks=ks, ci=ci, per_problem=per_problem, **about)
     output.warn(*result.warnings)
     shared.finish(result, json=json, out=out)

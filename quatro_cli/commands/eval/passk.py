@@ -12,6 +12,7 @@ def passk(
     also: shared.Also = None,
     tau: shared.Taus = None,
     ci: shared.Interval = False,
+    cluster: shared.Cluster = None,
     over_seeds: shared.OverSeeds = False,
     seed: shared.BootstrapSeed = 0,
     first: shared.First = None,
@@ -33,7 +34,15 @@ def passk(
       quatro eval passk runs/quickstart-quatro-0 -b countdown --also maj --json
     """
     asked = shared.options(
-        benchmarks, n=first, grader=grader, also=also, tau=tau, seed=seed, jobs=jobs, over_seeds=over_seeds
+        benchmarks,
+        n=first,
+        grader=grader,
+        also=also,
+        tau=tau,
+        cluster=cluster,
+        seed=seed,
+        jobs=jobs,
+        over_seeds=over_seeds,
     )
     files = shared.of_step(files, step, benchmarks)
     shared.check_shown(out, files, per_problem=per_problem, json=json)

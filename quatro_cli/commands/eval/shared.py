@@ -32,9 +32,12 @@ Also = Annotated[str | None, Option(metavar="NAME[,NAME]", help="maj or g-pass (
 Taus = Annotated[str | None, Option(metavar="T[,T]", help="Share of correct draws that g-pass requires. Default: 0.5.")]
 Interval = Annotated[bool, Option("--ci", help="Add 95 % intervals; the title says what they are over.")]
 OverSeeds = Annotated[bool, Option("--over-seeds", help="Each FILE is a seed of one model: show means over seeds.")]
+Cluster = Annotated[
+    str | None, Option(metavar="KEY", help="Key of the rows whose value problems of a family share, for intervals.")
+]
 Step = Annotated[str | None, Option(metavar="N|best", help="Only samples of this checkpoint of a run. Default: all.")]
 First = Annotated[int | None, Option("--n", metavar="N", min=1, help="First N samples only: compare at equal n.")]
-BootstrapSeed = Annotated[int, Option(metavar="N", min=0, help="Seed of the bootstrap.")]
+BootstrapSeed = Annotated[int, Option(metavar="N", min=0, help="Of no effect: intervals are computed, not drawn.")]
 PerProblem = Annotated[bool, Option("--per-problem", help="Put counts of every problem in --json, -o.")]
 Label = Annotated[str | None, Option(metavar="NAME", help="Name of the result in tables.")]
 Grader = Annotated[str | None, Option(metavar="NAME", help="math, countdown, code, reasoning-gym or your own.")]

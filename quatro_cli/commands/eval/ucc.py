@@ -30,6 +30,7 @@ def ucc(
     preset: Preset = None,
     jobs: shared.Jobs = None,
     ci: shared.Interval = False,
+    cluster: shared.Cluster = None,
     over_seeds: shared.OverSeeds = False,
     seed: shared.BootstrapSeed = 0,
     first: shared.First = None,
@@ -59,7 +60,9 @@ def ucc(
         refuse_idle({f"--{name}": value for name, value in chosen.items()}, "--preset")
         same = {**PAPER._asdict(), "threshold": f"{PAPER.threshold:g}"}
     same["over_seeds"] = over_seeds
-    asked = shared.options(benchmarks, n=first, grader=grader, also=also, valid=valid, seed=seed, jobs=jobs, **same)
+    asked = shared.options(
+        benchmarks, n=first, grader=grader, also=also, valid=valid, cluster=cluster, seed=seed, jobs=jobs, **same
+    )
     files = shared.of_step(files, step, benchmarks)
     shared.check_shown(out, files, per_problem=per_problem, json=json)
     result = shared.measured(files, k, "ucc@k", ci=ci, per_problem=per_problem, label=label, **asked)

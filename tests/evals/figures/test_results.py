@@ -34,7 +34,7 @@ def samples(texts):
 
 
 def flips(tuned=3):
-    return flip_rows([Pair("a", "1", 8, 0, tuned), Pair("a", "2", 8, 0, 0), Pair("a", "3", 8, 8, 8)], [4], ci_seed=0)
+    return flip_rows([Pair("a", "1", 8, 0, tuned), Pair("a", "2", 8, 0, 0), Pair("a", "3", 8, 8, 8)], [4], ci=True)
 
 
 def sides(ucr=0.2):

@@ -82,7 +82,7 @@ def test_a_comparison_names_its_sides_by_what_tells_them_apart():
         metric="pass@k", a="runs/base/samples/T1-p1", b="runs/tuned/samples/T1-p1", bootstrap_seed=0, rows=rows
     )
     (table,) = comparison_table(made)
-    assert [column.name for column in table.sections[0].columns] == ["base", "tuned", "difference", "p"]
+    assert [column.name for column in table.sections[0].columns] == ["base", "tuned", "difference", "p", "p, Holm"]
     assert [line.label.partition(",")[0] for line in table.sections[0].lines] == list(map(title_of, BENCHMARKS))
     (table,) = comparison_table(made.model_copy(update={"a": "a.jsonl", "b": "./a.jsonl"}))
     assert [column.name for column in table.sections[0].columns][:2] == ["a.jsonl", "a.jsonl"]

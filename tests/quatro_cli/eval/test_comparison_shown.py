@@ -43,10 +43,13 @@ def test_the_sides_are_called_by_their_folders_and_not_by_paths(tmp_path):
     says(compare(folders[0], folders[0], "--k", "1"), f"A: T1-p1 ({folders[0]})")
 
 
-def test_fewer_than_ten_problems_are_told_below_the_table(tmp_path):
-    shown = compare(*sides(tmp_path, 9), "--k", "1")
-    assert "toy has only 9 problem(s) here" in shown.output.rpartition("change: ")[2]
-    assert "has no p below 0.0039" in shown.stderr  # 2 of 2^9
+def test_p_is_adjusted_for_all_comparisons_of_the_call(tmp_path):
+    files = sides(tmp_path, 12)
+    shown = compare(*files, "--k", "1,2,4", "-o", tmp_path / "c.json").stdout
+    assert "adjusted for the 3 comparisons of this call" in shown
+    ps = [(row["p"], row["p_adjusted"]) for row in json.loads((tmp_path / "c.json").read_text())["rows"]]
+    smallest = min(p for p, _ in ps)
+    assert min(adjusted for _, adjusted in ps) == min(1.0, 3 * smallest)
 
 
 def test_a_side_without_answers_is_named_below_the_table(tmp_path):

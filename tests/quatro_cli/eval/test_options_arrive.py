@@ -15,19 +15,14 @@ COMPARE = ["compare", "A", "B"]
 COMPARE_UCC = [*COMPARE, "--metric", "ucc@k", "--k", "3"]
 PAIRS = ["similarity", "A"]
 OPTIONS = [
-    ([*PASSK, "--ci"], "--seed", "1", "2"),
     (PASSK, "--k", "1", "2"),
     ([*PASSK, "--also", "g-pass", "--k", "4"], "--tau", "0.25", "0.75"),
-    ([*UCC, "--ci"], "--seed", "1", "2"),
     (UCC, "--threshold", "0.3", "0.9"),
     (UCC, "--similarity", "tfidf", "edit"),
     ([*UCC, "--threshold", "0.5"], "--linkage", "components", "greedy"),
     ([*UCC, "--threshold", "0.6"], "--tokens", "math", "whitespace"),
-    ([*FLIPS, "--ci", "--k", "3"], "--seed", "1", "2"),
     ([*FLIPS], "--k", "1", "3"),
-    (COMPARE, "--seed", "1", "2"),
     ([*COMPARE, "--also", "g-pass", "--k", "4"], "--tau", "0.25", "0.75"),
-    (COMPARE_UCC, "--seed", "1", "2"),
     (COMPARE_UCC, "--threshold", "0.3", "0.9"),
     (COMPARE_UCC, "--similarity", "tfidf", "edit"),
     ([*COMPARE_UCC, "--threshold", "0.5"], "--linkage", "components", "greedy"),
