@@ -118,8 +118,8 @@ def pinned(config: Config, *, only: Collection[str] | None = None) -> Config:
     return config.with_paths(texts, records)
 
 
-def refuse_lost(config: Config, command: str) -> None:
-    """Raises an error with what to type, ``command`` and options, if a path does not name what it named.
+def refuse_lost(config: Config, command: str | None = None) -> None:
+    """Raises an error with what to type, ``command`` (if any) and options, if a path does not name what it named.
 
     Raises DataError if something else lies there, and MissingError if nothing is there.
     """
@@ -129,7 +129,8 @@ def refuse_lost(config: Config, command: str) -> None:
         said = "; ".join(f"{key}: {why}" for key, why in lost.items())
         options = " ".join(f"-s {key}=PATH" for key in lost)
         kind = DataError if "has the digest" in said else MissingError
-        raise kind(f"{said}. Put it back, or say where it is: `{command} {options}`")
+        how = f"say where it is: `{command} {options}`" if command else "make a symbolic link to it there"
+        raise kind(f"{said}. Put it back, or {how}")
 
 
 def seen_from(folder: Path, config: Config) -> Config:

@@ -4,13 +4,12 @@ import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from evals.errors import DataError, UsageError
 from quatro.config import Config, load_config, pinned, resolve_config
 from quatro.config.errors import closest
-from quatro.config.paths import digest_of
 from quatro.config.yaml_text import load_yaml
 from quatro.methods.base import Method
 from quatro.registry import METHODS
@@ -30,16 +29,12 @@ class Axis:
 
 @dataclass(frozen=True)
 class Point:
-    """One run. ``settings`` are the axes that apply to it, key -> value as text; ``cell`` is its part of the sweep.
-
-    After a move, ``moved`` are options `KEY=PATH` that say where its model or data are.
-    """
+    """One run. ``settings`` are the axes that apply to it, key -> value as text; ``cell`` is its part of the sweep."""
 
     name: str
     settings: Mapping[str, str]
     config: Config
     cell: str = ""
-    moved: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -214,42 +209,17 @@ def find_begun(source: str | Path) -> Path | None:
     return path if is_sweep(path) else None
 
 
-def read_plan(folder: Path, moved: Sequence[str] = ()) -> SweepPlan:
+def read_plan(folder: Path) -> SweepPlan:
     """Every point of the sweep in ``folder`` with the configuration that it was planned with.
 
-    ``moved`` are options `KEY=PATH` that say where models and data are; each is for the points that had the same there.
-
-    Raises:
-        UsageError: one of ``moved`` is for no point.
-        DataError: sweep.yaml or the configuration of a point is missing or damaged, or is of another point.
+    Raises DataError if sweep.yaml or the configuration of a point is missing or damaged, or is of another point.
     """
     points = []
     for name, (cell, settings) in read_points(folder).items():
         file = config_file(folder, name)
         if not file.is_file():
             raise DataError(f"{file} is missing: {folder} cannot go on without it; repeat the command that began it")
-        points.append(_where_it_is(Point(name, settings, planned_config(folder, name, settings), cell), file, moved))
-    for text in moved:
-        key, _, path = (part.strip() for part in text.partition("="))
-        known = {one.config.digests[key] for one in points if key in one.config.paths}
-        if not any(text in point.moved for point in points):
-            why = f"its digest is {digest_of(path)}, and what {folder} has there has {' or '.join(sorted(known))}"
-            planned = (
-                f"{folder} goes on as it was planned, and only its models and data may lie elsewhere; leave it out"
-            )
-            raise UsageError(f"-s {text}: {why if known else planned}")
+        points.append(Point(name, settings, pinned(planned_config(folder, name, settings)), cell))
     data = load_yaml(folder / SWEEP).data
     num_collapsed = data.get("num_collapsed")
     return SweepPlan(str(data.get("name")), tuple(points), num_collapsed if type(num_collapsed) is int else 0)
-
-
-def _where_it_is(point: Point, file: Path, moved: Sequence[str]) -> Point:
-    """``point``, whose configuration is in ``file``, with those of ``moved`` that name what it had there."""
-    records, own = point.config.paths, []
-    for text in moved:
-        key = text.partition("=")[0].strip()
-        if key in records and pinned(load_config(file, overrides=[text])).digests.get(key) == records[key].digest:
-            own.append(text)
-    config = pinned(load_config(file, overrides=own)) if own else pinned(point.config)
-    # The path as it was typed stays: it is among the settings of the point, and its base model is called by it.
-    return replace(point, config=config.with_paths({}, {**config.paths, **records}), moved=tuple(own))

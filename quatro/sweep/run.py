@@ -70,7 +70,7 @@ def run_sweep(
         points = all_points(plan, evaluation)
         waiting = [point for point in points if status_of(point, folder, evaluation).status != "done"]
         for point in waiting:
-            refuse_lost(point.config, f"quatro sweep {folder}")
+            refuse_lost(point.config)
         sweep = _Sweep(folder, train_command, sample_command, evaluation, Children(stop), progress)
         sweep.num_done = len(points) - len(waiting)
         sweep.run(waiting, slots)
@@ -216,8 +216,7 @@ class _Sweep:
                 return
             has_begun = (run / "config.yaml").exists()  # written last: without it nothing has begun
             self._say(point, "resumes" if has_begun else "trains")
-            resumed = [str(run), "--resume", *(word for text in point.moved for word in ("-s", text))]
-            own = resumed if has_begun else [str(config_file(self.folder, point.name)), "-o", str(run)]
+            own = [str(run), "--resume"] if has_begun else [str(config_file(self.folder, point.name)), "-o", str(run)]
             command = launched([*self.train_command, *own], point.config.processes or 1)
             code = self.children.run(command, log_file(self.folder, point), slot, is_first=True)
             # A child of a killed sweep may have been about to take the lock when this one looked.

@@ -90,8 +90,8 @@ def sweep(
     begun = find_begun(config)
     file = begun / SWEEP if begun else find_sweep(config)
     if begun:
-        plan = read_plan(begun, settings)
-        given = {"-g": grid, "--seeds": seeds, "--cell": cells, "-m": method, "-o": out}
+        plan = read_plan(begun)
+        given = {"-g": grid, "-s": settings, "--seeds": seeds, "--cell": cells, "-m": method, "-o": out}
         if ignored := [option for option, value in given.items() if value]:
             raise usage_error(
                 f"{begun} is a sweep that goes on as it was planned; leave out {' and '.join(ignored)}. To add points, "

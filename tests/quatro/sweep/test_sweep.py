@@ -7,8 +7,9 @@ import textwrap
 
 import pytest
 
-from evals.errors import DataError, UsageError
+from evals.errors import DataError, MissingError, UsageError
 from evals.files.frames import csv_cell
+from quatro.config.load import refuse_lost
 from quatro.processes.stop import StopRequest
 from quatro.runs.points import config_file
 from quatro.sweep.measure import base_points
@@ -282,7 +283,7 @@ def test_the_status_of_a_point_is_never_inferred(base, tmp_path, caplog):
     assert f"{run / 'status.json'}:1: not JSON" in caplog.text
 
 
-def test_a_sweep_over_models_goes_on_after_each_was_named_elsewhere(tmp_path, monkeypatch):
+def test_a_sweep_over_models_goes_on_where_links_lead_to_what_was_moved(tmp_path, monkeypatch):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(json.dumps({"name": name}), encoding="utf-8")
@@ -292,13 +293,13 @@ def test_a_sweep_over_models_goes_on_after_each_was_named_elsewhere(tmp_path, mo
     write_plan(plan, tmp_path / "sweep", None)
     for name in ("one", "two"):
         (tmp_path / name).rename(tmp_path / f"other-{name}")
-    moved = read_plan(tmp_path / "sweep", ["model=other-one", "model=other-two"])
-    assert [point.moved for point in moved.points] == [("model=other-one",), ("model=other-two",)]
-    write_plan(moved, tmp_path / "sweep", None)
+        with pytest.raises(MissingError) as lost:
+            refuse_lost(read_plan(tmp_path / "sweep").points[name == "two"].config)
+        says(lost, str(tmp_path / name), key="model", advice="symbolic link")
+        (tmp_path / name).symlink_to(f"other-{name}")
     again = read_plan(tmp_path / "sweep")
-    assert [point.config.model for point in again.points] == [
-        str(tmp_path / f"other-{name}") for name in ("one", "two")
-    ]
+    for point in again.points:
+        refuse_lost(point.config)
     assert [point.name for point in base_points(again)] == names
     one, two = (config_file(tmp_path / "sweep", point.name) for point in again.points)
     one.write_bytes(two.read_bytes())
