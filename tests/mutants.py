@@ -41,7 +41,6 @@ TESTS = {
         "tests/evals/metrics/test_passk_ucc.py",
         "tests/evals/metrics/test_further_metrics.py",
         "tests/evals/metrics/test_beside_pass.py",
-        "tests/evals/metrics/test_kept.py",
         "tests/evals/metrics/test_ceiling.py",
         "tests/quatro_cli/eval/test_same_problems.py",
         "tests/evals/test_clustering.py",

@@ -16,7 +16,7 @@ def compare(
         Argument(metavar="A B", help="Samples, and others of the same problems with the same n; runs or folders too."),
     ],
     benchmarks: Benchmarks,
-    metric: Annotated[str, Option(metavar="NAME", help="pass@k (with --also) or ucc@k.")] = "pass@k",
+    metric: Annotated[str, Option(metavar="NAME", help="pass@k (with --also) or ucc@k (with its parts).")] = "pass@k",
     k: shared.Ks = None,
     also: shared.Also = None,
     tau: shared.Taus = None,
