@@ -21,6 +21,7 @@ from experiments.replication.__main__ import write_replication
 from experiments.replication.markdown import document
 from experiments.replication.page import replicate
 from experiments.replication.results import Results, read_results
+from experiments.which_similarity import page as which
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -42,6 +43,7 @@ def main() -> int:
                 out / "ablation.json": document(predictions, schema=1),
                 out / "real-model.md": real_model.page((DOCS / "real-model.md").read_text(encoding="utf-8")),
                 out / "real-model.json": real_model.document(),
+                out / "which-similarity.md": which.page((DOCS / "which-similarity.md").read_text(encoding="utf-8")),
             }
             if (results := sweeps.get("beyond-paper")) is not None:
                 findings = beyond.findings_of(results)

@@ -66,22 +66,22 @@ def test_false_derivations_are_no_solutions(samples):
 
 
 def test_ones_own_checker_sees_each_text_once_with_its_problem(samples, monkeypatch):
-    Path("mine.py").write_text(
+    Path("own_checks.py").write_text(
         "seen = []\ndef check(text, problem):\n    seen.append((text, problem.prompt, problem.answer))\n"
         "    return None if '-' in text else '+' in text\n"
         "def odd(text, problem):\n    return 'yes'\n"
     )
-    found = values(quatro.measure(samples, k=1, metric="ucc@k", valid="mine:check")["ucc@k"].document()["rows"])
+    found = values(quatro.measure(samples, k=1, metric="ucc@k", valid="own_checks:check")["ucc@k"].document()["rows"])
     assert found["false_share", None] == pytest.approx(2 / 7)
     assert found["unknown_share", None] == pytest.approx(3 / 7)
     assert found["valid-ucc@k", 1] == pytest.approx((3 / 5 + 2 / 5) / 2)
-    import mine
+    import own_checks
 
-    assert sorted(mine.seen) == sorted(
+    assert sorted(own_checks.seen) == sorted(
         (t, f"problem {id}", "4") for id, some in TEXTS.items() for t in some if t != "no"
     )
-    with pytest.raises(UsageError, match=r"mine:odd.*'yes' for a right answer to .*p.*True, False or None"):
-        quatro.measure(samples, k=1, metric="ucc@k", valid="mine:odd")
+    with pytest.raises(UsageError, match=r"own_checks:odd.*'yes' for a right answer to .*p.*True, False or None"):
+        quatro.measure(samples, k=1, metric="ucc@k", valid="own_checks:odd")
 
 
 @pytest.mark.parametrize(

@@ -77,18 +77,18 @@ def test_a_clustering_that_is_the_labels_agrees_wholly(tmp_path):
         for a, b in combinations(texts, 2)
     ]  # fmt: skip
     samples, labels = write_rows(tmp_path / "s.jsonl", rows), write_rows(tmp_path / "l.jsonl", lines)
-    (tmp_path / "mine.py").write_text(
+    (tmp_path / "by_first.py").write_text(
         "def first(texts):\n    return [[float(a[0] == b[0]) for b in texts] for a in texts]\n"
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
-        shown = quatro("eval", "similarity", samples, "--labels", labels, "--similarity", "mine:first,exact",
+        shown = quatro("eval", "similarity", samples, "--labels", labels, "--similarity", "by_first:first,exact",
                        "--threshold", "0.5", "-o", tmp_path / "found.json").stdout  # fmt: skip
     best, other = json.loads((tmp_path / "found.json").read_text())["rows"]
     assert (best["value"], best["precision"][0], best["recall"][0], best["ari"][0]) == (1, 1, 1, 1)
     assert (other["value"], other["precision"], other["similarity"]) == (0, None, "exact")
     assert other["ari"][0] == pytest.approx((1 - 6 / 15) / ((6 + 1) / 2 - 6 / 15))  # Hubert and Arabie, by hand
-    assert shown.splitlines()[2].split()[:3] == ["mine:first", ">=", "0.5,"]
+    assert shown.splitlines()[2].split()[:3] == ["by_first:first", ">=", "0.5,"]
 
 
 @pytest.mark.parametrize(
