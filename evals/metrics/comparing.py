@@ -131,13 +131,9 @@ def _large_rests(rows: Sequence[DifferenceRow]) -> list[str]:
     of = {(row.metric, row.benchmark, setting_of(row), row.k): row.difference for row in rows}
     rests = {key[1:]: abs(rest) for key, rest in of.items() if key[0] == "ucc@k/rest" and key[1] != AVERAGE}
     large = [key for key, rest in rests.items() if rest > abs(of["ucc@k", *key]) / 10]
-    if not large:
-        return []
     where = ", ".join(f"{name} at k = {k} ({setting})" for name, setting, k in large)
-    return [
-        f"more than a tenth of the change in UCC@k is `rest`, {where}: of some problems A or B has too few correct "
-        "samples to be compared at equal numbers; lower --k"
-    ]
+    why = "of some problems A or B has too few correct samples to be compared at equal numbers; lower --k"
+    return [f"more than a tenth of the change in UCC@k is `rest`, {where}: {why}"] if large else []
 
 
 def _comparison(
