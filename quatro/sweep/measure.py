@@ -138,13 +138,6 @@ def measured(evaluation: SweepEvaluation, run: Path, tag: Tag) -> dict[str, floa
     return found
 
 
-def told_by(name: str) -> tuple[str, Tag, str, int]:
-    """Benchmark, way of sampling, metric and k of the number that `measured` calls ``name``."""
-    benchmark, how, measure = name.rsplit("/", 2)
-    metric, _, k = measure.partition("@")
-    return benchmark, Tag.parse(how if how.startswith("T") else f"T1-{how}") or Tag(), f"{metric}@k", int(k)
-
-
 def all_measured(evaluation: SweepEvaluation | None, run: Path) -> Mapping[str, float] | None:
     """`measured` of every way of sampling; None where one is missing, empty where nothing is to be measured."""
     if evaluation is None:

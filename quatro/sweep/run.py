@@ -1,7 +1,7 @@
 """Runs a sweep: trains the points that are missing, measures them, and writes the tables of results.
 
     sweeps/<name>/ sweep.yaml  configs/<point>.yaml  runs/<point>/  base/<model>/  logs/<point>.txt
-                   summary.csv  summary-seeds.csv
+                   summary.csv
 
 Each point is trained by a child process (`_Sweep._train`, `children.py`) from a file that holds its whole
 configuration: the runs cannot disturb each other, and what ran is what was planned. Planning imports no torch.

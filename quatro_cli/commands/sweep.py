@@ -71,8 +71,8 @@ def sweep(
     """Train every point of a grid of settings.
 
     Repeat the command, or give DIR alone, to run what is missing or failed; more values add points. Ctrl-C also stops
-    the runs; after kill -9 they continue. summary.csv has results, summary-seeds.csv means over seeds. Exit code 6: a
-    run failed. -g method.name=A,B varies the method; method.X varies only in methods with X.
+    the runs; after kill -9 they continue. summary.csv has results, and `quatro table DIR --ci` means over seeds. Exit
+    code 6: a run failed. -g method.name=A,B varies the method; method.X varies only in methods with X.
 
     \b
     Examples:
@@ -163,7 +163,7 @@ def _run(
             progress=progress,
         )
     _show(plan, folder, outcomes, json=json)
-    output.info(f"results: {folder / 'summary.csv'}, over seeds: {folder / 'summary-seeds.csv'}")
+    output.info(f"results: {folder / 'summary.csv'}")
     if stop.requested:
         output.info(f"stopped by {stop.signal.name if stop.signal else 'request'}; `quatro sweep {folder}` goes on")
         raise typer.Exit(stop.exit_code)

@@ -1,6 +1,5 @@
 """One number has one 95 % interval, wherever it is shown, and its kind stands beside it."""
 
-import csv
 import json
 import random
 
@@ -80,13 +79,6 @@ def shown_by_eval(sweep, metric, name):
     return row["value"], row["ci_low"], row["ci_high"], row["ci_over"]
 
 
-def shown_in_summary(sweep, metric, name):
-    rows = list(csv.DictReader((sweep / "summary-seeds.csv").open(encoding="utf-8", newline="")))
-    row = next(row for row in rows if row["num_seeds"] == "3")
-    head = f"{name}/p1/{metric.removesuffix('k')}{N}"
-    return *(float(row[f"{head}{end}"]) for end in ("", " low", " high")), row[f"{head} over"]
-
-
 def shown_in_report(sweep, metric, name):
     results = document(gather_report([sweep]))["results"]
     (mean,) = next(one for one in results if (one["metric"], one["benchmark"]) == (metric, name))["seeds"]
@@ -108,7 +100,7 @@ def test_one_sweep_shows_the_same_numbers_everywhere(sweep, metric):
     value, low, high, over = expected
     assert 0 < low < value < high < (1 if metric == "pass@k" else N)
     assert over == BOTH
-    for shown in (shown_in_table, shown_in_summary, shown_in_figure):
+    for shown in (shown_in_table, shown_in_figure):
         *numbers, kind = shown(sweep, metric, "toy")
         assert numbers == pytest.approx(expected[:3], abs=1e-12), shown
         assert kind == BOTH
@@ -124,14 +116,6 @@ def test_the_mean_over_benchmarks_has_one_too(sweep):
 
 def test_a_single_run_says_that_its_interval_is_over_problems_only(sweep):
     assert "95 %, over seeds and problems (Base: over problems only)" in quatro("table", sweep, "--ci").stdout
-    rows = list(csv.DictReader((sweep / "summary-seeds.csv").open(encoding="utf-8", newline="")))
-    base = next(row for row in rows if row["num_seeds"] == "1")
-    found = read_result(sweep / "base/base-embedded-countdown/samples/T1-p1/passk.json").rows
-    row = next(row for row in found if (row.benchmark, row.k) == ("toy", N))
-    assert [float(base[f"toy/p1/pass@{N} {end}"]) for end in ("low", "high")] == pytest.approx(
-        [row.ci_low, row.ci_high]
-    )
-    assert base[f"toy/p1/pass@{N} over"] == row.ci_over == "problems only"
     run = sweep / "runs/gspo-seed=0"
     for command in ("passk", "ucc"):
         assert "95 %, over problems only" in quatro("eval", command, run, "--ci").stdout

@@ -116,7 +116,7 @@ def test_five_kills_leave_the_summary_of_an_undisturbed_sweep(command, tmp_path)
             _kill_trainers(tmp_path / "killed")
     subprocess.run(command("killed"), check=True, timeout=120)
 
-    for name in ("summary.csv", "summary-seeds.csv", "sweep.yaml"):
+    for name in ("summary.csv", "sweep.yaml"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     with (tmp_path / "killed/summary.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import math
 import sys
 import textwrap
 from contextlib import nullcontext
@@ -17,7 +16,6 @@ from quatro.sweep.children import make_slots
 from quatro.sweep.measure import SweepEvaluation, base_points, measured, sample_arguments
 from quatro.sweep.plan import Axis, plan_sweep
 from quatro.sweep.run import run_sweep, status_of
-from quatro.sweep.summary import write_summary
 from tests.kit import read_rows, write_rows
 
 # `quatro train` and `quatro sample` in one: records what it was called with and finds in its environment.
@@ -130,34 +128,6 @@ def test_a_point_that_cannot_be_sampled_says_why_and_only_it_is_done_again(base,
     before = len(calls())
     assert run_sweep(plan, tmp_path / "s", evaluation=evaluation, **commands)[1].status == "done"
     assert [call[0] for call in calls()[before:]] == ["sample"]
-
-
-def test_the_summary_over_seeds_is_a_mean_and_of_three_has_its_t_interval_as_in_tables(base, tmp_path, quatro):
-    commands, _ = quatro
-    plan = plan_sweep(base, [Axis("method.delta", ("0.1", "0.01"))], seeds=[0, 1, 2])
-    outcomes = run_sweep(plan, tmp_path / "s", train_command=commands["train_command"])
-    rows = rows_of(tmp_path / "s/summary-seeds.csv")
-    assert [(row["method.delta"], row["num_seeds"]) for row in rows] == [("0.1", "3"), ("0.01", "3")]
-    # Rewards 0, 1, 4: mean 5/3, variance 13/3; t(.975, 2) = 4.30265.
-    half = 4.302652729911275 * math.sqrt(13 / 3 / 3)
-    row = rows[0]
-    found = [float(row[f"reward/mean{end}"]) for end in ("", " low", " high")]
-    assert found == pytest.approx([5 / 3, 5 / 3 - half, 5 / 3 + half])
-    assert row["kl/new_old"] == row["kl/new_old low"] == ""
-    write_summary(outcomes[:2], tmp_path / "s")
-    (row,) = rows_of(tmp_path / "s/summary-seeds.csv")
-    assert [row[f"reward/mean{end}"] for end in ("", " low", " high")] == ["0.5", "", ""]
-
-
-def test_two_base_models_are_two_rows_and_not_two_seeds(base, tmp_path, quatro):
-    commands, _ = quatro
-    plan = plan_sweep(base, [Axis("model", ("embedded:countdown", "embedded:countdown-hard"))])
-    run_sweep(plan, tmp_path / "s", evaluation=SweepEvaluation(("toy",), n=2), **commands)
-    rows = [row for row in rows_of(tmp_path / "s/summary-seeds.csv") if row["cell"].startswith("base")]
-    assert [(row["cell"], row["num_seeds"]) for row in rows] == [
-        ("base-embedded-countdown", "1"),
-        ("base-embedded-countdown-hard", "1"),
-    ]
 
 
 def test_a_base_in_a_folder_is_called_like_the_folder_and_two_of_a_name_are_told_apart(base, tmp_path, monkeypatch):
