@@ -87,18 +87,21 @@ def mean_intervals(
     several seeds) other seeds than these, is Student's on the logit scale of the share of ``largest_K``, with the
     standard error of `mean_over_seeds_and_problems`; problems of one of the ``families`` are drawn together. P draws
     miss a share q of all problems with the probability (1 - q)^P: there is room for the largest q with which this is
-    0.025, of unsolved problems or of such as the best ones. Equal values have that of `interval_without_spread`.
+    0.025, of unsolved problems or of such as the best ones; where all values are equal, of any value. At 0 and
+    ``largest`` that is Clopper and Pearson's interval.
     """
     estimates = []
     for at, largest in enumerate(largest_K):
         tables = [value_SPK[:, :, at] for value_SPK in value_by_benchmark]
-        found, ends = _crossed(tables, families=families), interval_without_spread(tables, largest, families)
-        if ends is None:
-            low, high = _on_scale(found, largest)
-            seen = 0.025 ** (1 / len(tables) / min(_sizes(tables, families)))
-            best = sum(float(one.mean(axis=0).max()) for one in tables) / len(tables)
-            ends = Interval(min(low, seen * found.mean), max(high, seen * found.mean + (1 - seen) * best))
-        estimates.append(found._replace(low=ends.low, high=ends.high, over=_over(found, families)))
+        found = _crossed(tables, families=families)
+        is_flat = all(np.ptp(value_SP) <= 1e-9 * largest for value_SP in tables)
+        # Draws from all benchmarks count together, unless what is unseen may lie where it matters most.
+        together = 1 if is_flat and len({float(one.flat[0]) for one in tables}) > 1 else len(tables)
+        seen = 0.025 ** (1 / together / min(_sizes(tables, families)))
+        best = largest if is_flat else sum(float(one.mean(axis=0).max()) for one in tables) / len(tables)
+        low, high = (found.mean, found.mean) if is_flat else _on_scale(found, largest)
+        low, high = min(low, seen * found.mean), max(high, seen * found.mean + (1 - seen) * best)
+        estimates.append(found._replace(low=low, high=high, over=_over(found, families)))
     return estimates
 
 
@@ -145,24 +148,6 @@ def _on_scale(found: Estimate, largest: float | None) -> Interval:
     half /= largest * share * (1 - share)  # the slope of the logit is 1 / (p (1 - p))
     low, high = expit([logit(share) - half, logit(share) + half])
     return Interval(largest * float(low), largest * float(high))
-
-
-def interval_without_spread(
-    value_by_benchmark: Sequence[Floats], largest: float, families: Families = ()
-) -> Interval | None:
-    """The 95 % interval of a mean over benchmarks, each with one value in all of its problems; None where they differ.
-
-    ``value_by_benchmark`` has a (P,) or (S, P) array of values in [0, ``largest``] for each. Student's t would have no
-    width. The problems that P draws miss, as in `mean_intervals`, may have any value. At 0 and ``largest`` that is
-    Clopper and Pearson's.
-    """
-    if any(np.ptp(value) > 1e-9 * largest for value in value_by_benchmark):
-        return None
-    values = [float(value.flat[0]) for value in value_by_benchmark]
-    # Draws from all benchmarks count together, unless what is unseen may lie where it matters most.
-    num_draws = min(_sizes(value_by_benchmark, families)) * (len(values) if len(set(values)) == 1 else 1)
-    seen, mean = 0.025 ** (1 / num_draws), sum(values) / len(values)
-    return Interval(seen * mean, seen * mean + (1 - seen) * largest)
 
 
 def average_paired_differences(

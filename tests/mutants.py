@@ -206,7 +206,7 @@ MUTANTS = [
     Mutant("problems of one id are the same ones", PAIRING, "if str(one.answer) != answer_of", "if not answer_of"),
     Mutant("prompts that changed places are templates", PAIRING, "or (one.prompt and (other.benchmark", "or (False and (other.benchmark"),
     Mutant("90 % intervals of equal scores", BOOTSTRAP, "0.025 **", "0.05 **"),
-    Mutant("equal scores are those of one benchmark", BOOTSTRAP, "(len(values) if len(set(values)) == 1 else 1)", "1"),
+    Mutant("equal scores are those of one benchmark", BOOTSTRAP, "> 1 else len(tables)", "> 1 else 1"),
     Mutant("votes of one spelling only", "evals/metrics/counting.py", "return bool(same_answer(one, other, policy=policy) or", "return bool(one == other and"),
     Mutant("distinct@k over other problems for each k", PASSK_UCC, "if k <= largest[one.benchmark] <= least[one[:2]]]", "if k <= least[one[:2]]]"),
     Mutant("pairs over the problems of one side", PASSK_UCC, "if least[problem[:2]] > 1]", "if problem.correct > 1]"),

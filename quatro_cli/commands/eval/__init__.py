@@ -22,6 +22,7 @@ def _eval() -> None:
 app.add("passk", "quatro_cli.commands.eval.passk:passk")
 app.add("ucc", "quatro_cli.commands.eval.ucc:ucc")
 app.add("compare", "quatro_cli.commands.eval.compare:compare")
+app.add("power", "quatro_cli.commands.eval.compare:power")
 app.add("clusters", "quatro_cli.commands.eval.studies:clusters")
 app.add("grade", "quatro_cli.commands.eval.grade:grade")
 app.add("flips", "quatro_cli.commands.eval.compare:flips")

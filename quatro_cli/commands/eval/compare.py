@@ -67,6 +67,48 @@ def compare(
     shared.write(found, json=json, out=out)
 
 
+def power(
+    files: Annotated[list[Path], Argument(metavar="BASE [OTHER]", help="Samples of a model, or of two.")],
+    benchmarks: Benchmarks,
+    metric: Annotated[str, Option(metavar="NAME@K", help="pass@K, ucc@K or distinct@K.")] = "pass@1",
+    effect: Annotated[float | None, Option(metavar="X", help="Difference to show, in points or solutions.")] = None,
+    correlation: Annotated[float, Option(metavar="R", help="Of problems' true values; OTHER says it, too.")] = 0.9,
+    seed_spread: Annotated[float, Option(metavar="D", help="Standard deviation of a mean over seeds.")] = 0,
+    json: Json = False,
+    out: shared.Out = None,
+) -> None:
+    """Say which difference of two models such problems and samples show: p below 0.05, with a chance of 0.8.
+
+    \b
+    Examples:
+      quatro eval power base.jsonl
+      quatro eval power base.jsonl --effect 2 --metric pass@1
+    """
+    from evals.metrics.power import power_rows
+    from evals.results.shown import scaled, title_of, unit_of
+
+    shared.check_out(out, files)
+    name, _, k = metric.partition("@")
+    if name not in ("pass", "ucc", "distinct") or not k.isdecimal() or k == "0" or len(files) > 2 or effect == 0:
+        raise usage_error(f"--metric {metric}: expected pass@K, ucc@K or distinct@K, one or two files, and no effect 0")
+    how = shared.options(benchmarks, per_problem=True, jobs=None)
+    found = [shared.measured([file], "1", "pass@k" if name == "pass" else "ucc@k", **how) for file in files]
+    sides, scale = [one.problems or [] for one in found], unit_of(f"{name}@k")[0]
+    how = {"correlation": correlation, "seed_spread": seed_spread / scale, "effect": effect and abs(effect) / scale}
+    result = found[0].model_copy(update={"rows": power_rows(f"{name}@k", int(k), *sides, **how), "problems": None})
+    shared.write(result, json=json, out=out)
+    needed, body = ["problems_needed", "samples_needed", "seeds_needed"] if effect else [], []
+    for row in result.rows if not json else ():
+        numbers = {"smallest": row.value, **(row.model_extra or {})}
+        shown = [scaled(numbers[key], row.metric) for key in ("spread", "sampling", "smallest")]
+        body.append(
+            [title_of(row.benchmark), row.num_problems, row.n, *shown, *(numbers[key] or "-" for key in needed)]
+        )
+    heads = ["benchmark", "problems", "n", "spread", "sampling", "smallest", *(one.replace("_", " ") for one in needed)]
+    if body:
+        output.table(f"Difference in {metric} that is shown with a power of 0.8", heads, body)
+
+
 def flips(
     base: Annotated[Path, Argument(metavar="BASE", help="Samples of the model before training.")],
     tuned: Annotated[
