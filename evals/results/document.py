@@ -151,6 +151,7 @@ class Row(Document):
     ci_high: float | None = None
     share_of_all_solutions: float | None = None
     coverage: float | None = None
+    checker: str | None = None
     ci_over: str | None = None
     num_seeds: Count | None = None
 
