@@ -45,12 +45,14 @@ def similarity(
     """
     from evals.metrics.counting import Clustering
     from evals.studies.labels import THRESHOLDS, agreement_result, read_labels
-    from evals.studies.similarity import check_study, similarity_result
+    from evals.studies.similarity import DEFAULT_MAX_PAIRS, check_study, similarity_result
 
     shared.check_out(out, files)
     chosen = check_study(names(similarity, "--similarity"), None if labels else tokens)  # before any file is read
     if labels is None:
         refuse_idle({"--threshold": threshold, "--linkage": linkage}, "similarities alone, which are not clustered")
+    else:
+        refuse_idle({"--max-pairs": max_pairs != DEFAULT_MAX_PAIRS}, "--labels, which takes all labelled pairs")
     samples, about = shared.graded_samples(files, benchmarks, label=label)
     if labels is not None:
         wanted, cuts = numbers(threshold, "--threshold", float) or THRESHOLDS, names(tokens, "--tokens")

@@ -111,6 +111,7 @@ def test_a_label_that_means_nothing_is_refused(files, change, words):
 
 
 def test_what_is_for_labels_has_no_effect_without_them(files):
-    samples, *_ = files
+    samples, labels, _ = files
+    assert "no effect" in quatro("eval", "similarity", samples, "--labels", labels, "--max-pairs", 3, code=2).stderr
     for option in (["--threshold", "0.5"], ["--linkage", "complete"]):
         assert "no effect" in quatro("eval", "similarity", samples, *option, code=2).stderr
