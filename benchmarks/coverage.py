@@ -1,9 +1,8 @@
 """How often a 95 % interval holds the truth: writes results/coverage.json, which docs/measuring.md shows as a table.
 
-Each of 2,000 draws has problems with chances p from a Beta, and 64 samples of each. A difference is to a second model
-with the same chances, or with logits larger by 1; of three seeds the logits shift by 0.2 with the seed and by 0.3 with
-seed and problem (standard deviations); of five problems of a family about half share one p; a right answer is one of
-eight solutions, whose chances fall by a factor that differs from problem to problem.
+docs/measuring.md says what is drawn. Of five problems of a family about half share one p; of three seeds the logits
+shift by 0.2 with the seed and by 0.3 with seed and problem (standard deviations); a right answer is one of eight
+solutions, whose chances fall by a factor that differs from problem to problem.
 """
 
 import json
@@ -20,8 +19,7 @@ N, DRAWS = 64, 2000
 CASES = ("mean", "mean of three seeds", "mean, families of problems", "UCC", "difference of 0", "difference")
 
 
-def drawn(case, beta, k, num, rng):
-    """What was measured, arrays (S, P, draws) of each model, and the truth of each problem, (P, draws)."""
+def drawn(case, beta, k, num, rng):  # arrays (S, P, draws) of each model, and the truth of each problem, (P, draws)
     p, is_difference = np.clip(rng.beta(*beta, size=(num, DRAWS)), 1e-12, 1 - 1e-12), case.startswith("difference")
     if "families" in case:
         p = np.where(rng.random(p.shape) < 0.5, p[np.arange(num) // 5 * 5], p)
@@ -39,7 +37,6 @@ def drawn(case, beta, k, num, rng):
 
 
 def candidates(value_PD, rng):
-    """The ends of other intervals of a mean: percentile and BCa bootstrap, Student's t, and t on the logit scale."""
     num, mean, off = len(value_PD), value_PD.mean(0), value_PD - value_PD.mean(0)
     mean_BD = np.sort(rng.multinomial(num, [1 / num] * num, size=2000) / num @ value_PD, axis=0)
     half = half_width(1, num - 1) * off.std(0) / (num - 1) ** 0.5

@@ -134,10 +134,7 @@ def _answers(samples: Mapping[str, Sequence[tuple[str, bool]]]) -> Answers:
 
 
 def difference(measured: Mapping[str, Arm], first: str, second: str, name: str) -> PairedDifference:
-    """second - first, seed by seed on the same problems; the base stands beside each seed of the others.
-
-    Student's t, as when the design was made, also where a difference rests on few problems.
-    """
+    """second - first, seed by seed on the same problems (the base beside each), by Student's t as in the design."""
     a, b = measured[first].tables[name], measured[second].tables[name]
     a = np.repeat(a, len(b), axis=0) if first == "base" else a
     found = mean_over_seeds_and_problems((b - a)[:, :, 0])
