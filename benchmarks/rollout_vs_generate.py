@@ -5,8 +5,6 @@ also returns log-probs (and entropies with --entropy). The repeats alternate, so
 
     python benchmarks/rollout_vs_generate.py                      # prompts of 40 to 152 tokens, 8 query and 2 kv heads
     python benchmarks/rollout_vs_generate.py --equal              # and prompts of one length, as many tokens in all
-    python benchmarks/rollout_vs_generate.py --before REVISION    # and the engine of an earlier commit
-    python benchmarks/rollout_vs_generate.py --before REVISION --num-prompts 64 --n 16 --max-batch-rows 128
     python benchmarks/rollout_vs_generate.py --model embedded-like
     python benchmarks/rollout_vs_generate.py --model medium
     python benchmarks/rollout_vs_generate.py --model-folder ~/.cache/quatro/embedded/countdown-...
@@ -16,19 +14,16 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from earlier import told, unpack
+from earlier import told
 from random_words import NumberTokenizer, with_generate
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -110,25 +105,6 @@ def with_engine(case: Case, n: int, engine: TransformersEngine, repeat: int) -> 
     return [len(rollout.token_ids) for group in groups for rollout in group]
 
 
-def engine_of(revision: str, folder: Path) -> type[TransformersEngine]:
-    """The class of an earlier commit, with the modules of that commit behind it."""
-    unpack(revision, folder)
-
-    def is_ours(name: str) -> bool:
-        return name.split(".")[0] in ("quatro", "evals")
-
-    present = {name: module for name, module in sys.modules.items() if is_ours(name)}
-    for name in present:
-        del sys.modules[name]
-    sys.path.insert(0, str(folder))
-    engine: type[TransformersEngine] = importlib.import_module("quatro.rollout.transformers").TransformersEngine
-    sys.path.remove(str(folder))
-    for name in [name for name in sys.modules if is_ours(name)]:
-        del sys.modules[name]
-    sys.modules.update(present)
-    return engine
-
-
 def options_of(parser: argparse.ArgumentParser) -> argparse.Namespace:
     parser.add_argument("--model", choices=SHAPES, default="grouped", help="shape of a model of random weights")
     parser.add_argument("--model-folder", help="a countdown policy's folder, in place of --model")
@@ -137,7 +113,6 @@ def options_of(parser: argparse.ArgumentParser) -> argparse.Namespace:
     parser.add_argument("--prompt-tokens", type=int, nargs=2, metavar=("MIN", "MAX"), help="default: as fits --model")
     parser.add_argument("--max-batch-rows", type=int, help="rows that our engine decodes at once")
     parser.add_argument("--equal", action="store_true", help="also draw from prompts of one length")
-    parser.add_argument("--before", metavar="REVISION", help="also draw with the engine of this commit")
     parser.add_argument("--no-generate", action="store_true", help="leave out transformers.generate")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
@@ -162,11 +137,7 @@ def main() -> None:
         runs["transformers.generate"] = lambda repeat: by_generate(case, options.n)
     if options.equal:
         runs["quatro, equal prompts"] = partial(with_engine, with_equal_prompts(case), options.n, ours)
-    with tempfile.TemporaryDirectory() as folder:
-        if options.before:
-            earlier = engine_of(options.before, Path(folder))(case.model, case.tokenizer, **settings)
-            runs[f"quatro {options.before}"] = partial(with_engine, case, options.n, earlier)
-        rates, padding = measure(runs, options.repeats)
+    rates, padding = measure(runs, options.repeats)
 
     print(f"{options.num_prompts} prompts x {options.n} rollouts, <= {case.max_new_tokens} new tokens, "
           f"{options.threads} thread(s), {options.repeats} repeats, padded/real {padding:.2f}")  # fmt: skip
