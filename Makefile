@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo replicate replicate-all pages test check test-base test-slow test-long test-faults test-fuzz test-report test-latex test-mutants test-gpu test-vllm test-deepspeed test-verl test-verl-ray test-trl test-gym test-real test-vectors bench bench-trl bench-gpu clean
+.PHONY: help demo replicate replicate-all pages test check test-base test-slow test-long test-faults test-fuzz test-report test-latex test-mutants test-gpu test-vllm test-deepspeed test-verl test-verl-ray test-trl test-gym test-real test-embed test-vectors bench bench-trl bench-gpu clean
 
 help:
 	@echo "make demo       install, fine-tune the embedded model with QUATRO and GSPO, measure both, draw the figures"
@@ -31,6 +31,7 @@ help:
 	@echo "make test-verl-ray  verl's own trainer on Ray, and 50 of its optimiser steps against ours (six minutes; an idle machine)"
 	@echo "make test-trl  QuatroTrainer against our own gradient, in an environment of its own with TRL"
 	@echo "make test-real  the loop, vLLM, DeepSpeed, TRL and verl on a pretrained model of 135M parameters (half an hour); the first time it fetches 93 MB, and makes the environments"
+	@echo "make test-embed  similarities of a real embedding model; the first time it fetches 83 MB"
 	@echo "make test-gym  the tasks of reasoning-gym, in an environment of its own with the extra gym (parts of it are compiled)"
 	@echo "make test-vectors  the generator of tests/vectors/methods against its files, verl's part in an environment of its own"
 	@echo "make bench      the speed comparisons of benchmarks/"
@@ -175,6 +176,9 @@ test-real: $(STAMP)
 	  $(MAKE_IT) $(VENV)-$$name/.installed || { echo "SKIPPED $$name: its environment cannot be made here" >&2; continue; }; \
 	  VERL_LOGGING_LEVEL=ERROR $(VENV)-$$name/bin/python -W ignore \
 	    -m pytest -m real -rs $${pair#*:}/test_real.py || exit 1; done
+
+test-embed: $(STAMP)
+	$(BIN)/python -m pytest -m embed -rs tests/quatro/test_embeddings.py
 
 test-trl: $(VENV)-trl/.installed
 	OMP_NUM_THREADS=1 $(VENV)-trl/bin/python -m pytest -m trl tests/trl

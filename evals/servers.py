@@ -99,9 +99,8 @@ class Server:
     def client(self) -> httpx.AsyncClient:
         """A pool of connections, to be closed.
 
-        Raises:
-            UsageError: the address is not an http address, or the environment names a proxy of an unknown kind, or
-                certificates that cannot be read.
+        Raises UsageError if the address is not an http address, or the environment names a proxy of an unknown kind, or
+        certificates that cannot be read.
         """
         import httpx
 
@@ -160,6 +159,11 @@ class Server:
                         group.create_task(work())
             except BaseExceptionGroup as errors:
                 raise errors.exceptions[0] from None
+
+    def ask_now(self, path: str, asked: Iterable[Asked[T]], arrive: Callable[[T], None]) -> None:
+        """`ask_all`, whose end is waited for."""
+        with start_blocking_portal() as portal:  # a thread of its own: a notebook's has a loop already
+            portal.call(self.ask_all, path, asked, arrive)
 
     async def ask(
         self,
@@ -278,8 +282,7 @@ def retry_after(headers: Mapping[str, str]) -> float:
 def read_document(body: bytes | bytearray, kept: Callable[[str], str] = str) -> dict[str, Any]:
     """The JSON object of an answer with status 200, with what ``kept`` makes of each text in it.
 
-    Raises:
-        Unanswered: it is no JSON object, or one that holds an error.
+    Raises Unanswered if it is no JSON object, or one that holds an error.
     """
     try:
         document = _changed(json.loads(body), kept)
@@ -343,8 +346,7 @@ def count_of(block: Any, name: str) -> int | None:
 def api_key(environment: Mapping[str, str]) -> str | None:
     """The key in ``environment``, if there is one; no message ever holds it.
 
-    Raises:
-        UsageError: it holds characters that no HTTP header takes.
+    Raises UsageError if it holds characters that no HTTP header takes.
     """
     name = key_name(environment)
     if name is None:

@@ -4,7 +4,7 @@
     quatro eval ucc examples/own_benchmark/samples.jsonl --similarity examples.own_similarity:numbers --threshold 0.9
 
 So two solutions in different words are the same if their numbers are, and different if their intermediate results are.
-embedding_similarity.py compares the embeddings of a language model instead.
+`--similarity embed:MODEL` compares the embeddings of a language model instead (docs/similarity.md).
 """
 
 import re

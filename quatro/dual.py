@@ -114,8 +114,7 @@ def solve_dual(
     ``reward_QN`` is an array or tensor (Q, N), ``delta`` a KL radius in nats, ``mask_QN`` True where a rollout is real.
     mean_i exp(A_i) = 1 and mean_i A_i exp(A_i) = delta_effective hold to 1e-9 unless a row was floored.
 
-    Raises:
-        ValueError: ``delta`` is not positive and finite, a reward is not finite, or a prompt has no rollout.
+    Raises ValueError if ``delta`` is not positive and finite, a reward is not finite, or a prompt has no rollout.
     """
     if not (delta > 0 and math.isfinite(delta)):
         raise UsageError(f"delta is a KL radius in nats and must be positive and finite, found {delta!r}")

@@ -53,8 +53,7 @@ def group_zscore(reward_B: Tensor, group_B: Tensor, *, standardise: bool = True,
     ``standardise=False`` leaves out the division (Dr. GRPO). ``leave_one_out`` takes the mean over the other rewards of
     the group, which is the same times n / (n - 1) (RLOO).
 
-    Raises:
-        ValueError: a reward is not finite.
+    Raises ValueError if a reward is not finite.
     """
     reward_QN, mask_QN, group_index_B, slot_B = pack_rewards(reward_B, group_B)
     size_Q = mask_QN.sum(dim=1)
@@ -171,8 +170,7 @@ def kl_term(
     lead to the optimum of the paper's Thm. w/kl. ``sequence-exact`` leads there: it is the mean over rows of
     s * stopgrad(log pi_theta(o) - log pi_pre(o)). ``k3+`` has the value of k3 and the gradient of k2.
 
-    Raises:
-        ValueError: the batch carries no reference log-probabilities.
+    Raises ValueError if the batch carries no reference log-probabilities.
     """
     if batch.ref_logp_BT is None:
         raise ValueError("the KL term needs reference log-probabilities, and the batch has none")

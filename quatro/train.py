@@ -37,8 +37,7 @@ def train(
     `doing`, if it has one, with each `Stage`. status.json and log.txt are those of `quatro train`
     (`launch/recording.py`), whoever calls this.
 
-    Raises:
-        DivergedError: a loss, gradient or reward is not finite (with `on_nonfinite: stop`).
+    Raises DivergedError if a loss, gradient or reward is not finite (with `on_nonfinite: stop`).
     """
     stop = stop or StopRequest()  # it also says whether another rank was asked to stop
     with recorded(run, observer, stop) as recorder, in_fixed_order(config):

@@ -81,8 +81,6 @@ WITHOUT_TORCH = (
     "quatro/launch/begin.py",
     "quatro/policy/kinds.py",
     "quatro/rollout/engine.py",
-    "quatro/rollout/endpoint.py",
-    "quatro/rollout/answers.py",
     "quatro/rollout/server.py",
 )
 ANYWHERE, AT_THE_TOP = True, False

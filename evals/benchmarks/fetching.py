@@ -9,7 +9,6 @@ client are imported only where something is fetched.
 
 import json
 import logging
-import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from evals.benchmarks.catalogue import USER_FILE, Benchmark, HubSource, registry
 from evals.benchmarks.problems import Columns, Problem, ReadProblems, Row, content_hash, problems_of, read_problem_file
 from evals.errors import DataError, MissingError, UsageError, how_to_install
-from evals.files.whole import file_stem, write_whole
+from evals.files.whole import cache_root, file_stem, write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +49,7 @@ class Fetched(NamedTuple):
 
 def cache_folder() -> Path:
     """``$QUATRO_CACHE/benchmarks``, by default in ``~/.cache/quatro``."""
-    return Path(os.environ.get("QUATRO_CACHE") or Path.home() / ".cache" / "quatro") / "benchmarks"
+    return cache_root() / "benchmarks"
 
 
 def cached_path(entry: Benchmark) -> Path:

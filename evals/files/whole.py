@@ -1,6 +1,7 @@
 """Writing files so that readers see the old or the new one, never half: temporary name, fsync, rename, fsync.
 
-And the kernel's lock on an open file (flock), which ends with the process that holds it, however that ends.
+And the kernel's lock on an open file (flock), which ends with the process that holds it, however that ends; and the
+cache, which keeps what models answered by what was asked, so that nothing is asked for twice.
 """
 
 from __future__ import annotations
@@ -179,3 +180,32 @@ def lock_file(descriptor: int, path: Path, *, instead: str, is_shared: bool = Fa
             f"{path} cannot be locked ({error.strerror}): its file system has no locks, so two processes could write "
             f"there at once; choose a folder on a local disk with {instead}, or mount this one with locks"
         ) from error
+
+
+def cache_root() -> Path:
+    """``$QUATRO_CACHE``, else ``~/.cache/quatro``."""
+    return Path(os.environ.get("QUATRO_CACHE") or Path.home() / ".cache" / "quatro")
+
+
+def key_of(*parts: object) -> str:
+    """The key of what was asked with ``parts``, JSON values."""
+    return hashlib.sha256(json.dumps(parts).encode("ascii")).hexdigest()
+
+
+def kept(folder: str, keys: Iterable[str]) -> dict[str, Any]:
+    """The JSON values, by key, that `keep` put into this ``folder`` of the cache; a damaged one is none."""
+    found = {}
+    for key in keys:
+        with contextlib.suppress(OSError, ValueError):
+            check, _, text = (cache_root() / folder / key[:2] / key).read_text(encoding="ascii").partition("\n")
+            if check == key_of(key, text):
+                found[key] = json.loads(text)
+    return found
+
+
+def keep(folder: str, key: str, value: object) -> None:
+    """Keeps ``value``. It is not flushed to the disk: what a power cut leaves of it is found to be damaged."""
+    text, path = json.dumps(value), cache_root() / folder / key[:2] / key
+    path.parent.mkdir(parents=True, exist_ok=True)
+    (temporary := path.with_suffix(f".{os.getpid()}")).write_text(f"{key_of(key, text)}\n{text}", encoding="ascii")
+    os.replace(temporary, path)

@@ -174,9 +174,8 @@ def _rows(seeds_a: Sequence[Estimate], seeds_b: Sequence[Estimate]) -> list[Diff
 def check_pairs(a: Counted, b: Counted, *, names: tuple[str, str]) -> list[str]:
     """Warnings where only reference answers differ.
 
-    Raises:
-        DataError: a problem is on one side alone, has another n on the other, or an id means two problems; the first
-            one is named.
+    Raises DataError if a problem is on one side alone, has another n on the other, or an id means two problems; the
+    first one is named.
     """
     n_a = {(problem.benchmark, problem.id): problem.n for problem in a.problems}
     n_b = {(problem.benchmark, problem.id): problem.n for problem in b.problems}

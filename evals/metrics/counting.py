@@ -22,8 +22,8 @@ from evals.grading import ExtractionPolicy, extract, same_answer
 from evals.grading.decide import Policy
 from evals.results.document import GraderInfo
 from evals.samples.types import GradedProblem, Problem, Samples
-from evals.similarity import DEFAULT, Setting
-from evals.similarity.measures import Distinct, check_tokens
+from evals.similarity import BY_MODEL, DEFAULT, Setting
+from evals.similarity.measures import Distinct, by_model, check_tokens
 from evals.worker_pool import usable_cores
 
 # Of one problem's wrong answers, the most frequent ones that others are compared with.
@@ -71,8 +71,9 @@ class Clustering(NamedTuple):
         settings: list[Setting] = []
         for similarity in self.similarities or (["exact"] if kind.has_short_answers else [DEFAULT]):
             resolved = [resolve_threshold(similarity, threshold) for threshold in thresholds]
+            name = by_model(similarity).name if similarity.startswith(BY_MODEL) else similarity
             for threshold in resolved or [resolve_threshold(similarity, None)]:
-                settings.append(Setting(similarity, threshold, self.linkage, tokens))
+                settings.append(Setting(name, threshold, self.linkage, tokens))
         return list(dict.fromkeys(settings))
 
 
@@ -131,17 +132,19 @@ def count_clusters(
     """Counts of all problems by setting; ``settings_of`` is by benchmark, ``jobs`` a number of processes.
 
     ``jobs`` None means one a usable core, and one alone where starting more would take longer than they save, or where
-    a similarity is the user's own: its function may hold a model, which would be in every process. The
-    settings of a benchmark have the same tokens. ``on_progress(done, total)`` counts problems.
+    a similarity is the user's own: its function may hold a model, which would be in every process. A model that decides
+    is asked by one process. The settings of a benchmark have the same tokens. ``on_progress(done, total)`` counts
+    problems.
 
     Raises:
         UsageError: as `own_matrix`, for a similarity of the user's own.
         QuatroError: a process ended early, as when memory runs out.
     """
-    has_own = any(is_own(setting.similarity) for settings in settings_of.values() for setting in settings)
+    names = {setting.similarity for settings in settings_of.values() for setting in settings}
+    has_own, has_model = any(map(is_own, names)), any(name.startswith(BY_MODEL) for name in names)
     num_characters = sum(len(text) for problem in problems for text in set(problem.completions))
     useful = usable_cores() if num_characters >= LEAST_SHARED and not has_own else 1
-    jobs = min(jobs or useful, len(problems))
+    jobs = 1 if has_model else min(jobs or useful, len(problems))
     count = partial(_cluster_counts, settings_of=settings_of)
     counts: dict[Setting, list[Counts]] = {}
     others = set(multiprocessing.active_children())

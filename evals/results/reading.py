@@ -10,6 +10,7 @@ from evals.errors import DataError, UsageError
 from evals.files.belonging import run_of
 from evals.files.strict_json import shown
 from evals.results.document import AVERAGE, Comparison, Result, Row, read_result
+from evals.similarity import BY_MODEL
 from evals.text import visible
 
 
@@ -62,7 +63,8 @@ def read_sources(
     in a run that name none. A document without a label is called like its run, or like its file, or like what tells
     these apart. ``expand`` finds the labelled results of a sweep and their files; None: the folder is no sweep.
 
-    Raises UsageError if a path is given twice, and DataError if a file is no result document, or a folder no run.
+    Raises UsageError if a path is given twice, and DataError if a file is no result document, or a folder no run, or if
+    models of other revisions decided what two of them count.
     """
     results, runs, heads, sweeps = [], [], {}, []
     counts = Counter(path.resolve() for path in paths)
@@ -84,6 +86,11 @@ def read_sources(
         heads[path] = describe(path) if describe is not None else RunHead()
         for file in sorted((path / "results").glob("*.json")):
             results.append(_labelled(file, path.resolve().name, path, describe))
+    for kind in BY_MODEL if len(results) > 1 else ():
+        named = ((row.similarity or "", one.path) for one in results for row in one.result.rows)
+        told = [f"{path} by {visible(name)}" for name, path in dict(named).items() if name.startswith(kind)]
+        if len(told) > 1:
+            raise DataError(f"{' and '.join(told)}: numbers by two models do not compare; measure all with one of them")
     return Sources(results, runs, heads, sweeps)
 
 

@@ -23,8 +23,7 @@ Compare = Literal["equal", "set", "truth", "json", "json or first"]
 class Limits:
     """What one program may use. ``timeout_s`` is CPU time: of all calls together, or of each case of standard input.
 
-    Raises:
-        ValueError: a limit is no number above 0.
+    Raises ValueError if a limit is no number above 0.
     """
 
     timeout_s: float = 10.0
@@ -45,8 +44,7 @@ class Asserts:
     ``setup`` is trusted code that runs first, such as the prompt with its helper functions. The name ``entry_point``
     stands for the program's. Any other name that neither tests nor Python know is looked up in the program.
 
-    Raises:
-        ValueError: there is no test, or one is no text.
+    Raises ValueError if there is no test, or one is no text.
     """
 
     code: Sequence[str]
@@ -70,8 +68,7 @@ class Calls:
     repetition, "truth" asks whether both or neither are true (an object is), "json" takes tuples for lists, and "json
     or first" also accepts the first element of an expected list.
 
-    Raises:
-        ValueError: there is no input, or what belongs to it is missing or unknown.
+    Raises ValueError if there is no input, or what belongs to it is missing or unknown.
     """
 
     entry_point: str
@@ -103,8 +100,7 @@ class Stdio:
     White space at the ends of lines and empty lines at the end do not count; words that are numbers may differ by
     ``atol``.
 
-    Raises:
-        ValueError: there is no case, or one is no pair of texts.
+    Raises ValueError if there is no case, or one is no pair of texts.
     """
 
     cases: Sequence[tuple[str, str]]

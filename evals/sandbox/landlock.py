@@ -42,8 +42,7 @@ def readable_paths(names: tuple[str, ...] = packages.PACKAGES) -> list[str]:
 def make_ruleset(work: str, readable: Iterable[str]) -> int:
     """A descriptor of the rules: read the paths ``readable``, write in ``work``, no TCP, no signals outwards.
 
-    Raises:
-        OSError: the kernel has no Landlock, or an older one than the rules need.
+    Raises OSError if the kernel has no Landlock, or an older one than the rules need.
     """
     version = syscall(_CREATE_RULESET, None, 0, 1)  # `OSError` if it has none or has it switched off
     if version < _OLDEST_ABI:

@@ -37,8 +37,7 @@ class Sandbox:
     ``packages`` names installed distributions that programs may import, beside `PACKAGES`. The workers start with the
     first job, and end with `close`.
 
-    Raises:
-        IsolationError: the tier is not available on this machine.
+    Raises IsolationError if the tier is not available on this machine.
     """
 
     def __init__(

@@ -38,8 +38,7 @@ class MalformedError(Exception):
 def encode(value: Any, refer: Callable[[object], JSON] | None = None) -> JSON:
     """The value in a form that `json` writes. ``refer`` gives the form of objects of other classes.
 
-    Raises:
-        CannotCrossError: there is such an object and no ``refer``.
+    Raises CannotCrossError if there is such an object and no ``refer``.
     """
     kind = type(value)
     if kind in _PLAIN:
@@ -120,8 +119,7 @@ _REDUCED: dict[type, Callable[[Any], object]] = {
 def decode(form: JSON, resolve: Callable[[JSON], object] | None = None) -> Any:
     """The value of a form; ``resolve`` gives what stands for an object of another class.
 
-    Raises:
-        MalformedError: the form is not one that `encode` makes.
+    Raises MalformedError if the form is not one that `encode` makes.
     """
     kind = type(form)
     if kind in _PLAIN or kind is int:

@@ -76,6 +76,7 @@ SIMILARITIES: Mapping[str, Similarity] = {
 }
 
 DEFAULT = "tfidf"
+BY_MODEL = ("embed:",)  # how similarities begin that a model decides; see `evals.similarity.meaning`
 
 
 def thresholds_text() -> str:

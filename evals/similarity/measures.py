@@ -34,7 +34,7 @@ from scipy import sparse
 from evals.errors import UsageError
 from evals.files.own_code import file_of, is_own, own_function
 from evals.files.strict_json import shown
-from evals.similarity import SIMILARITIES
+from evals.similarity import BY_MODEL, SIMILARITIES
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -206,10 +206,10 @@ def check_similarity(name: str) -> None:
     """Raises UsageError for an unknown measure ``name``, or a function of the user's own that cannot be imported."""
     if name in SIMILARITIES:
         return
-    if not is_own(name):
+    if not is_own(name) and not name.startswith(BY_MODEL):
         raise UsageError(
-            f"unknown similarity {name!r}; choose from {', '.join(SIMILARITIES)}, or name your own function as "
-            "module:function"
+            f"unknown similarity {name!r}; choose from {', '.join(SIMILARITIES)} and embed:MODEL, or name your own "
+            "function as module:function"
         )
     own_similarity(name)
 
@@ -266,8 +266,18 @@ def edit(unique: Distinct, tokens: str) -> Floats:
 
 
 def own_similarity(spec: str) -> Callable[..., Any]:
-    """The function that ``spec`` names; raises UsageError as `own_function`."""
+    """The function that ``spec`` names, or that of a model; raises UsageError as `own_function`, or as `by_model`."""
+    if spec.startswith(BY_MODEL):
+        model = by_model(spec)
+        return lambda where, texts: model.matrix(texts)
     return own_function(spec, "similarity", "from a list of texts to a matrix")
+
+
+def by_model(spec: str) -> Any:
+    """The model that decides the similarity ``spec``; raises as `evals.similarity.meaning.opened`."""
+    from evals.similarity.meaning import opened  # which few need, and which needs servers
+
+    return opened(spec)
 
 
 def own_matrix(spec: str, texts: Sequence[str]) -> NDArray[np.float64]:

@@ -27,8 +27,8 @@ from evals.metrics.counting import Clustering, solutions, tokens_for
 from evals.results.document import About, Result, Row
 from evals.samples.about import head_of, warnings_of
 from evals.samples.types import GradedProblem, Samples
-from evals.similarity import DEFAULT, SIMILARITIES, Setting
-from evals.similarity.measures import Distinct, Integers, check_similarity, similarity_of_distinct
+from evals.similarity import BY_MODEL, DEFAULT, SIMILARITIES, Setting
+from evals.similarity.measures import Distinct, Integers, by_model, check_similarity, similarity_of_distinct
 
 METRIC = "similarity"
 NUM_BINS = 50
@@ -84,7 +84,7 @@ def check_study(similarities: Sequence[str] | None, tokens: str | None) -> Seque
     names = similarities or [name for name in SIMILARITIES if name != "exact"]
     for name in names:
         check_similarity(name)
-    return names
+    return [by_model(name).name if name.startswith(BY_MODEL) else name for name in names]
 
 
 def chosen_pairs(num_texts: int, max_pairs: int, rng: np.random.Generator) -> tuple[Integers, Integers]:

@@ -85,9 +85,8 @@ def embedded_benchmark(model: str) -> str | None:
 def method_class(name: str) -> type[Method]:
     """The class that ``name`` names.
 
-    Raises:
-        UsageError: there is no such method, or your own class is not a Method, lacks one of its functions or has an
-            `__init__`, whose arguments no configuration would know.
+    Raises UsageError if there is no such method, or your own class is not a Method, lacks one of its functions or has
+    an `__init__`, whose arguments no configuration would know.
     """
     found: Any = METHODS[name]
     if not (isinstance(found, type) and issubclass(found, MethodBase)):

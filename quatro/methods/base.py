@@ -58,8 +58,7 @@ class Method(Block, ABC):
     def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:
         """The advantage of each row, from the rewards of all ranks; rows in any order, groups of any size.
 
-        Raises:
-            ValueError: a reward is not finite.
+        Raises ValueError if a reward is not finite.
         """
 
     @abstractmethod

@@ -122,8 +122,7 @@ class DeepSpeedPolicy(TorchPolicy):
     def _attempt(self, work: Callable[[], T]) -> T:
         """``work()``, once: the other ranks are in the middle of theirs and cannot begin again with this one.
 
-        Raises:
-            MissingError: memory ran out.
+        Raises MissingError if memory ran out.
         """
         try:
             return work()
@@ -204,8 +203,7 @@ class DeepSpeedPolicy(TorchPolicy):
     def load_optimizer_state(self, tensors: dict[str, Tensor]) -> None:
         """Beside the weights, which are loaded before: rounded, they are the masters.
 
-        Raises:
-            DataError: the shard is of another partition.
+        Raises DataError if the shard is of another partition.
         """
         for number, master in enumerate(self._stepped()):
             saved = tensors.get(f"{number}/master")

@@ -37,8 +37,7 @@ def find_device(name: str, local_rank: int | None = None) -> torch.device:
 
     On CUDA, PyTorch leaves out cuDNN's attention from then on, and in float32 `attention.py` repeats keys.
 
-    Raises:
-        MissingError: `cuda` was asked for and there is none.
+    Raises MissingError if `cuda` was asked for and there is none.
     """
     import torch
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from evals.benchmarks.catalogue import maker_of
 from evals.errors import MissingError, UsageError
-from evals.files.whole import lock_file, open_like_folder
+from evals.files.whole import cache_root, lock_file, open_like_folder
 from quatro.config.blocks import OptimizerConfig
 from quatro.config.model import EMBEDDED_MODELS, embedded_benchmark
 from quatro.policy import gguf
@@ -34,11 +34,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Progress = gguf.Progress
-
-
-def cache_root() -> Path:
-    """``$QUATRO_CACHE``, else ``~/.cache/quatro``."""
-    return Path(os.environ.get("QUATRO_CACHE") or Path.home() / ".cache" / "quatro")
 
 
 def is_made(name: str) -> bool:
@@ -71,8 +66,7 @@ def resolve_model(name: str, *, progress: Progress = gguf.quiet) -> str:
 def recipe_of(name: str) -> WarmStart:
     """How the embedded model ``name`` is made; `embedded:countdown@1` is made as `embedded:countdown`, with seed 1.
 
-    Raises:
-        UsageError: no embedded model has this name.
+    Raises UsageError if no embedded model has this name.
     """
     benchmark = embedded_benchmark(name)
     if benchmark is None:

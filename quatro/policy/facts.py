@@ -116,8 +116,7 @@ def has_plain_head(model: Any) -> bool:
 def enable_checkpointing(model: Any) -> Sequence[torch.nn.Module]:
     """Turns on gradient checkpointing; returns the layers that do it wherever their own `training` is True.
 
-    Raises:
-        UsageError: the model has no such layers.
+    Raises UsageError if the model has no such layers.
     """
     from transformers.modeling_layers import GradientCheckpointingLayer
 
@@ -138,8 +137,7 @@ def stop_ids(tokenizer: Any, model: Any) -> tuple[int, ...]:
 
     Ids outside the model's vocabulary are left out: it cannot draw them.
 
-    Raises:
-        DataError: an eos of the model's configuration is no id.
+    Raises DataError if an eos of the model's configuration is no id.
     """
     vocabulary = tokenizer.get_vocab()
     ids = {tokenizer.eos_token_id, *(vocabulary.get(token) for token in EXTRA_STOP_TOKENS)}
@@ -211,8 +209,7 @@ def chat_renderer(tokenizer: Any) -> Callable[[Messages], str] | None:
 def render_chat(tokenizer: Any, messages: Messages, *, add_generation_prompt: bool) -> str:
     """The text that the tokenizer's chat template makes of ``messages``.
 
-    Raises:
-        DataError: the template does not parse, raises, or takes too much time, memory or room; names its file.
+    Raises DataError if the template does not parse, raises, or takes too much time, memory or room; names its file.
     """
     most = MOST_ADDED + MOST_ESCAPED * sum(len(message["content"]) for message in messages)
     try:

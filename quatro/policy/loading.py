@@ -64,7 +64,7 @@ def load_model_config(name: str) -> PreTrainedConfig:
     from transformers import AutoConfig
 
     base = place_of(name, "model")
-    found: PreTrainedConfig = _load(
+    found: PreTrainedConfig = tried(
         base, "model configuration", lambda: AutoConfig.from_pretrained(base, trust_remote_code=False)
     )
     found._attn_implementation = None  # what is best here, and not a kernel that the file asks for
@@ -109,7 +109,7 @@ def _shape(loader: Any, name: str) -> PreTrainedModel:
 
     config, place = load_model_config(name), place_of(name, "model")
     with torch.device("meta"):
-        shape: PreTrainedModel = _load(place, "model", lambda: loader.from_config(config, trust_remote_code=False))
+        shape: PreTrainedModel = tried(place, "model", lambda: loader.from_config(config, trust_remote_code=False))
     return shape
 
 
@@ -132,7 +132,7 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
 def _read_tokenizer(name: str) -> PreTrainedTokenizerBase:
     own = place_of(name, "tokenizer")
     loader = _tokenizer_loader(own)
-    tokenizer: PreTrainedTokenizerBase = _load(
+    tokenizer: PreTrainedTokenizerBase = tried(
         own, "tokenizer", lambda: loader.from_pretrained(own, trust_remote_code=False)
     )
     if not isinstance(length := tokenizer.model_max_length, int | float):
@@ -161,17 +161,17 @@ def load_model(name: str, dtype: torch.dtype, device: torch.device | str) -> Pre
     return model
 
 
-def load_classifier(
-    name: str, dtype: torch.dtype, device: torch.device | str
+def load_headed(
+    name: str, dtype: torch.dtype, device: torch.device | str, head: str = "ForSequenceClassification"
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A sequence classifier, such as a reward model, in eval mode, and its tokenizer, which may have no eos token.
+    """A model with this ``head``, if any, in eval mode, and its tokenizer, which may have no eos token.
 
     Raises:
         MissingError, DataError: as `load_model`; a language model lacks the head of a classifier.
     """
-    from transformers import AutoModelForSequenceClassification
+    import transformers
 
-    return _read_model(AutoModelForSequenceClassification, name, dtype, device), _read_tokenizer(name)
+    return _read_model(getattr(transformers, f"AutoModel{head}"), name, dtype, device), _read_tokenizer(name)
 
 
 def num_classifier_parameters(name: str) -> int:
@@ -194,14 +194,14 @@ def _read_model(loader: Any, name: str, dtype: torch.dtype, device: torch.device
     logging.getLogger("transformers.modeling_utils").addFilter(_plain)
     config = load_model_config(name)
     require_part(name, "weights")
-    model, report = _load(
+    model, report = tried(
         name,
         "model",
         lambda: loader.from_pretrained(
             name, config=config, dtype=dtype, output_loading_info=True, trust_remote_code=False
         ),
     )
-    absent = sorted(report["missing_keys"])
+    absent = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))  # of BERT without a head
     if absent:
         # transformers would fill them with random numbers and go on.
         raise DataError(
@@ -248,14 +248,13 @@ def load_generation_config(name: str) -> GenerationConfig | None:
 
     transformers goes on without it if it cannot be read, and responses would no longer end where they should.
 
-    Raises:
-        DataError: the file is there and unreadable.
+    Raises DataError if the file is there and unreadable.
     """
     from transformers import GenerationConfig
 
     if Path(name).is_dir():
-        settings = _settings_in(name, GENERATION_CONFIG)
-        return _load(name, "generation_config.json", lambda: GenerationConfig.from_dict(settings)) if settings else None
+        settings = settings_in(name, GENERATION_CONFIG)
+        return tried(name, "generation_config.json", lambda: GenerationConfig.from_dict(settings)) if settings else None
     with suppress(OSError):  # the Hub has none, and the model's own configuration says it all
         return GenerationConfig.from_pretrained(name)
     return None
@@ -291,10 +290,10 @@ def _merged(name: str, changed: str, dtype: torch.dtype, device: torch.device | 
         # Once more for the report: the first time peft warns of absent tensors and is silent about those left over.
         return adapted, adapted.load_adapter(name, "default", torch_device="cpu")
 
-    adapted, report = _load(name, "adapter", read)
+    adapted, report = tried(name, "adapter", read)
     if tied is not None:
         _refuse_adapted(tied, adapted, name)
-    merged: Any = _load(name, "adapter", lambda: adapted.merge_and_unload())
+    merged: Any = tried(name, "adapter", lambda: adapted.merge_and_unload())
     for keys, what in ((report.missing_keys, "absent from it"), (report.unexpected_keys, "unknown there")):
         if keys:
             first = ", ".join(key.replace(".default.", ".") for key in sorted(keys)[:3])
@@ -326,7 +325,7 @@ def _refuse_adapted(tied: torch.nn.Parameter, adapted: Any, name: str) -> None:
 
 def _tokenizer_loader(name: str) -> Any:
     """The class to load the tokenizer with."""
-    named = _settings_in(name, "tokenizer_config.json").get("tokenizer_class")
+    named = settings_in(name, "tokenizer_config.json").get("tokenizer_class")
     if named in PLAIN_TOKENIZER_CLASSES and Path(name, "tokenizer.json").is_file():
         from transformers import PreTrainedTokenizerFast
 
@@ -337,7 +336,7 @@ def _tokenizer_loader(name: str) -> Any:
     return AutoTokenizer
 
 
-def _settings_in(name: str, file: str) -> dict[str, Any]:
+def settings_in(name: str, file: str) -> dict[str, Any]:
     """The JSON document called ``file`` in the folder ``name``; empty where there is none."""
     path = Path(name, file)
     if not path.is_file():
@@ -348,7 +347,8 @@ def _settings_in(name: str, file: str) -> dict[str, Any]:
         raise DataError(f"{error}; copy the file again from where the model came") from error
 
 
-def _load(name: str, what: str, load: Callable[[], T]) -> T:
+def tried(name: str, what: str, load: Callable[[], T]) -> T:
+    """What ``load`` gives, ``what`` of the model ``name``; raises DataError of a folder, MissingError of a Hub id."""
     # transformers, tokenizers and safetensors each raise types of their own (some are bare Exception), with one
     # meaning here: these files do not make a model.
     try:

@@ -35,9 +35,8 @@ def attach(model: Any, settings: LoraConfig, *, seed: int, frozen_dtype: torch.d
     A and B are float32; the frozen weights get ``frozen_dtype``, which saves memory where they are computed in it
     anyway.
 
-    Raises:
-        UsageError: one of ``target_modules`` is the name of no layer, or of one that is not linear or is tied to the
-            input embedding.
+    Raises UsageError if one of ``target_modules`` is the name of no layer, or of one that is not linear or is tied to
+    the input embedding.
     """
     from peft import LoraConfig as PeftConfig
     from peft import inject_adapter_in_model

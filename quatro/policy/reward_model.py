@@ -53,11 +53,11 @@ class ModelReward(Reward):
         import torch
 
         from quatro.policy.device import find_device
-        from quatro.policy.loading import load_classifier
+        from quatro.policy.loading import load_headed
 
         options, rank = self._options, os.environ.get("LOCAL_RANK")
         device = find_device(options.device, None if rank is None else int(rank))
-        return load_classifier(options.path, getattr(torch, options.dtype), device)
+        return load_headed(options.path, getattr(torch, options.dtype), device)
 
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Grades:
         _, tokenizer = self._loaded

@@ -135,8 +135,7 @@ class MicrobatchSize:
     def attempt(self, work: Callable[[], T], device: torch.device) -> T:
         """``work()``. Whenever memory runs out, ``work`` is done again from its beginning in smaller micro-batches.
 
-        Raises:
-            MissingError: memory ran out in a pass over a single row.
+        Raises MissingError if memory ran out in a pass over a single row.
         """
         while True:
             self.under_way = (0, 0)

@@ -197,8 +197,7 @@ class TorchPolicy(Policy):
 
         The pass is the one that learning makes, gradient and all, so it also shows dropout that stayed on.
 
-        Raises:
-            DivergedError: they differ by more than `HEAD_TOLERANCE` nats, or a log-probability is above 0.
+        Raises DivergedError if they differ by more than `HEAD_TOLERANCE` nats, or a log-probability is above 0.
         """
         texts = [one.token_ids[: CHECKED_TOKENS + 1] for one in prompts if len(one.token_ids) > 1][:CHECKED_PROMPTS]
         if not texts:

@@ -50,9 +50,8 @@ class FunctionOptions(Block, extra="allow"):
 class FunctionReward(Reward):
     """Runs the function in child processes; `quatro/rewards/calls.py` says what it gets and may return.
 
-    Raises:
-        UsageError: the function cannot be imported or called with the options; this is found out here and not at the
-            first call.
+    Raises UsageError if the function cannot be imported or called with the options; this is found out here and not at
+    the first call.
     """
 
     Options: ClassVar[type[Block]] = FunctionOptions

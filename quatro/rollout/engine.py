@@ -46,8 +46,7 @@ class Sampler(Protocol):
     ) -> list[list[Rollout]]:
         """``len(seeds[i])`` rollouts of ``prompts[i]``, one 64-bit seed each, in the order given.
 
-        Raises:
-            DataError: a prompt leaves no room for a response in the model's context.
+        Raises DataError if a prompt leaves no room for a response in the model's context.
         """
 
 
@@ -69,8 +68,7 @@ class Engine(Sampler, Protocol):
         ``named_weights`` yields the complete model under Hugging Face names; its tensors must stay as they are until
         the iterator is exhausted, because an engine may collect the parts of a fused layer first.
 
-        Raises:
-            DivergedError: engine and policy disagree about a probe sequence afterwards.
+        Raises DivergedError if engine and policy disagree about a probe sequence afterwards.
         """
 
     def rest(self) -> None:

@@ -218,8 +218,7 @@ def attending_up_to(column_S: Tensor | None) -> Iterator[None]:
     None means that it is the same column in every slot, and then the model makes its own masks. The tables are put back
     afterwards, whatever happens.
 
-    Raises:
-        UsageError: the slots differ, and the model made no mask by the tables.
+    Raises UsageError if the slots differ, and the model made no mask by the tables.
     """
     slots = _Slots(column_S)
     entries: list[tuple[Any, str, Callable[..., Any]]] = [(ALL_ATTENTION_FUNCTIONS, "sdpa", slots.attend)]

@@ -46,8 +46,7 @@ class Probe:
     def compare(self, rollout: Rollout) -> dict[str, float]:
         """Metrics of the difference between ``rollout.logp`` and the policy's log-probabilities.
 
-        Raises:
-            DivergedError: it is larger than rounding explains, or not finite.
+        Raises DivergedError if it is larger than rounding explains, or not finite.
         """
         assert rollout.logp is not None
         engine = np.asarray(rollout.logp, dtype=np.float64)

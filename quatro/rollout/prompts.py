@@ -60,9 +60,8 @@ def tokenize_problems(
     ``context_limit`` is the number of tokens that the model can read; a prompt must leave room for at least one more.
     ``vocabulary_size`` is the number of ids that it has.
 
-    Raises:
-        DataError: there are no prompts, a prompt is empty or has a token that the model lacks, or is too long and
-            ``too_long`` is `refuse`.
+    Raises DataError if there are no prompts, a prompt is empty or has a token that the model lacks, or is too long and
+    ``too_long`` is `refuse`.
     """
     limit = config.max_prompt_tokens
     if context_limit is not None:

@@ -20,8 +20,7 @@ class ReplayEngine(Engine):
     A prompt finds its completions by benchmark and id. Token ids are those of the text, followed by an eos unless the
     row's ``finish_reason`` is `length`. Log-probabilities and entropies are unknown.
 
-    Raises:
-        DataError: the file is unreadable or breaks the samples contract.
+    Raises DataError if the file is unreadable or breaks the samples contract.
     """
 
     def __init__(self, file: Path, tokenizer: Any) -> None:
@@ -39,8 +38,7 @@ class ReplayEngine(Engine):
     ) -> list[list[Rollout]]:
         """The next ``len(seeds[i])`` completions of ``prompts[i]``, cut at ``max_new_tokens``; the seeds are unused.
 
-        Raises:
-            DataError: a prompt has too few completions left; then none is dealt out.
+        Raises DataError if a prompt has too few completions left; then none is dealt out.
         """
         dealt = dict(self._num_dealt)
         groups = [self._deal(prompt, len(group), dealt) for prompt, group in zip(prompts, seeds, strict=True)]

@@ -11,26 +11,51 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 from anyio.from_thread import start_blocking_portal
 
 from evals.errors import DataError
 from evals.files.strict_json import shown
-from evals.servers import MOST_SHOWN, Asked, Served, Server
-from quatro.rollout.answers import read_answer
-from quatro.rollout.endpoint import Endpoint
+from evals.servers import MOST_SHOWN, Asked, Served, Server, count_of, text_of, useless
 from quatro.rollout.engine import Arrival, Seeds
 from quatro.rollout.stops import REPLACEMENT, before_stop, response_limits
-from quatro.types import Prompt, Rollout, Sampling
+from quatro.types import FinishReason, Prompt, Rollout, Sampling
 
 logger = logging.getLogger(__name__)
 
 MOST_FINGERPRINTS = 20  # some servers make up a new one for each connection
 MOST_PER_TOKEN = 16  # letters and digits, on average over a prompt: no vocabulary comes near
 OTHER_MODEL = "is the tokenizer of MODEL that of the model there? If not, name the right one, or send --chat or --text"
+LONGEST_TOKEN = 256  # characters; vocabularies have runs of 128 spaces
 SEED_BITS = 53  # the integers that every reader of JSON holds exactly
+
+PromptForm = Literal["ids", "text", "chat"]
+FORMS: dict[PromptForm, str] = {
+    "ids": "token ids, made here",
+    "text": "text",
+    "chat": "messages, to which the server applies its own chat template",
+}
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """An OpenAI-compatible server. ``served_model`` is None where MODEL says what it is called there.
+
+    ``form`` is that of the prompts in a request; at most ``concurrency`` requests are open at once.
+    """
+
+    base_url: str
+    served_model: str | None = None
+    form: PromptForm = "ids"
+    concurrency: int = 32
+
+    @property
+    def path(self) -> str:
+        """What a request is posted to, below ``base_url``."""
+        return "chat/completions" if self.form == "chat" else "completions"
 
 
 class _Wanted(NamedTuple):
@@ -73,8 +98,7 @@ class ServerSampler:
     def stream(self, prompts: Sequence[Prompt], seeds: Seeds, sampling: Sampling) -> Iterator[list[Arrival]]:
         """``len(seeds[i])`` rollouts of ``prompts[i]``, a few at a time as they come: what ends the drawing loses none.
 
-        Raises:
-            QuatroError: no further ones can be drawn.
+        Raises QuatroError if no further ones can be drawn.
         """
         limits = [sampling.max_new_tokens] * len(prompts)
         if self._tokenizer is not None:
@@ -193,3 +217,97 @@ class ServerSampler:
 def _letters(text: str) -> str:
     """What two ways of decoding agree on: not on white space, nor on half of a character."""
     return "".join(text.split()).replace(REPLACEMENT, "")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A response as the server gives it. Ids and numbers of tokens are None where it does not say.
+
+    ``num_prompt`` counts the prompt that it read. ``system_fingerprint`` is the server's own word for what it runs.
+    """
+
+    text: str
+    finish_reason: FinishReason
+    token_ids: tuple[int, ...] | None
+    num_tokens: int | None
+    num_prompt: int | None
+    system_fingerprint: str | None
+
+
+def read_answer(
+    document: Mapping[str, Any],
+    *,
+    model: str,
+    max_tokens: int,
+    context: int | None,
+    is_chat: bool = False,
+    prompt_ids: Sequence[int] | None = None,
+) -> Answer:
+    """The one response in an answer to a request for ``max_tokens`` of ``model``, whose context has ``context`` tokens.
+
+    ``prompt_ids`` is what the request sent, if it sent token ids.
+
+    Raises:
+        Unanswered: there is no whole response in it.
+        DataError: another model or role answered, or to another prompt, or the response is of another length than was
+            asked for.
+    """
+    if (name := document.get("model")) not in (None, model):
+        raise DataError(
+            f"the request names the model {model!r}, and the answer names {name!r}; if both are the same, add "
+            f"--served-model {name!r}"
+        )
+    choices = document.get("choices")
+    choice = choices[0] if isinstance(choices, list) and len(choices) == 1 else None
+    if not isinstance(choice, dict) or choice.get("index") not in (None, 0):
+        raise useless("without exactly one response")
+    text, reason, ids = choice.get("text"), choice.get("finish_reason"), choice.get("token_ids")
+    if is_chat:
+        text = _content(choice.get("message"))
+    if not isinstance(text, str):
+        raise useless("with a response that has no text")
+    if reason not in ("stop", "length"):
+        raise useless(f"with a response that ended with {reason!r}, expected 'stop' or 'length'")
+    if ids is not None and not (isinstance(ids, list) and all(type(id) is int and 0 <= id < 2**31 for id in ids)):
+        raise useless("with token ids that are not whole numbers")
+    usage = document.get("usage")
+    num_prompt, num_tokens = count_of(usage, "prompt_tokens") or None, count_of(usage, "completion_tokens")
+    if text and num_tokens == 0:  # it does not count
+        num_tokens = None
+    if prompt_ids is not None:
+        num_sent = len(prompt_ids)
+        if num_prompt not in (None, num_sent) or choice.get("prompt_token_ids") not in (None, list(prompt_ids)):
+            found = "other tokens" if num_prompt in (None, num_sent) else f"{num_prompt} tokens"
+            raise DataError(
+                f"the prompt was sent as {num_sent} token ids, and the server read {found}: it cuts prompts, or adds "
+                "tokens of its own; change that there, or let it make the tokens (--chat or --text)"
+            )
+        num_prompt = num_sent
+    if ids is not None:
+        if num_tokens not in (None, len(ids)):
+            raise useless(f"with {len(ids)} token ids in a response that is said to have {num_tokens}")
+        num_tokens = len(ids)
+    # A server that does not count cannot have drawn more tokens than its text has bytes, if all of it is there.
+    num_bytes = len(text.encode("utf-8", "replace"))
+    most = num_bytes if num_tokens is None and not is_chat else num_tokens
+    may_fill_context = context is not None and (num_prompt is None or num_prompt + (most or 0) >= context)
+    is_short = reason == "length" and most is not None and most < max_tokens and not may_fill_context
+    if is_short or (num_tokens or 0) > max_tokens or len(text) > LONGEST_TOKEN * (num_tokens or max_tokens):
+        counted = f"{num_bytes} bytes" if num_tokens is None else f"{num_tokens} tokens and {num_bytes} bytes"
+        raise DataError(
+            f"at most {max_tokens} tokens were asked for, and a response ended with {reason!r} after {counted}; the "
+            "server has a limit of its own: change it there, or sample with --max-tokens at or below it"
+        )
+    token_ids = None if ids is None else tuple(ids)
+    fingerprint = text_of(document, "system_fingerprint")
+    return Answer(text, cast(FinishReason, reason), token_ids, num_tokens, num_prompt, fingerprint)
+
+
+def _content(message: Any) -> Any:
+    """Null where a server refused or only reasoned, which makes an empty response; a list of parts is no text."""
+    if not isinstance(message, dict):
+        return None
+    if (role := message.get("role")) not in (None, "assistant"):
+        raise DataError(f"a message of the role {role!r} came back, expected 'assistant'")
+    content = message.get("content")
+    return "" if content is None else content

@@ -30,8 +30,7 @@ MIN_TEMPERATURE = 0.01  # vLLM raises smaller ones, except 0, to this
 def response_limits(prompts: Sequence[Prompt], max_new_tokens: int, *, context: int | None) -> list[int]:
     """Tokens that a response to each prompt may have: ``max_new_tokens``, or what ``context`` leaves of them.
 
-    Raises:
-        DataError: a prompt is empty or fills the context.
+    Raises DataError if a prompt is empty or fills the context.
     """
     limits = []
     for prompt in prompts:

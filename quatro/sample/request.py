@@ -13,7 +13,7 @@ from evals.benchmarks.problems import Problem
 from evals.benchmarks.prompts import Template, find_template
 from evals.errors import UsageError
 from evals.files.whole import file_stem
-from quatro.rollout.endpoint import Endpoint
+from quatro.rollout.server import Endpoint
 from quatro.runs.checkpoint import MANIFEST, MODEL, Checkpoint, Step, load, run_and_step
 from quatro.runs.identity import load_from, read_config, run_digest
 from quatro.sample.settings import SampleSettings, Source

@@ -16,8 +16,8 @@ from quatro.policy.embedded import resolve_model
 from quatro.policy.facts import EXTRA_STOP_TOKENS, vocabulary_size
 from quatro.policy.loading import load_model_config, load_tokenizer
 from quatro.policy.model_files import require_tokenizer
-from quatro.rollout.endpoint import FORMS, Endpoint, PromptForm
 from quatro.rollout.prompts import make_prompt
+from quatro.rollout.server import FORMS, Endpoint, PromptForm
 from quatro.rollout.stops import check_temperature
 from quatro.sample.engines import Opened, tokenized
 from quatro.sample.request import BenchmarkPlan, SampledModel, SamplePlan, SampleRequest
@@ -32,9 +32,8 @@ CALL_LENGTH = 64
 def find_endpoint(request: SampleRequest) -> Endpoint | None:
     """The server that ``request`` names; None without one.
 
-    Raises:
-        UsageError: an option needs a server and there is none, or an engine on this machine and there is a server; both
-            forms of prompts are asked for, ``concurrency`` is below 1, or ``base_url`` is no address.
+    Raises UsageError if an option needs a server and there is none, or an engine on this machine and there is a server;
+    both forms of prompts are asked for, ``concurrency`` is below 1, or ``base_url`` is no address.
     """
     idle: dict[str, object] = {"--engine": request.engine, "--gpus": request.gpus}
     why = "is for an engine on this machine, and --base-url names a server; leave one out"

@@ -176,7 +176,7 @@ def _vllm() -> str:
 
 def _cache_folder() -> str:
     """Whether models and data can be kept."""
-    from quatro.policy.embedded import cache_root
+    from evals.files.whole import cache_root
 
     folder = cache_root()
     folder.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,7 @@ from evals.errors import QuatroError
 from evals.samples.reading import read_samples
 from evals.servers import Unanswered, read_document, read_models, words
 from quatro.config import config_to_yaml, load_config
-from quatro.rollout.answers import read_answer
+from quatro.rollout.server import read_answer
 from quatro.runs.metrics import last_metrics, read_metrics
 from quatro.runs.views.doctor import examine
 from quatro.runs.views.summary import describe_run

@@ -44,7 +44,7 @@ Grader = Annotated[str | None, Option(metavar="NAME", help="math, countdown, cod
 Out = Annotated[
     Path | None, Option("-o", "--out", metavar="FILE", help="Write it too: .json, or rows: .csv, .parquet.")
 ]
-NAMED = f"{SIMILARITIES} or your own module:function."
+NAMED = f"{SIMILARITIES}, embed:MODEL or your own module:function."
 _WHICH = f"{NAMED} Default: tfidf, or exact for short answers such as countdown's."
 Similarities = Annotated[str | None, Option(metavar="NAME[,NAME]", help=_WHICH)]
 _SAME = f"Two samples this similar count as one. Default: {THRESHOLDS}; your own has none."

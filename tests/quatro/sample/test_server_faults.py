@@ -15,7 +15,7 @@ import pytest
 from evals.errors import DataError, MissingError, QuatroError, UsageError
 from evals.samples.reading import read_samples
 from evals.servers import Unanswered, read_document
-from quatro.rollout.answers import read_answer
+from quatro.rollout.server import read_answer
 from quatro.sample.drawing import draw_samples
 from tests.kit import read_json, says, write_rows
 

@@ -53,7 +53,7 @@ def first_letter(unique, tokens):
 def test_one_function_and_one_entry_make_a_similarity(samples, monkeypatch, tmp_path):
     entry = Similarity("First letter", f"{__name__}:first_letter", "equal beginnings", 0.7, has_tokens=True)
     monkeypatch.setitem(SIMILARITIES, "first-letter", entry)
-    assert "edit,first-letteroryourown" in "".join(invoke("eval", "ucc", "--help").split())
+    assert "edit,first-letter,embed:MODELoryourown" in "".join(invoke("eval", "ucc", "--help").split())
     assert "0.9 (tfidf), 0.7 (first-letter), 0.8 (others)" in " ".join(invoke("eval", "ucc", "--help").split())
     shown = invoke("eval", "ucc", samples, "--similarity", "first-letter", "--k", "4", "-o", "ucc.json")
     assert "first-letter >= 0.7, components, math tokens" in shown
@@ -240,27 +240,3 @@ def test_processes_end_with_a_command_that_is_killed(tmp_path):
     while alive := [pid for pid in workers if is_at_work(pid)]:
         assert time.monotonic() < until, alive
         time.sleep(0.1)
-
-
-@pytest.mark.slow
-def test_the_example_compares_answers_by_the_hidden_states_of_a_model(tmp_path, model, monkeypatch):
-    import torch
-
-    monkeypatch.setenv("EMBEDDING_MODEL", str(model))
-    monkeypatch.syspath_prepend(ROOT)
-    monkeypatch.delitem(sys.modules, "examples.embedding_similarity", raising=False)
-    name, texts = "examples.embedding_similarity:cosine", ["3", "3 + 14", "27 - 3 * (4 + 5)", "81", "3 + 15"]
-    samples = write_samples(tmp_path / "samples.jsonl", texts)
-    rows = json.loads(invoke("eval", "ucc", samples, "--similarity", name, "--threshold", "1", "--json"))["rows"]
-    assert {row["similarity"] for row in rows if row["metric"] == "ucc@k"} == {name}
-    example = sys.modules["examples.embedding_similarity"]
-    monkeypatch.setattr(example, "BATCH_TEXTS", 2)  # so that texts are padded to those beside them
-    found = similarity_of_distinct(name, distinct(texts))
-    tokenizer, network = example.loaded()
-    alone = []
-    for text in sorted(texts):
-        with torch.no_grad():
-            states = network(torch.tensor([tokenizer(text)["input_ids"]])).last_hidden_state[0].double().numpy()
-        alone.append(states.mean(axis=0) / np.linalg.norm(states.mean(axis=0)))
-    np.testing.assert_allclose(found, np.clip(np.array(alone) @ np.array(alone).T, 0, 1), atol=1e-5)
-    assert np.ptp(found) > 0.05
