@@ -49,6 +49,7 @@ REMOVED = {
         f"quatro runs list {option}": "`grep` chooses lines, a shell pattern such as runs/*gspo* chooses paths"
         for option in ("--name", "--method", "--status")
     },
+    "quatro runs list --sort": "pipe the table through `sort`, or --json through `jq`",
     "quatro plot training --title": "put it into the caption",
     "quatro plot temperature": "type `quatro plot side-by-side`",
     "quatro plot threshold": "`quatro eval ucc FILE --threshold 0.5,0.6,0.7,0.8,0.9` prints the numbers",

@@ -45,6 +45,7 @@ ROW_COLUMNS = {
     "linkage": TEXT,
     "tokens": TEXT,
     **dict.fromkeys(("tau", "ci_low", "ci_high", "share_of_all_solutions", "coverage"), "float64"),
+    "checker": TEXT,
     "ci_over": TEXT,
     "num_seeds": "Int64",
 }
@@ -290,6 +291,7 @@ COMPARISON_COLUMNS = {
     "k": "Int64",
     **dict.fromkeys(("a", "b", "difference", "ci_low", "ci_high", "p", "p_adjusted"), "float64"),
     **dict.fromkeys(("num_problems", "n"), "int64"),
+    "checker": TEXT,
     "ci_over": TEXT,
 }
 

@@ -38,39 +38,32 @@ def _runs() -> None:
 
 def list_(
     paths: Paths = None,
-    sort: Annotated[str, Option(metavar="BY", help="name, age, size, step, reward, best, or a metric.")] = "name",
     json: Json = False,
 ) -> None:
     """List runs, and every run below folders.
 
     A run is `killed` if its status says `running` but no process holds it. `age` is the time since its last
-    iteration, and `reward` is that of its last iteration. --sort puts the newest, largest or furthest run first; if it
-    names a metric, the table shows that metric in place of the reward. `--sort best` shows the best value of the
+    iteration, and `reward` is that of its last iteration. --json has every metric of it, and the best value of the
     metric of `checkpoint.keep.best`, or else of eval/pass@1.
 
     \b
     Examples:
-      quatro runs list --sort age | grep -E 'interrupted|failed|killed'
-      quatro runs list sweeps/delta/runs/*seed=0* --sort best
+      quatro runs list | grep -E 'interrupted|failed|killed'
+      quatro runs list sweeps/delta/runs/*seed=0*
     """
     from evals.text import size_text, time_text
-    from quatro.runs.views.summary import ORDERS, REWARD, sort_runs
+    from quatro.runs.views.summary import REWARD
 
-    runs = sort_runs(_found(paths), sort)
+    runs = _found(paths)
     if json:
         output.json({"schema": 1, "runs": [_document(run) for run in runs]})
     elif runs:
-        metric = REWARD if sort in ORDERS else sort
-        values: list[object] = [run.metrics.get(metric) for run in runs]
-        shown = "best" if sort == "best" else "reward" if metric == REWARD else metric
-        if sort == "best":
-            values = [run.best and "{} {:.4g} (step {})".format(*run.best) for run in runs]
-        columns = ["run", "status", "step", "method", shown, "age", "size"]
+        columns = ["run", "status", "step", "method", "reward", "age", "size"]
         rows = []
-        for run, value in zip(runs, values, strict=True):
+        for run in runs:
             method = run.config.method.name if run.config else None
-            age = None if run.age_s is None else time_text(run.age_s)
-            rows.append([run.path, run.status, step_text(run), method, value, age, size_text(run.size)])
+            age, reward = None if run.age_s is None else time_text(run.age_s), run.metrics.get(REWARD)
+            rows.append([run.path, run.status, step_text(run), method, reward, age, size_text(run.size)])
         output.table("", columns, rows)
         for run in runs:
             if run.status == "unreadable":

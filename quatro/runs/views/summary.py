@@ -22,7 +22,6 @@ from evals.results.training_metrics import (
 from evals.text import clock_text, visible
 from quatro.config import Config
 from quatro.config.blocks import EMBEDDED_PROMPTS
-from quatro.config.errors import closest
 from quatro.runs.checkpoint import checkpoint_steps, complete_checkpoints
 from quatro.runs.directory import folder_bytes, require_run
 from quatro.runs.identity import read_config
@@ -30,7 +29,6 @@ from quatro.runs.metrics import last_metrics, read_metrics
 from quatro.runs.status import is_locked, read_environment, read_status
 from quatro.runs.views.rollouts import failures_text, num_drawn, num_failures
 
-ORDERS = ("name", "age", "size", "step", "reward", "best")
 REWARD = "reward/mean"
 STATUSES = ("running", "done", "interrupted", "failed", "killed", "unreadable", "unknown")
 
@@ -208,35 +206,6 @@ def describe_or_unreadable(path: Path) -> RunSummary:
         return describe_run(path)
     except (QuatroError, OSError) as error:
         return RunSummary(path, "unreadable", reason=str(error))
-
-
-def sort_runs(runs: Sequence[RunSummary], order: str) -> list[RunSummary]:
-    """``runs`` by name, newest, largest, furthest or `best` first, or by a metric of their last row, largest first.
-
-    A run without the value comes last. Raises UsageError if ``order`` is not in `ORDERS`, and no run has such a metric.
-    """
-    if order == "name":
-        return list(runs)
-    if runs and order not in ORDERS and not any(order in run.metrics for run in runs):
-        known = sorted({name for run in runs for name in run.metrics if "/" in name})
-        raise UsageError(
-            f"--sort {order}: expected {', '.join(ORDERS)} or a metric in the last row of a run"
-            f"{closest(order, [*ORDERS, *known])}"
-        )
-
-    def value(run: RunSummary) -> float | None:
-        match order:
-            case "age":
-                return None if run.age_s is None else -run.age_s
-            case "best":
-                return run.best and run.best[1]
-            case "size":
-                return run.size
-            case "step":
-                return run.step
-        return run.metrics.get(REWARD if order == "reward" else order)
-
-    return sorted(runs, key=lambda run: (value(run) is None, -(value(run) or 0)))
 
 
 def ending(path: Path) -> list[str]:
