@@ -228,7 +228,7 @@ def ucc_at_k(
     correct: ArrayLike,
     k: int | Sequence[int],
     *,
-    similarity: str = "tfidf",
+    similarity: str = "rouge-l",
     threshold: float | None = None,
     linkage: str = "components",
     tokens: str = "math",

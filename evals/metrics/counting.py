@@ -22,7 +22,7 @@ from evals.grading import ExtractionPolicy, extract, same_answer
 from evals.grading.decide import Policy
 from evals.results.document import GraderInfo
 from evals.samples.types import GradedProblem, Problem, Samples
-from evals.similarity import BY_MODEL, DEFAULT, Setting
+from evals.similarity import BY_MODEL, DEFAULT, OF_CODE, Setting
 from evals.similarity.measures import Distinct, by_model, check_tokens
 from evals.worker_pool import usable_cores
 
@@ -49,9 +49,9 @@ class Counts(NamedTuple):
 class Clustering(NamedTuple):
     """What counts as the same solution, as asked for: every combination of similarities and thresholds.
 
-    ``similarities`` None means tfidf, but exact where answers are short, as in the embedded benchmarks; ``thresholds``
-    None means each similarity's default; ``tokens`` None means math, but code for programs, which are then compared
-    without comments and layout.
+    ``similarities`` None means rouge-l, for code tfidf at 0.8, and exact where answers are short, as in the embedded
+    benchmarks; ``thresholds`` None means each similarity's default; ``tokens`` None means math, but code for programs,
+    which are then compared without comments and layout.
     """
 
     similarities: Sequence[str] | None = None
@@ -67,9 +67,13 @@ class Clustering(NamedTuple):
         check_linkage(self.linkage)
         kind = kind or kind_of(benchmark)
         tokens = tokens_for(kind, self.tokens)
-        thresholds = self.thresholds or ()
+        similarities, thresholds = self.similarities, self.thresholds or ()
+        if similarities is None:
+            is_code = kind.grader == "code" and not kind.has_short_answers
+            similarities = ["exact" if kind.has_short_answers else OF_CODE[0] if is_code else DEFAULT]
+            thresholds = thresholds or ([OF_CODE[1]] if is_code else ())
         settings: list[Setting] = []
-        for similarity in self.similarities or (["exact"] if kind.has_short_answers else [DEFAULT]):
+        for similarity in similarities:
             resolved = [resolve_threshold(similarity, threshold) for threshold in thresholds]
             name = by_model(similarity).name if similarity.startswith(BY_MODEL) else similarity
             for threshold in resolved or [resolve_threshold(similarity, None)]:

@@ -291,7 +291,6 @@ COMPARISON_COLUMNS = {
     "k": "Int64",
     **dict.fromkeys(("a", "b", "difference", "ci_low", "ci_high", "p", "p_adjusted"), "float64"),
     **dict.fromkeys(("num_problems", "n"), "int64"),
-    "checker": TEXT,
     "ci_over": TEXT,
 }
 

@@ -75,7 +75,9 @@ SIMILARITIES: Mapping[str, Similarity] = {
     ),
 }
 
-DEFAULT = "tfidf"
+# What docs/which-similarity.md recommends for texts, and for programs with its threshold.
+DEFAULT = "rouge-l"
+OF_CODE = ("tfidf", 0.8)
 BY_MODEL = ("embed:",)  # how similarities begin that a model decides; see `evals.similarity.meaning`
 
 

@@ -27,7 +27,7 @@ from evals.metrics.counting import Clustering, solutions, tokens_for
 from evals.results.document import About, Result, Row
 from evals.samples.about import head_of, warnings_of
 from evals.samples.types import GradedProblem, Samples
-from evals.similarity import BY_MODEL, DEFAULT, SIMILARITIES, Setting
+from evals.similarity import BY_MODEL, PAPER, SIMILARITIES, Setting
 from evals.similarity.measures import Distinct, Integers, by_model, check_similarity, similarity_of_distinct
 
 METRIC = "similarity"
@@ -217,7 +217,7 @@ def heatmap_of(
         raise UsageError(f"{shown(benchmarks)} have a problem {shown(id)}; choose one with -b")
     thresholds = None if threshold is None else [threshold]
     problem = samples.graded()[0]
-    (setting,) = Clustering([similarity or DEFAULT], thresholds, linkage, tokens).settings(
+    (setting,) = Clustering([similarity or PAPER.similarity], thresholds, linkage, tokens).settings(
         problem.benchmark, problem.kind
     )
     if (problem.n if with_wrong else problem.correct) < 2:

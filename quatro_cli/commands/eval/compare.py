@@ -77,7 +77,9 @@ def power(
     json: Json = False,
     out: shared.Out = None,
 ) -> None:
-    """Say which difference of two models such problems and samples show: p below 0.05, with a chance of 0.8.
+    """Say which difference such problems and samples can show.
+
+    That is with p below 0.05, in a comparison of two models, with a chance of 0.8.
 
     \b
     Examples:

@@ -33,11 +33,11 @@ Taus = Annotated[str | None, Option(metavar="T[,T]", help="Share of correct draw
 Interval = Annotated[bool, Option("--ci", help="Add 95 % intervals; the title says what they are over.")]
 OverSeeds = Annotated[bool, Option("--over-seeds", help="Each FILE is a seed of one model: show means over seeds.")]
 Cluster = Annotated[
-    str | None, Option(metavar="KEY", help="Key of the rows whose value problems of a family share, for intervals.")
+    str | None, Option(metavar="KEY", help="Intervals over families of problems: those with one value of KEY.")
 ]
 Step = Annotated[str | None, Option(metavar="N|best", help="Only samples of this checkpoint of a run. Default: all.")]
 First = Annotated[int | None, Option("--n", metavar="N", min=1, help="First N samples only: compare at equal n.")]
-BootstrapSeed = Annotated[int, Option(metavar="N", min=0, help="Of no effect: intervals are computed, not drawn.")]
+BootstrapSeed = Annotated[int, Option(metavar="N", min=0, help="Of no effect: no interval is drawn.")]
 PerProblem = Annotated[bool, Option("--per-problem", help="Put counts of every problem in --json, -o.")]
 Label = Annotated[str | None, Option(metavar="NAME", help="Name of the result in tables.")]
 Grader = Annotated[str | None, Option(metavar="NAME", help="math, countdown, code, reasoning-gym or your own.")]
@@ -45,7 +45,7 @@ Out = Annotated[
     Path | None, Option("-o", "--out", metavar="FILE", help="Write it too: .json, or rows: .csv, .parquet.")
 ]
 NAMED = f"{SIMILARITIES}, embed:MODEL or your own module:function."
-_WHICH = f"{NAMED} Default: tfidf, or exact for short answers such as countdown's."
+_WHICH = f"{NAMED} Default: rouge-l; tfidf for code; exact for short answers."
 Similarities = Annotated[str | None, Option(metavar="NAME[,NAME]", help=_WHICH)]
 _SAME = f"Two samples this similar count as one. Default: {THRESHOLDS}; your own has none."
 Thresholds = Annotated[str | None, Option(metavar="T[,T]", help=_SAME)]

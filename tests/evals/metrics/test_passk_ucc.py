@@ -161,7 +161,7 @@ def test_a_k_above_some_n_is_refused_naming_problem_n_and_k():
             evaluate(ragged, ks=[])
 
 
-def test_defaults_cluster_countdown_exactly_and_mathematics_by_tfidf():
+def test_defaults_cluster_countdown_exactly_mathematics_by_rouge_l_and_code_by_tfidf():
     answer = "7 2 7 6 2 8 -> 67"
     rows = [Sample("countdown", "c0", i, "x", answer, correct=False) for i in range(2)]
     rows += [Sample("aime24", "p0", i, "ok", "7", correct=True) for i in range(2)]
@@ -169,7 +169,9 @@ def test_defaults_cluster_countdown_exactly_and_mathematics_by_tfidf():
     found = {row["benchmark"]: row for row in ucc_result(mixed).document()["rows"]}
     assert found["countdown"]["similarity"] == "exact"
     assert found["countdown"]["threshold"] is None
-    assert (found["aime24"]["similarity"], found["aime24"]["threshold"]) == ("tfidf", 0.9)
+    assert (found["aime24"]["similarity"], found["aime24"]["threshold"]) == ("rouge-l", 0.8)
+    (code,) = Clustering().settings("mbpp")
+    assert code == ("tfidf", 0.8, "components", "code")
     # No setting covers both benchmarks, so no mean over them exists.
     assert "average" not in found
     assert "average" in {row["benchmark"] for row in ucc_result(mixed, Clustering(["exact"])).document()["rows"]}
