@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -31,6 +31,14 @@ class TemperedQuatro(Quatro):
         "sqrt(2 delta) times the z-score, which is what dual gives at a small delta",
     )
     tau: float | None = Field(default=None, gt=0, description="lam of temperature fixed, in units of reward per nat")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_radius_that_was_not_steered(cls, block: Any) -> Any:
+        """Every run of QUATRO that was begun while a radius could be steered says in its file that its own was not."""
+        if isinstance(block, dict) and block.get("delta_schedule") == "constant":
+            return {key: block[key] for key in block if key not in ("delta_schedule", "delta_target", "delta_bounds")}
+        return block
 
     @model_validator(mode="after")
     def _temperature_has_what_it_reads(self) -> TemperedQuatro:

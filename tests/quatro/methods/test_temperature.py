@@ -98,3 +98,10 @@ def test_a_low_advantage_is_raised_to_the_floor():
 def test_settings_without_effect_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         load_config("quickstart", overrides=settings)
+
+
+def test_a_run_that_was_begun_when_a_radius_could_be_steered_is_read():
+    block = {"delta": 0.1, "delta_schedule": "constant", "delta_target": None, "delta_bounds": None}
+    assert METHODS["quatro"](**block) == METHODS["quatro"](delta=0.1)
+    with pytest.raises(ValueError, match="delta_schedule"):
+        METHODS["quatro"](**block | {"delta_schedule": "target-kl"})
