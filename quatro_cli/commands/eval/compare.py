@@ -26,7 +26,7 @@ def compare(
     tokens: shared.Tokens = None,
     jobs: shared.Jobs = None,
     over_seeds: Annotated[
-        bool, Option("--over-seeds", help="Several files: first every seed of A, then of B.")
+        bool, Option("--over-seeds", help="All seeds of A first, then those of B.")
     ] = False,
     cluster: shared.Cluster = None,
     seed: shared.BootstrapSeed = 0,

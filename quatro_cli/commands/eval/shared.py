@@ -30,14 +30,14 @@ Files = Annotated[
 Ks = Annotated[str | None, Option(metavar="K[,K]", help="Values of k. Default: 1,2,4,...,256, up to n.")]
 Also = Annotated[str | None, Option(metavar="NAME[,NAME]", help="maj or g-pass (G-Pass@k).")]
 Taus = Annotated[str | None, Option(metavar="T[,T]", help="Share of correct draws that g-pass requires. Default: 0.5.")]
-Interval = Annotated[bool, Option("--ci", help="Add 95 % intervals; the title says what they are over.")]
-OverSeeds = Annotated[bool, Option("--over-seeds", help="Each FILE is a seed of one model: show means over seeds.")]
+Interval = Annotated[bool, Option("--ci", help="Add 95 % intervals.")]
+OverSeeds = Annotated[bool, Option("--over-seeds", help="Each FILE is a seed of one model: show means.")]
 Cluster = Annotated[
-    str | None, Option(metavar="KEY", help="Intervals over families of problems: those with one value of KEY.")
+    str | None, Option(metavar="KEY", help="Intervals over families that share this key.")
 ]
 Step = Annotated[str | None, Option(metavar="N|best", help="Only samples of this checkpoint of a run. Default: all.")]
 First = Annotated[int | None, Option("--n", metavar="N", min=1, help="First N samples only: compare at equal n.")]
-BootstrapSeed = Annotated[int, Option(metavar="N", min=0, help="Of no effect: no interval is drawn.")]
+BootstrapSeed = Annotated[int, Option(metavar="N", min=0, help="Of no effect.")]
 PerProblem = Annotated[bool, Option("--per-problem", help="Put counts of every problem in --json, -o.")]
 Label = Annotated[str | None, Option(metavar="NAME", help="Name of the result in tables.")]
 Grader = Annotated[str | None, Option(metavar="NAME", help="math, countdown, code, reasoning-gym or your own.")]
