@@ -25,9 +25,7 @@ def compare(
     linkage: shared.Linkage = "components",
     tokens: shared.Tokens = None,
     jobs: shared.Jobs = None,
-    over_seeds: Annotated[
-        bool, Option("--over-seeds", help="All seeds of A first, then those of B.")
-    ] = False,
+    over_seeds: Annotated[bool, Option("--over-seeds", help="All seeds of A first, then those of B.")] = False,
     cluster: shared.Cluster = None,
     seed: shared.BootstrapSeed = 0,
     first: shared.First = None,

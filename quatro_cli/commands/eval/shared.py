@@ -32,9 +32,7 @@ Also = Annotated[str | None, Option(metavar="NAME[,NAME]", help="maj or g-pass (
 Taus = Annotated[str | None, Option(metavar="T[,T]", help="Share of correct draws that g-pass requires. Default: 0.5.")]
 Interval = Annotated[bool, Option("--ci", help="Add 95 % intervals.")]
 OverSeeds = Annotated[bool, Option("--over-seeds", help="Each FILE is a seed of one model: show means.")]
-Cluster = Annotated[
-    str | None, Option(metavar="KEY", help="Intervals over families that share this key.")
-]
+Cluster = Annotated[str | None, Option(metavar="KEY", help="Intervals over families that share this key.")]
 Step = Annotated[str | None, Option(metavar="N|best", help="Only samples of this checkpoint of a run. Default: all.")]
 First = Annotated[int | None, Option("--n", metavar="N", min=1, help="First N samples only: compare at equal n.")]
 BootstrapSeed = Annotated[int, Option(metavar="N", min=0, help="Of no effect.")]
