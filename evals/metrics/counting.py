@@ -22,7 +22,7 @@ from evals.grading import ExtractionPolicy, extract, same_answer
 from evals.grading.decide import Policy
 from evals.results.document import GraderInfo
 from evals.samples.types import GradedProblem, Problem, Samples
-from evals.similarity import BY_MODEL, DEFAULT, OF_CODE, Setting
+from evals.similarity import BY_MODEL, DEFAULT, OF_CODE, PAPER, Setting
 from evals.similarity.measures import Distinct, by_model, check_tokens
 from evals.worker_pool import usable_cores
 
@@ -51,13 +51,15 @@ class Clustering(NamedTuple):
 
     ``similarities`` None means rouge-l, for code tfidf at 0.8, and exact where answers are short, as in the embedded
     benchmarks; ``thresholds`` None means each similarity's default; ``tokens`` None means math, but code for programs,
-    which are then compared without comments and layout.
+    which are then compared without comments and layout. ``as_published`` makes ``similarities`` None mean tfidf at 0.9
+    where answers are not short, as in the paper's tables.
     """
 
     similarities: Sequence[str] | None = None
     thresholds: Sequence[float] | None = None
     linkage: str = "components"
     tokens: str | None = None
+    as_published: bool = False
 
     def settings(self, benchmark: str, kind: Kind | None = None) -> list[Setting]:
         """Those for ``benchmark``, of its ``kind`` in the registry if that is None.
@@ -70,8 +72,9 @@ class Clustering(NamedTuple):
         similarities, thresholds = self.similarities, self.thresholds or ()
         if similarities is None:
             is_code = kind.grader == "code" and not kind.has_short_answers
-            similarities = ["exact" if kind.has_short_answers else OF_CODE[0] if is_code else DEFAULT]
-            thresholds = thresholds or ([OF_CODE[1]] if is_code else ())
+            of_words = PAPER.similarity if self.as_published else OF_CODE[0] if is_code else DEFAULT
+            similarities = ["exact" if kind.has_short_answers else of_words]
+            thresholds = thresholds or ([OF_CODE[1]] if is_code and not self.as_published else ())
         settings: list[Setting] = []
         for similarity in similarities:
             resolved = [resolve_threshold(similarity, threshold) for threshold in thresholds]

@@ -89,10 +89,12 @@ class Measured(NamedTuple):
 def measure_samples(folder: Path, *, n: int, label: str) -> Measured:
     """Pass@k and UCC@k at k = 1, 2, 4, ..., n, written to passk.json and ucc.json beside the samples.
 
-    ucc.json has the counts of every problem too.
+    ucc.json has the counts of every problem too. Sweeps and demos measure like this, so that their tables are those of
+    the paper: solutions are told apart by tfidf at 0.9, or exactly where answers are short.
 
     Raises DataError if the samples cannot be read or graded, and UsageError if a problem has fewer than n of them.
     """
+    from evals.metrics.counting import Clustering
     from evals.metrics.passk_ucc import passk_result, ucc_result
     from evals.samples.graded import read_graded
 
@@ -100,7 +102,8 @@ def measure_samples(folder: Path, *, n: int, label: str) -> Measured:
     about: About = {**about_samples(samples.files), "label": label, "grader": grader}
     ks = sorted({n, *(2**i for i in range(n.bit_length()))})
     found = Measured(
-        passk_result(samples, ks=ks, ci=True, **about), ucc_result(samples, ks=ks, ci=True, per_problem=True, **about)
+        passk_result(samples, ks=ks, ci=True, **about),
+        ucc_result(samples, Clustering(as_published=True), ks=ks, ci=True, per_problem=True, **about),
     )
     found.passk.write(folder / PASSK)
     found.ucc.write(folder / UCC)

@@ -40,7 +40,7 @@ def show(tour: Tour, arms: list[Arm], root: Path) -> None:
         points.append(Point(arm.label, passed[0].mean, distinct.mean, passed[0][1:3], distinct[1:3]))
     columns = ["", *(f"Pass@{at}" for at in ks), "false, %", f"ways@{k}", f"UCC@{k}", "kl/new_old"]
     output.table(f"word problems, {n} samples for each of {len(found)} held-out problems", columns, rows)
-    output.data(f"ways@{k} counts distinct valid strategies among {k} samples, UCC@{k} distinct wordings (ROUGE-L).")
+    output.data(f"ways@{k} counts distinct valid strategies among {k} samples, UCC@{k} distinct wordings (TF-IDF).")
     output.data("false is the share of right answers with a false derivation; the reward does not see it.")
     note = f"95 %, over problems only; {n} samples of {len(found)} problems, one seed"
     ways = f"distinct valid strategies among {k} samples"

@@ -32,6 +32,7 @@ def test_what_comes_back_is_what_stands_beside_the_samples(samples):
     assert [row.k for row in found.passk.rows if row.benchmark == "toy"] == [1, 2, 4, 6]
     assert next(row.value for row in found.passk.rows if row.k == 1) == pytest.approx(4 / 6 / 2)
     assert (found.passk.label, found.ucc.label) == ("mine", "mine")
+    assert {(row.similarity, row.threshold) for row in found.ucc.rows} == {("tfidf", 0.9)}  # the paper's tables
     assert read_result(samples / "passk.json") == found.passk
     assert "coverage" in found.ucc.warnings[0]  # which belongs to those who look, not to the file
     assert read_result(samples / "ucc.json") == found.ucc.model_copy(update={"warnings": []})
