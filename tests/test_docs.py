@@ -12,12 +12,14 @@ import shutil
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from evals.studies.labels import text_hash
 from quatro.tasks import countdown
 from quatro_cli.app import app
 from tests.kit import quatro
@@ -167,17 +169,28 @@ SMALL = (
 )
 
 
+SOLUTIONS = (
+    ("2 *9 =18 +8 =26 *3 =78", "5 +8 =13 *2 =26 *3 =78", "8 *8 =64 +5 =69 +9 =78"),
+    ("7 +9 =16 *6 =96", "9 +7 =16 *6 =96", "3 +7 =10 *9 =90 +6 =96"),
+    ("2 +8 =10 +9 =19", "2 *8 =16 +3 =19", "3 *9 =27 -8 =19"),
+)
+
+
+def write_labels(path: Path) -> None:
+    """What somebody said of each pair of right answers: that they are different solutions."""
+    with path.open("w", encoding="utf-8") as stream:
+        for problem, right in zip(countdown.problems("test"), SOLUTIONS, strict=False):
+            for a, b in combinations(map(text_hash, right), 2):
+                row = {"benchmark": "countdown", "id": problem.id, "a": a, "b": b, "label": "different", "who": "me"}
+                stream.write(json.dumps(row) + "\n")
+
+
 def write_samples(path: Path, share: float) -> None:
     """256 answers to each of three problems, ``share`` of them correct."""
-    solutions = (
-        ("2 *9 =18 +8 =26 *3 =78", "5 +8 =13 *2 =26 *3 =78", "8 *8 =64 +5 =69 +9 =78"),
-        ("7 +9 =16 *6 =96", "9 +7 =16 *6 =96", "3 +7 =10 *9 =90 +6 =96"),
-        ("2 +8 =10 +9 =19", "2 *8 =16 +3 =19", "3 *9 =27 -8 =19"),
-    )
     rng = random.Random(path.name)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as stream:
-        for problem, right in zip(countdown.problems("test"), solutions, strict=False):
+        for problem, right in zip(countdown.problems("test"), SOLUTIONS, strict=False):
             for index in range(256):
                 completion = rng.choice(right) if rng.random() < share else "1+1"
                 row = {"benchmark": "countdown", "id": problem.id, "sample_index": index, "answer": problem.prompt}
@@ -205,6 +218,7 @@ def where_the_docs_are(tmp_path_factory, tiny_folder):
     (folder / "my_similarities.py").write_text(
         "def same_operators(texts):\n    return [[float(one == other) for other in texts] for one in texts]\n"
     )
+    write_labels(folder / "labels.jsonl")
     (folder / "theirs.py").write_text("def math_verify(completion, answer):\n    return completion == answer\n")
     return folder
 
