@@ -14,8 +14,7 @@ many clusters of correct answers would k draws have met?
 So everything here reads one small table, `hit_table`: the probability that k draws of n hit a marked set of size s.
 """
 
-# Axes: P problems, K values of k, S set sizes 0..n, J clusters, M numbers of
-# correct answers, 2 models.
+# Axes: P problems, K values of k, S set sizes 0..n, J clusters, M numbers of correct answers, 2 models.
 
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -131,11 +131,14 @@ def ucc_result(
     estimates = [ucc_estimates(one, ks, least, also=also) for one in (counts, *further)]
     if valid is not None:
         found = [checked(one.texts, valid) for one in (counted, *others)]
-        kept = [[one.problem for one in some] for some in found]
-        few = least_correct(kept)
-        for own, some, problems in zip(estimates, found, kept, strict=True):
-            left = ucc_estimates(count_clusters(problems, settings_of, jobs=jobs), ks, few, also=also)
-            own += [one._replace(extra={**one.extra, "checker": valid}) for one in _beside_false(left, some)]
+        few = least_correct([one.problem for one in some] for some in found)
+        for own, some, whole in zip(estimates, found, (counts, *further), strict=True):
+            # A problem without a false derivation has its clusters already.
+            again = count_clusters([one.problem for one in some if one.num_false], settings_of, jobs=jobs)
+            anew = {(setting, one[:2]): one for setting, group in again.items() for one in group}
+            left = {setting: [anew.get((setting, one[:2]), one) for one in group] for setting, group in whole.items()}
+            told = _beside_false(ucc_estimates(left, ks, few, also=also), some)
+            own += [one._replace(extra={**one.extra, "checker": valid}) for one in told]
     rows = _rows_over_seeds(estimates, ci=ci)
     entries = (_entry(problem, setting._asdict()) for setting, group in counts.items() for problem in group)
     result = _result("ucc@k", (counted, *others), rows, list(entries) if per_problem else None, about)

@@ -183,7 +183,7 @@ def result_rows(views: Sequence[BenchmarkView]) -> list[Row]:
         by_setting.setdefault(view.setting, []).extend(problem.counts for problem in view.problems)
     n = min(problem.n for problem in counts)
     ks = sorted({n, *(2**i for i in range(n.bit_length()) if 2**i <= n)})
-    of_clusters = ucc_estimates(by_setting, ks, {one[:2]: one.correct for one in counts})
+    of_clusters = ucc_estimates(by_setting, ks, least_correct([counts]))
     ucc = [estimate for estimate in of_clusters if estimate.metric == "ucc@k"]
     for view in views:
         valid = [problem.valid for problem in view.problems if problem.valid]
