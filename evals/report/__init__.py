@@ -33,8 +33,7 @@ MOST_SIZES = 24
 class ReportSamples:
     """The samples of one run under one setting of the sampler, which ``sampling`` says in words.
 
-    ``rows`` are Pass@k and UCC@k. ``views`` is empty if there is only a result file. ``step`` is that of the checkpoint
-    that was sampled, as text; empty: unknown or none.
+    ``rows`` are Pass@k and UCC@k. ``step`` is that of the checkpoint that was sampled, as text; empty: unknown or none.
     """
 
     sampling: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from itertools import combinations
 from pathlib import Path
@@ -12,13 +12,15 @@ import numpy as np
 from scipy.special import stdtr
 
 from evals.clustering import cluster, cluster_sizes
-from evals.estimators import Floats, ucc_at_k
+from evals.estimators import Floats, pass_at_k, ucc_at_k
 from evals.figures.sheet import save_figure
 from evals.figures.trade_off import Point, trade_off_figure
+from evals.files.frames import grouped
 from evals.intervals import Estimate, PairedDifference, mean_intervals, mean_over_seeds_and_problems
+from evals.metrics.valid import shares_of_right
 from experiments.real_model.study import ARMS, SEEDS, best_rate, calibrations, jobs, pass_at_1, read
 from experiments.replication.results import json_text
-from quatro.tasks.derivations import Answers
+from quatro.tasks.derivations import Derivation, derivation_of
 
 MARK = "## What was measured\n"
 K = 16
@@ -29,6 +31,36 @@ TITLES = {
     "grpo": "GRPO",
     "gspo": "GSPO",
 }
+
+
+class Answers(dict[str, dict[Derivation, list[str]]]):
+    """The right ones of ``n`` samples of each problem, by their derivation."""
+
+    n: int
+
+    @classmethod
+    def of(cls, n: int, right: Mapping[str, Iterable[str]]) -> Answers:
+        """From the ``right`` ones of ``n`` samples of each problem."""
+        found = cls({id: grouped(texts, derivation_of) for id, texts in right.items()})
+        found.n = n
+        return found
+
+    def pass_at(self, k: int) -> Floats:
+        """Pass@k of each problem, as an array (1, P, 1)."""
+        return np.array([[[pass_at_k(self.n, sum(map(len, found.values())), k)] for found in self.values()]])
+
+    def ways_at(self, k: int) -> Floats:
+        """Distinct valid strategies among k samples (UCC@k over them) of each problem, as an array (1, P, 1)."""
+        ways = [[len(texts) for one, texts in found.items() if one.verdict == "valid"] for found in self.values()]
+        return np.array([[[ucc_at_k(self.n, sizes, k)] for sizes in ways]])
+
+    @property
+    def false_shares(self) -> Floats:
+        """The share of right answers with a false derivation as the mean of an array (1, P, 1); `shares_of_right`."""
+        sizes = [[(one.verdict == "false", len(texts)) for one, texts in found.items()] for found in self.values()]
+        false = [sum(size for is_false, size in some if is_false) for some in sizes]
+        shares: Floats = shares_of_right(false, [sum(size for _, size in some) for some in sizes])[None, :, None]
+        return shares
 
 
 class Outcome(NamedTuple):

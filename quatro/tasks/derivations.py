@@ -7,18 +7,11 @@ reward never sees this: it looks at the box alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
-from pathlib import Path
 from typing import Literal, NamedTuple
 
-import numpy as np
-
-from evals.estimators import pass_at_k, ucc_at_k
-from evals.files.frames import grouped
 from evals.grading import last_boxed
-from evals.metrics.valid import shares_of_right
-from evals.samples.graded import read_graded
 
 Verdict = Literal["valid", "false", "none"]
 VALIDITY: Mapping[Verdict, bool | None] = {"valid": True, "false": False, "none": None}
@@ -126,47 +119,3 @@ def _computed(side: str) -> tuple[tuple[Fraction, ...], Fraction] | None:
         else:
             total, product = total + product, operand if sign == "+" else -operand
     return operands, total + product
-
-
-class Answers(dict[str, dict[Derivation, list[str]]]):
-    """The right ones of ``n`` samples of each problem, by their derivation."""
-
-    n: int
-
-    @classmethod
-    def of(cls, n: int, right: Mapping[str, Iterable[str]]) -> Answers:
-        """From the ``right`` ones of ``n`` samples of each problem."""
-        found = cls({id: grouped(texts, derivation_of) for id, texts in right.items()})
-        found.n = n
-        return found
-
-    def ways_of(self, id: str) -> dict[tuple[str, ...], int]:
-        """How many right answers take each valid strategy."""
-        return {one.strategy: len(texts) for one, texts in self[id].items() if one.verdict == "valid"}
-
-    def pass_at(self, k: int) -> np.ndarray:
-        """Pass@k of each problem, as an array (1, P, 1)."""
-        return np.array([[[pass_at_k(self.n, sum(map(len, found.values())), k)] for found in self.values()]])
-
-    def ways_at(self, k: int) -> np.ndarray:
-        """Distinct valid strategies among k samples (UCC@k over them) of each problem, as an array (1, P, 1)."""
-        return np.array([[[ucc_at_k(self.n, list(self.ways_of(id).values()), k)] for id in self]])
-
-    @property
-    def false_shares(self) -> np.ndarray:
-        """The share of right answers with a false derivation as the mean of an array (1, P, 1); `shares_of_right`."""
-        sizes = [[(one.verdict == "false", len(texts)) for one, texts in found.items()] for found in self.values()]
-        false = [sum(size for is_false, size in some if is_false) for some in sizes]
-        return shares_of_right(false, [sum(size for _, size in some) for some in sizes])[None, :, None]
-
-
-def read_answers(path: Path) -> Answers:
-    """The samples of one benchmark, as many of each problem.
-
-    Raises:
-        DataError: as `read_graded`.
-        ValueError: problems have different numbers of samples.
-    """
-    problems = read_graded([path])[0].graded()
-    (n,) = {problem.n for problem in problems}
-    return Answers.of(n, {problem.id: problem.completions for problem in problems})

@@ -5,7 +5,6 @@ import pytest
 
 from evals.intervals import PairedDifference
 from experiments.real_model import page
-from quatro.tasks.derivations import Answers
 
 
 @pytest.mark.parametrize(
@@ -36,8 +35,16 @@ def test_not_less_looks_at_the_lower_end_alone(low, high, expected):
 
 def test_the_linearised_share_of_false_derivations_has_the_share_as_its_mean():
     true, false = "8 + 7 = 15. \\boxed{15}", "8 + 7 = 16, so it is 15. \\boxed{15}"
-    answers = Answers.of(8, {"a": [true] * 3 + [false], "b": [true], "c": []})
+    answers = page.Answers.of(8, {"a": [true] * 3 + [false], "b": [true], "c": []})
     share = page.OUTCOMES["false"].of(answers)
     assert share.shape == (1, 3, 1)
     assert np.mean(share) == pytest.approx(100 * 1 / 5)
     assert np.ptp(share) > 0
+    assert page.Answers.of(1, {"p": []}).false_shares == 0
+
+
+def test_answers_count_strategies_of_valid_ones_alone():
+    right = ["3 + 15 = 18. \\boxed{18}", "15 plus 3 is 18. \\boxed{18}", "3 * 5 = 14. 3 + 15 = 18. \\boxed{18}"]
+    found = page.Answers.of(4, {"p": right, "q": []})
+    np.testing.assert_allclose(found.pass_at(1), [[[0.75], [0.0]]])
+    np.testing.assert_allclose(found.ways_at(2), [[[1 - 1 / 6], [0.0]]])  # 1 - C(2, 2) / C(4, 2)

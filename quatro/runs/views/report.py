@@ -18,7 +18,7 @@ from evals.files.whole import write_whole
 from evals.metrics.measuring import Progress, Source, paths_of, progress_line
 from evals.report import BASE_CELL, BenchmarkView, Report, ReportRun, ReportSamples, result_rows, view_samples
 from evals.report.document import document, report_page
-from evals.results.document import About, Row, SamplingInfo, read_result
+from evals.results.document import About, SamplingInfo
 from evals.results.entries import model_labels
 from evals.results.reading import labels_of
 from evals.samples.about import SAMPLING, about_samples, sampled_benchmarks
@@ -249,7 +249,7 @@ def _tags(place: _Place) -> dict[str, list[Path]]:
 def _samples(
     run: Path, tags: Mapping[str, Sequence[Path]], num_answers: int, tell: Callable[[], None], notes: list[str]
 ) -> list[ReportSamples]:
-    """What the run was sampled to, one entry a tag; result files where there are no samples."""
+    """What the run was sampled to, one entry a tag."""
     found: list[ReportSamples] = []
     for tag, files in tags.items():
         views: list[BenchmarkView] = []
@@ -277,23 +277,7 @@ def _samples(
                 words = f"{words} ({tag})"
             found.append(ReportSamples(words, tag, rows, views, _step(about.get("checkpoint"))))
             notes += [f"{run} {tag}: {told}" for view in views if (told := view.false_text)]
-    return found or _results_of(run, notes)
-
-
-def _results_of(run: Path, notes: list[str]) -> list[ReportSamples]:
-    """Pass@k and UCC@k of result documents in a run that has no samples."""
-    rows = defaultdict[tuple[str, str], list[Row]](list)
-    for file in sorted([*run.glob("results/*.json"), *run.glob("samples/*/*.json")]):
-        if file.name == "sampling.json":
-            continue
-        try:
-            result = read_result(file)
-        except DataError as error:
-            notes.append(f"left out: {error}")
-            continue
-        if wanted := [row for row in result.rows if row.metric in ("pass@k", "ucc@k", "valid-ucc@k")]:
-            rows[_sampling_text(result.sampling, file.parent.name), _step(result.checkpoint)] += wanted
-    return [ReportSamples(words, "results", found, step=step) for (words, step), found in rows.items()]
+    return found
 
 
 def _step(checkpoint: str | None) -> str:

@@ -191,18 +191,6 @@ def test_samples_beside_a_broken_sampling_file_are_left_out_and_it_is_named_once
     assert note.startswith(f"left out: {folder / 'sampling.json'}:1: not JSON")
 
 
-def test_results_stand_in_for_samples_that_are_gone(tmp_path):
-    run = make_run(tmp_path / "a")
-    (run / "results").mkdir()
-    row = {"metric": "pass@k", "benchmark": "b", "k": 1, "value": 0.5, "num_problems": 2, "n": 4}
-    document = {"schema": 1, "metric": "pass@k", "sampling": {"temperature": 0.5}, "rows": [row]}
-    (run / "results" / "passk.json").write_text(json.dumps(document), encoding="utf-8")
-    (samples,) = gather_report([run]).runs[0].samples
-    assert samples.sampling == "T 0.5"
-    assert [row.value for row in samples.rows] == [0.5]
-    assert samples.views == ()
-
-
 def test_a_run_says_on_how_many_of_all_responses_its_reward_failed(tmp_path):
     run = make_run(tmp_path / "run", "prompts_per_step=4", "minibatch_prompts=4", "rollouts_per_prompt=2", steps=1)
     row = {"step": 2, "reward/errors": 2.0, "reward/timeouts": 1.0}

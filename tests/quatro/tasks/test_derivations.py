@@ -6,13 +6,11 @@ import re
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from evals.grading import grade
-from quatro.tasks.derivations import Answers, derivation_of, read_answers
+from quatro.tasks.derivations import derivation_of
 from quatro.tasks.word_problems import items, situations, solution, ways_of
-from tests.kit import write_rows
 
 LABELLED = [
     json.loads(line) for line in (Path(__file__).parent / "data" / "right_answers.jsonl").open(encoding="utf-8")
@@ -101,33 +99,3 @@ def test_hostile_texts_are_read_in_no_time():
         "=" * 50_000,
     ):
         derivation_of(text + " \\boxed{1}")
-
-
-def test_answers_count_strategies_of_valid_ones_alone(tmp_path):
-    texts = [
-        "3 + 15 = 18. \\boxed{18}",
-        "15 plus 3 is 18. \\boxed{18}",
-        "3 * 5 = 14. 3 + 15 = 18. \\boxed{18}",
-        "\\boxed{1}",
-    ]
-    rows = [
-        {
-            "benchmark": "b",
-            "id": id,
-            "sample_index": i,
-            "completion": text,
-            "answer": "18",
-            "correct": id == "p" and i < 3,
-        }
-        for id in ("p", "q")
-        for i, text in enumerate(texts)
-    ]
-    write_rows(tmp_path / "b.jsonl", rows)
-    found = read_answers(tmp_path / "b.jsonl")
-    assert found.n == 4
-    assert found.ways_of("p") == {("18",): 2}
-    assert found.ways_of("q") == {}
-    assert found.false_shares.mean() == pytest.approx(1 / 3)
-    np.testing.assert_allclose(found.pass_at(1), [[[0.75], [0.0]]])
-    np.testing.assert_allclose(found.ways_at(2), [[[1 - 1 / 6], [0.0]]])  # 1 - C(2, 2) / C(4, 2)
-    assert Answers.of(1, {"p": []}).false_shares == 0
