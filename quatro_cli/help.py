@@ -49,6 +49,7 @@ REMOVED = {
         f"quatro runs list {option}": "`grep` chooses lines, a shell pattern such as runs/*gspo* chooses paths"
         for option in ("--name", "--method", "--status")
     },
+    "quatro rollouts --failed": "`jq 'select(.error)' RUN/rollouts/*.jsonl` shows those on which the reward failed",
     "quatro runs list --sort": "pipe the table through `sort`, or --json through `jq`",
     "quatro plot training --title": "put it into the caption",
     "quatro plot temperature": "type `quatro plot side-by-side`",

@@ -1,6 +1,6 @@
 """The paper's tables and figures from one sweep, and a page that says what of them is missing: `quatro paper`.
 
-    <out>/ README.md  paper.tex  tables/<name>.{tex,csv,md}  figures/<name>.{pdf,png}
+    <out>/ README.md  tables/<name>.{tex,csv,md}  figures/<name>.{pdf,png}
 
 Imports no torch. The same sweep gives the same bytes.
 """
@@ -20,7 +20,7 @@ from evals.figures.bars import flips_figure, temperature_figure
 from evals.figures.curves import curve_panels, curves_figure
 from evals.figures.delta_lambda import delta_lambda_figure, entropy_figure
 from evals.figures.run_settings import Drawn, RunSetting
-from evals.figures.sheet import WIDTHS, Sheet, save_figure
+from evals.figures.sheet import Sheet, save_figure
 from evals.figures.similarity import heatmap_figure, similarity_figure
 from evals.figures.stability import limitation_figure, stability_figure
 from evals.files.whole import write_text
@@ -31,7 +31,7 @@ from evals.results.reading import Sources, read_sources
 from evals.samples.graded import read_graded
 from evals.studies.similarity import heatmap_of, similarity_result
 from evals.tables.formats import to_csv, to_markdown
-from evals.tables.latex import latex_title, to_latex
+from evals.tables.latex import to_latex
 from evals.tables.layouts import PAPER_TABLES, Layout, build_tables
 from evals.tables.parts import Style, Table
 from evals.text import visible
@@ -293,7 +293,6 @@ def write_paper(
                 _write(path.with_suffix(".md"), to_markdown(thing, with_ci=False))
             made.append(Made(kind.name, kind.title, kind.label, notes))
     page.warnings.extend(dict.fromkeys(found.warnings))
-    _write(out / "paper.tex", document(page))
     _write(out / "README.md", readme(page, folder, num_runs=len(found.runs), models=found.models, tag=found.tag))
     return page
 
@@ -301,26 +300,6 @@ def write_paper(
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, text.rstrip("\n") + "\n")
-
-
-def document(page: PaperPage) -> str:
-    """A LaTeX document of all tables and figures, these as large as they are drawn."""
-    lines = [
-        r"\documentclass{article}",
-        r"\usepackage[margin=2cm]{geometry}",
-        r"\usepackage{booktabs,graphicx,rotating}",
-        r"\usepackage[table]{xcolor}",
-        r"\begin{document}",
-        *(rf"\input{{tables/{made.name}.tex}}" + "\n\\clearpage" for made in page.tables),
-        *(
-            "\\begin{figure}[p]\\centering\n"
-            rf"\includegraphics[width={WIDTHS['page']}in,height=.88\textheight,keepaspectratio]{{figures/{made.name}.pdf}}"
-            f"\n\\caption{{{latex_title(made.title)}}}\n\\end{{figure}}"
-            for made in page.figures
-        ),
-        r"\end{document}",
-    ]
-    return "\n".join(lines)
 
 
 def readme(page: PaperPage, folder: Path, *, num_runs: int, models: Sequence[str], tag: Tag) -> str:
@@ -335,7 +314,7 @@ def readme(page: PaperPage, folder: Path, *, num_runs: int, models: Sequence[str
         *([notes.read_text(encoding="utf-8").strip(), ""] if notes.is_file() else []),
         f"{num_runs} finished runs of {', '.join(map(visible, models))}, measured at temperature "
         f"{tag.temperature:g} and top_p {tag.top_p:g}{beside}. Every table is in [tables](tables) as "
-        "LaTeX, CSV and Markdown, every figure in [figures](figures) as PDF and PNG; [paper.tex](paper.tex) shows all.",
+        "LaTeX, CSV and Markdown, every figure in [figures](figures) as PDF and PNG.",
         "",
         *(["## What is missing", "", *missing] if missing else ["Nothing of the paper's is missing."]),
         "",

@@ -14,9 +14,6 @@ def rollouts(
     id: Annotated[str | None, Option(metavar="ID", help="Only the responses to this problem.")] = None,
     best: Annotated[bool, Option("--best", help="The largest rewards first.")] = False,
     worst: Annotated[bool, Option("--worst", help="The smallest rewards first.")] = False,
-    failed: Annotated[
-        bool, Option("--failed", help="Those on which the reward failed, in the last iteration with any.")
-    ] = False,
     count: Annotated[int, Option("-n", metavar="N", help="How many responses.", min=1)] = 5,
     json: Json = False,
 ) -> None:
@@ -27,26 +24,22 @@ def rollouts(
       quatro rollouts runs/quickstart-quatro-0
       quatro rollouts runs/math --step 20 --worst -n 3
       quatro rollouts runs/math --step 20 --id algebra/17 -n 8 --json
-      quatro rollouts runs/math --failed
     """
     from evals.text import visible
-    from quatro.runs.views.rollouts import Order, chosen, failure_kinds, last_failed_step, read_rollouts
+    from quatro.runs.views.rollouts import Order, chosen, failures_text, read_rollouts
 
     if best and worst:
         raise usage_error("--best and --worst exclude each other; give one")
-    step, rows = read_rollouts(run, step or (last_failed_step(run) if failed else None))
-    total, failures = len(rows), [row for row in rows if row.get("error")]
-    rows = failures if failed else rows
+    step, rows = read_rollouts(run, step)
+    num_failed = sum(bool(row.get("error")) for row in rows)
     order: Order = "best" if best else "worst" if worst else "file"
     found = chosen(rows, id=id, order=order, count=count)
     if json:
-        output.json({"schema": 1, "run": str(run), "step": step, "total": total, "rollouts": found})
+        output.json({"schema": 1, "run": str(run), "step": step, "total": len(rows), "rollouts": found})
         return
-    if failures or failed:
-        said = f"the reward failed on {len(failures)} of {total} responses of iteration {step}"
-        output.info(visible(f"{said}: {failure_kinds(failures)}" if failures else said))
-    if rows:
-        output.info(f"{len(found)} of {len(rows)} {'failed ' if failed else ''}responses of iteration {step}")
+    if num_failed:
+        output.info(f"{failures_text(num_failed, len(rows))} of iteration {step}")
+    output.info(f"{len(found)} of {len(rows)} responses of iteration {step}")
     for row in found:
         facts = [f"{row.get('id')} #{row.get('sample_index')}"]
         facts += [f"{name} {row.get(name):.4g}" for name in ("reward", "advantage") if row.get(name) is not None] or [

@@ -79,9 +79,7 @@ def run(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "argv", [["runs", "show"], ["runs", "list"], ["rollouts"], ["rollouts", "--failed"], ["doctor"]], ids=" ".join
-)
+@pytest.mark.parametrize("argv", [["runs", "show"], ["runs", "list"], ["rollouts"], ["doctor"]], ids=" ".join)
 def test_fault_35_no_text_of_a_run_acts_on_the_terminal(run, argv):
     command, *options = argv if argv[0] != "runs" else [" ".join(argv)]
     result = quatro(*command.split(), run, *options)

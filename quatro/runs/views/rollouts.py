@@ -1,6 +1,5 @@
 """Reads the training responses of a run: rollouts/step-000020.jsonl."""
 
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +9,6 @@ from evals.files.strict_json import parse_row, read_lines
 from quatro.config import Config
 from quatro.runs.directory import require_run, step_number
 from quatro.runs.identity import newest_state, refuse_changed_rollouts
-from quatro.runs.metrics import read_metrics
 from quatro.runs.status import read_status
 
 Order = Literal["file", "worst", "best"]
@@ -36,12 +34,6 @@ def read_rollouts(run: Path, step: int | None = None) -> tuple[int, list[dict[st
     return step, [row for row in rows if row is not None]
 
 
-def last_failed_step(run: Path) -> int | None:
-    """The last iteration in which the reward failed on a rollout, by the metrics; None if there is none."""
-    steps = [int(row["step"]) for row in read_metrics(run) if num_failures(row)]
-    return steps[-1] if steps else None
-
-
 def num_failures(metrics: Mapping[str, Any]) -> int:
     """On how many rollouts of an iteration the reward failed."""
     return int((metrics.get("reward/errors") or 0) + (metrics.get("reward/timeouts") or 0))
@@ -55,12 +47,6 @@ def num_drawn(metrics: Mapping[str, Any], config: Config) -> int:
 def failures_text(failed: int, drawn: int) -> str:
     """What a run says if the reward failed on ``failed`` of ``drawn`` rollouts; empty if on none."""
     return f"the reward failed on {failed} of {drawn} responses" if failed else ""
-
-
-def failure_kinds(rows: list[dict[str, Any]]) -> str:
-    """`KeyError 6, ValueError 1`: how many of ``rows`` failed in which way, the most frequent first."""
-    kinds = Counter(str(row["error"]).partition(":")[0] for row in rows)
-    return ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
 
 
 def chosen(rows: list[dict[str, Any]], *, id: str | None, order: Order, count: int) -> list[dict[str, Any]]:
