@@ -10,7 +10,7 @@ client are imported only where something is fetched.
 import json
 import logging
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -39,27 +39,14 @@ class Lock(BaseModel):
     same_as_registry: bool | None
 
 
-class Fetched(NamedTuple):
-    """The problems of a benchmark's copy in the cache, its lock, and where the copy lies."""
-
-    problems: list[Problem]
-    lock: Lock
-    path: Path
-
-
-def cache_folder() -> Path:
-    """``$QUATRO_CACHE/benchmarks``, by default in ``~/.cache/quatro``."""
-    return cache_root() / "benchmarks"
-
-
 def cached_path(entry: Benchmark) -> Path:
-    """Where the copy of a benchmark lies."""
-    return cache_folder() / f"{file_stem(entry.name)}.jsonl"
+    """Where the copy of a benchmark lies: in ``$QUATRO_CACHE/benchmarks``, by default in ``~/.cache/quatro``."""
+    return cache_root() / "benchmarks" / f"{file_stem(entry.name)}.jsonl"
 
 
 def lock_path(entry: Benchmark) -> Path:
     """Where the lock of a benchmark lies."""
-    return cache_folder() / f"{file_stem(entry.name)}.lock.json"
+    return cached_path(entry).with_suffix(".lock.json")
 
 
 def cached_problems(entry: Benchmark) -> list[Problem] | None:
@@ -95,8 +82,8 @@ def read_lock(entry: Benchmark) -> Lock | None:
         raise DataError(f"{path} cannot be read ({reason}); delete it and fetch {entry.name} again") from error
 
 
-def fetch(entry: Benchmark, *, file: Path | None = None, accept_count: bool = False) -> Fetched:
-    """Copy a benchmark into the cache, from ``file`` or the Hub.
+def fetch(entry: Benchmark, *, file: Path | None = None, accept_count: bool = False) -> tuple[list[Problem], Lock]:
+    """Copy a benchmark into the cache, from ``file`` or the Hub: the problems of the copy, and its lock.
 
     If there is a lock, the commit that it names is fetched. ``accept_count`` takes the rows even if their number is not
     the registry's.
@@ -151,7 +138,7 @@ def fetch(entry: Benchmark, *, file: Path | None = None, accept_count: bool = Fa
     problems = cached_problems(entry) if cached_path(entry).exists() and lock_path(entry).exists() else None
     if problems is None:
         _store(entry, problems := found.problems, lock)
-    return Fetched(problems, lock, cached_path(entry))
+    return problems, lock
 
 
 def _refuse_another(entry: Benchmark, where: str, digest: str) -> None:
@@ -184,7 +171,8 @@ def _store(entry: Benchmark, problems: list[Problem], lock: Lock) -> None:
         write_whole(lock_path(entry), [(json.dumps(document, indent=2, ensure_ascii=True) + "\n").encode()])
     except OSError as error:
         raise MissingError(
-            f"the cache folder {cache_folder()} cannot be written ({error.strerror}); set QUATRO_CACHE to one that can"
+            f"the cache folder {cached_path(entry).parent} cannot be written ({error.strerror}); set QUATRO_CACHE to "
+            "one that can"
         ) from error
 
 

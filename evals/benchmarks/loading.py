@@ -1,12 +1,11 @@
 """The problems of a benchmark, made, read or fetched, and whether a copy is on this machine."""
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from evals.benchmarks.catalogue import USER_FILE, Benchmark, find_benchmark, maker_of, registry
-from evals.benchmarks.fetching import Lock, cached_path, cached_problems, fetch, read_lock
+from evals.benchmarks.fetching import cached_path, cached_problems, fetch, read_lock
 from evals.benchmarks.gym import PREFIX, check, is_installed, items
 from evals.benchmarks.problems import (
     FILE_ENDINGS,
@@ -93,7 +92,7 @@ def load_problems(source: str, *, split: Split | None = None, name: str | None =
 def _all_problems(entry: Benchmark) -> list[Problem]:
     if entry.source == "file":
         return read_own_file(entry).problems
-    return cached_problems(entry) or fetch(entry).problems
+    return cached_problems(entry) or fetch(entry)[0]
 
 
 def local_problems(benchmark: str) -> list[Problem]:
@@ -119,18 +118,6 @@ def read_own_file(entry: Benchmark) -> ReadProblems:
     return found
 
 
-@dataclass(frozen=True)
-class LocalCopy:
-    """A benchmark's copy on this machine. ``same_as_registry`` is null if the registry has no hash."""
-
-    path: Path | None
-    problems: list[Problem]
-    num_missing: int
-    sha256: str
-    same_as_registry: bool | None
-    lock: Lock | None = None
-
-
 def is_here(entry: Benchmark) -> bool:
     """Whether problems can be read without a network. The content of the file is not checked."""
     if entry.source == "built-in":
@@ -140,10 +127,13 @@ def is_here(entry: Benchmark) -> bool:
     return cached_path(entry).exists()
 
 
-def local_copy(entry: Benchmark) -> LocalCopy | None:
-    """The copy on this machine; None if there is none. Raises DataError if its content is not as expected."""
+def local_copy(entry: Benchmark) -> tuple[list[Problem], dict[str, Any]]:
+    """The problems on this machine, and the words of `quatro benchmarks show --json` on them; empty if there are none.
+
+    ``same_as_registry`` is null if the registry has no hash. Raises DataError if the content is not as expected.
+    """
     if not is_here(entry):
-        return None
+        return [], {}
     # A file that is given by its path is none of the registry.
     problems = local_problems(entry.name) if entry.defined_in or not entry.file else load_problems(entry.file)
     lock = read_lock(entry) if entry.source == "hub" else None
@@ -152,4 +142,12 @@ def local_copy(entry: Benchmark) -> LocalCopy | None:
     same = digest == entry.sha256 if entry.sha256 else None
     # Of the verified rows none is missing, however few are usable (two of math_train have no answer).
     missing = 0 if same else max(0, entry.count - len(problems))
-    return LocalCopy(path, problems, missing, digest, same, lock)
+    return problems, {
+        "path": str(path) if path is not None else None,
+        "problems": len(problems),
+        "missing": missing,
+        "sha256": digest,
+        "same_as_registry": same,
+        "hub": lock.hub.model_dump() if lock is not None and lock.hub is not None else None,
+        "commit": lock.commit if lock is not None else None,
+    }

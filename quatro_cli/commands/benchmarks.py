@@ -13,7 +13,6 @@ from quatro_cli.output import output
 
 if TYPE_CHECKING:
     from evals.benchmarks.catalogue import Benchmark
-    from evals.benchmarks.loading import LocalCopy
 
 app = App()
 
@@ -93,17 +92,17 @@ def show(
     from evals.benchmarks.prompts import find_template, messages
 
     entry = _own_file(name) or _find(name)
-    copy = local_copy(entry)
-    first = copy.problems[0] if copy is not None else None
+    problems, copy = local_copy(entry)
+    first = problems[0] if problems else None
     turns = messages(entry.template, first.problem) if first is not None else []
     if json:
-        output.json({"schema": 1, **_entry(entry), "copy": _copy(copy), "first_prompt": turns or None})
+        output.json({"schema": 1, **_entry(entry), "copy": copy or None, "first_prompt": turns or None})
         return
     rows = [(key, value) for key, value in _entry(entry).items() if key != "hub"]
     rows += [("hub", str(source)) for source in entry.hub]
-    rows += [(f"{key} here", value) for key, value in (_copy(copy) or {"copy": _how_to_get(entry)}).items()]
+    rows += [(f"{key} here", value) for key, value in (copy or {"copy": _how_to_get(entry)}).items()]
     output.table("", ["key", "value"], [(key, _word(value)) for key, value in rows if value not in ("", None, {})])
-    if copy is not None and copy.same_as_registry is False:
+    if copy and copy["same_as_registry"] is False:
         output.warn("these are not the registered problems: compare results only with others of this hash")
     if first is not None:
         is_chat = find_template(entry.template).is_chat
@@ -134,13 +133,12 @@ def fetch(
     from evals.benchmarks import fetching
 
     entry = _find(name)
-    fetched = fetching.fetch(entry, file=file, accept_count=accept_count)
-    lock = fetched.lock
+    problems, lock = fetching.fetch(entry, file=file, accept_count=accept_count)
     origin = f"{lock.hub} at commit {lock.commit}" if lock.hub is not None else lock.file
-    output.info(f"{name}: {len(fetched.problems)} problems from {origin}, SHA-256 {lock.sha256}")
+    output.info(f"{name}: {len(problems)} problems from {origin}, SHA-256 {lock.sha256}")
     if lock.same_as_registry:
         output.info("their content is the one that the registry's count and hash were computed from")
-    output.data(str(fetched.path))
+    output.data(str(fetching.cached_path(entry)))
 
 
 def _own_file(path: str) -> Benchmark | None:
@@ -182,21 +180,6 @@ def _entry(entry: Benchmark) -> dict[str, Any]:
     }
     of_gym = () if entry.reasoning_gym else ("reasoning_gym", "settings", "num_train")
     return shown | entry.model_dump(exclude={*shown, "count", "made_by", *of_gym})
-
-
-def _copy(copy: LocalCopy | None) -> dict[str, Any] | None:
-    if copy is None:
-        return None
-    lock = copy.lock
-    return {
-        "path": str(copy.path) if copy.path is not None else None,
-        "problems": len(copy.problems),
-        "missing": copy.num_missing,
-        "sha256": copy.sha256,
-        "same_as_registry": copy.same_as_registry,
-        "hub": lock.hub.model_dump() if lock is not None and lock.hub is not None else None,
-        "commit": lock.commit if lock is not None else None,
-    }
 
 
 def _how_to_get(entry: Benchmark) -> str:

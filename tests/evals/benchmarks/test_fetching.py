@@ -68,8 +68,8 @@ def write(path: Path, rows: Sequence[object]) -> Path:
 
 
 def test_the_first_fetch_locks_the_commit_and_the_content(hub):
-    fetched = fetch(registry()["amc23"])
-    assert fetched.problems[3] == Problem("amc23", "amc23/3", "3?", "3")
+    problems, _ = fetch(registry()["amc23"])
+    assert problems[3] == Problem("amc23", "amc23/3", "3?", "3")
     lock = read_json(lock_path(registry()["amc23"]))
     assert lock["hub"] == {"id": "math-ai/amc23", "config": "default", "split": "test"}
     assert (lock["commit"], lock["num_problems"], lock["same_as_registry"]) == ("c1", 40, False)
@@ -92,7 +92,7 @@ def test_later_fetches_ask_for_the_locked_commit(hub):
 
 
 def test_other_content_is_refused_with_both_hashes(hub, tmp_path):
-    first = fetch(registry()["amc23"]).lock.sha256
+    first = fetch(registry()["amc23"])[1].sha256
     before = cached_path(registry()["amc23"]).read_bytes()
     hub.data["math-ai/amc23"]["default"]["test"] = [{"question": f"{i}!", "answer": str(i)} for i in range(40)]
     with pytest.raises(DataError, match=first) as caught:
@@ -105,9 +105,9 @@ def test_other_content_is_refused_with_both_hashes(hub, tmp_path):
 
 
 def test_the_same_content_in_another_order_with_other_ids_keeps_the_first_copy(hub, tmp_path):
-    problems = fetch(registry()["amc23"]).problems
+    problems = fetch(registry()["amc23"])[0]
     file = write(tmp_path / "f.jsonl", [{**row, "id": f"x{i}"} for i, row in enumerate(reversed(AMC))])
-    assert fetch(registry()["amc23"], file=file).problems == problems
+    assert fetch(registry()["amc23"], file=file)[0] == problems
     assert load_problems("amc23") == problems
 
 
@@ -127,14 +127,14 @@ def test_another_number_of_rows_is_refused_unless_accepted(hub):
     with pytest.raises(DataError, match=r"39 rows, expected 40.*--from FILE.*--accept-count"):
         load_problems("amc23")
     assert not is_here(registry()["amc23"])
-    assert len(fetch(registry()["amc23"], accept_count=True).problems) == 39
-    assert local_copy(registry()["amc23"]).num_missing == 1
+    assert len(fetch(registry()["amc23"], accept_count=True)[0]) == 39
+    assert local_copy(registry()["amc23"])[1]["missing"] == 1
 
 
 def test_content_that_is_not_the_registrys_is_warned_about(hub, caplog):
     fetch(registry()["amc23"])
     assert registry()["amc23"].sha256 in caplog.text
-    assert local_copy(registry()["amc23"]).same_as_registry is False
+    assert local_copy(registry()["amc23"])[1]["same_as_registry"] is False
 
 
 def test_an_ambiguous_split_is_a_question(hub):
@@ -158,15 +158,15 @@ def test_a_mirror_is_named_by_its_place_or_by_an_entry_of_ones_own(hub, tmp_path
     monkeypatch.setenv("QUATRO_BENCHMARKS", str(tmp_path / "own.toml"))
     for name in ("mirror/amc:main:b", "mine"):
         found = find_benchmark(name)
-        assert (len(fetch(found).problems), len(load_problems(name))) == (8, 8)
+        assert (len(fetch(found)[0]), len(load_problems(name))) == (8, 8)
 
 
 def test_the_second_data_set_is_used_where_the_first_cannot_be_had(hub):
     rows = [{"problem": f"{i}?", "answer": "025"} for i in range(30)]
     hub.data["Maxwell-Jia/AIME_2024"] = {"default": {"train": rows}}
-    fetched = fetch(registry()["aime24"])
-    assert fetched.lock.hub.id == "Maxwell-Jia/AIME_2024"
-    assert fetched.problems[0].answer == "025"
+    problems, lock = fetch(registry()["aime24"])
+    assert lock.hub.id == "Maxwell-Jia/AIME_2024"
+    assert problems[0].answer == "025"
 
 
 def test_other_columns_than_the_registrys_are_named(hub):
@@ -178,8 +178,8 @@ def test_other_columns_than_the_registrys_are_named(hub):
 def test_rows_are_fixed_before_they_are_kept(hub):
     rows = [{"problem": f"{i}?", "solution": rf"\boxed{{{i}}}", "answer": "not this"} for i in range(7499)]
     hub.data["EleutherAI/hendrycks_math"] = {"all": {"train": [*rows, {"problem": "x", "solution": "no box"}]}}
-    fetched = fetch(registry()["math_train"])
-    assert len(fetched.problems) == 7499
+    problems, _ = fetch(registry()["math_train"])
+    assert len(problems) == 7499
     assert load_problems("math_train")[5] == Problem("math_train", "math_train/5", "5?", "5")
 
 
@@ -202,13 +202,13 @@ def test_without_the_hub_client_the_message_says_how_to_use_a_file(monkeypatch):
 def test_what_is_local_anyway_is_not_fetched(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="built in"):
         fetch(registry()["countdown"])
-    assert local_copy(registry()["countdown"]).same_as_registry is True
+    assert local_copy(registry()["countdown"])[1]["same_as_registry"] is True
     write(tmp_path / "a.jsonl", [{"problem": "x", "answer": "3"}])
     (tmp_path / "own.toml").write_text('[mine]\nfile = "a.jsonl"\n', encoding="utf-8")
     monkeypatch.setenv("QUATRO_BENCHMARKS", str(tmp_path / "own.toml"))
     with pytest.raises(UsageError, match=r"read from .*a\.jsonl"):
         fetch(registry()["mine"])
-    assert local_copy(registry()["mine"]).path == tmp_path / "a.jsonl"
+    assert local_copy(registry()["mine"])[1]["path"] == str(tmp_path / "a.jsonl")
 
 
 def test_a_users_data_set_of_the_hub_is_fetched_like_ours(hub, tmp_path, monkeypatch):
@@ -266,7 +266,7 @@ def test_a_data_set_whose_answers_are_workings_is_refused(hub):
 
 
 def test_a_known_benchmark_may_be_named_by_its_id(hub, monkeypatch):
-    entry = registry()["amc23"].model_copy(update={"sha256": fetch(registry()["amc23"]).lock.sha256})
+    entry = registry()["amc23"].model_copy(update={"sha256": fetch(registry()["amc23"])[1].sha256})
     monkeypatch.setattr("evals.benchmarks.fetching.registry", lambda: {"amc23": entry})
     assert len(load_problems("math-ai/amc23:test")) == 40
 
@@ -284,9 +284,9 @@ def test_the_real_data_become_verified_copies(name):
     if not folder or not (Path(folder) / f"{name}.jsonl").exists():
         pytest.skip("QUATRO_DATA does not name a folder with this benchmark")
     entry = registry()[name]
-    assert fetch(entry, file=Path(folder) / f"{name}.jsonl").lock.same_as_registry is True
-    copy = local_copy(entry)
-    assert (copy.num_missing, copy.sha256) == (0, entry.sha256)
+    assert fetch(entry, file=Path(folder) / f"{name}.jsonl")[1].same_as_registry is True
+    _, copy = local_copy(entry)
+    assert (copy["missing"], copy["sha256"]) == (0, entry.sha256)
     assert len(load_problems(name)) == entry.count - entry.num_left_out
 
 

@@ -40,7 +40,7 @@ def group(name: str, prompt: str) -> object:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_problems_are_those_that_the_registry_says(name):
     problems = load_problems(name)
-    assert local_copy(registry()[name]).same_as_registry
+    assert local_copy(registry()[name])[1]["same_as_registry"]
     assert len(problems) == registry()[name].count == 600
     assert len(load_problems(name, split="train")) == 3000
 

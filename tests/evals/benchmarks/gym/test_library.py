@@ -64,7 +64,7 @@ def test_settings_of_ones_own_are_those_of_the_problems(own):
     assert {len(problem.answer) for problem in test + train} == {6}
     assert {problem.benchmark for problem in test + train} == {"palin6"}
     assert kind_of("palin6").grader == "reasoning-gym"
-    assert local_copy(registry()["palin6"]).num_missing == 0
+    assert local_copy(registry()["palin6"])[1]["missing"] == 0
 
 
 def test_a_hash_that_was_written_down_is_checked(own):
