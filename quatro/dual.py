@@ -116,58 +116,159 @@ def solve_dual(
 
     Raises ValueError if ``delta`` is not positive and finite, a reward is not finite, or a prompt has no rollout.
     """
-    if not (delta > 0 and math.isfinite(delta)):
-        raise UsageError(f"delta is a KL radius in nats and must be positive and finite, found {delta!r}")
-    if boundary_cap is not None and not 0 < boundary_cap < 1:
-        raise UsageError(f"boundary_cap is a share of log(N/m) strictly between 0 and 1, found {boundary_cap!r}")
+    posed = _Posed.of(reward_QN, delta, mask_QN, boundary_cap)
+    return posed.solution(posed.taus(), advantage_floor)
 
-    rewards = _Rewards.of(_to_numpy(reward_QN), None if mask_QN is None else _to_numpy(mask_QN))
-    z_NQ, weight_NQ, size_Q = rewards.z_NQ, rewards.weight_NQ, rewards.size_Q
-    mixed_Q, limit_Q = rewards.mixed_Q, rewards.limit_Q
 
-    delta_Q = np.full_like(limit_Q, delta)
-    if boundary_cap is not None:
-        delta_Q = np.minimum(delta_Q, boundary_cap * limit_Q)
-    capped_Q = mixed_Q & (delta_Q < delta)
-    boundary_Q = mixed_Q & (delta_Q >= limit_Q)
-    solvable_Q = mixed_Q & ~boundary_Q
+def solve_budget(
+    reward_QN: Any,
+    delta: float,
+    spread: float = 3.0,
+    *,
+    mask_QN: Any = None,
+    boundary_cap: float | None = 0.95,
+    advantage_floor: float | None = -20.0,
+) -> tuple[DualSolution, float]:
+    """The trust region of an iteration: maximise sum_q E[R] with mean_q KL_q <= delta and KL_q <= spread x delta.
 
-    advantage_NQ = np.zeros_like(z_NQ)
-    tau_Q = np.full_like(limit_Q, np.inf)  # range / lam
-    kl_Q = np.zeros_like(limit_Q)
-    log_mean_Q = np.zeros_like(limit_Q)
-    if solvable_Q.any():
-        everything = bool(solvable_Q.all())
-        pick = slice(None) if everything else solvable_Q
-        tau_Q[pick] = _solve_tau(z_NQ[:, pick], weight_NQ[:, pick], size_Q[pick], delta_Q[pick])
-        tilted_NQ = tau_Q[pick] * z_NQ[:, pick]
-        log_mean_Q[pick], p_NQ = _log_mean_exp(tilted_NQ, weight_NQ[:, pick], size_Q[pick])
-        kl_Q[pick] = (p_NQ * tilted_NQ).sum(axis=0) - log_mean_Q[pick]
-        advantage_NQ[:, pick] = tilted_NQ - log_mean_Q[pick]
-    if boundary_Q.any():
-        advantage_NQ[:, boundary_Q] = np.where(z_NQ[:, boundary_Q] == 0, limit_Q[boundary_Q], -np.inf)
-        kl_Q[boundary_Q] = delta_Q[boundary_Q] = limit_Q[boundary_Q]
-    delta_Q[~mixed_Q] = 0.0
+    The mean is over the prompts whose rewards differ. By the conditions of Karush, Kuhn and Tucker
+    lam_q = max(lam_0, lam*_q(spread x delta)), where lam_0, returned beside the solution, is the price at which the
+    mean is delta; it is 0 where the caps alone keep the mean within delta. ``spread`` 1 is `solve_dual`. ``spread``
+    infinity is one lam for all prompts: their mean KL is delta, or ``boundary_cap`` times the mean of log(N/m) where
+    that is less. Scaling all rewards scales lam and changes no advantage. The other arguments are those of
+    `solve_dual`.
 
-    num_floored = 0
-    if advantage_floor is not None:
-        low_NQ = (advantage_NQ < advantage_floor) & (weight_NQ > 0)
-        num_floored = int(low_NQ.sum())
-        advantage_NQ = np.maximum(advantage_NQ, advantage_floor)
-    advantage_NQ = np.where(weight_NQ > 0, advantage_NQ, 0.0)
+    Raises:
+        ValueError: as `solve_dual`; ``spread`` is below 1.
+    """
+    if not spread >= 1:
+        raise UsageError(f"spread is how many times delta one prompt may spend, and at least 1; found {spread!r}")
+    posed = _Posed.of(reward_QN, delta * spread if math.isfinite(spread) else delta, mask_QN, boundary_cap)
+    rewards, mixed_Q = posed.rewards, posed.rewards.mixed_Q
+    cap_Q = posed.taus() if math.isfinite(spread) else np.full_like(posed.delta_Q, np.inf)
+    if not mixed_Q.any():
+        return posed.solution(cap_Q, advantage_floor), 0.0
+    most = np.where(np.isinf(cap_Q), rewards.limit_Q, posed.delta_Q)[mixed_Q].mean()
+    if math.isinf(spread) and boundary_cap is not None:
+        delta = min(delta, boundary_cap * most)
+    if most <= delta * (1 + _TOLERANCE):
+        return posed.solution(cap_Q, advantage_floor), 0.0
+    largest = rewards.scale_Q[mixed_Q].max()
+    scale_Q = rewards.scale_Q / largest
+    size = rewards.size_Q[mixed_Q]
+    picked = rewards.z_NQ[:, mixed_Q], rewards.weight_NQ[:, mixed_Q], size
+    tau = _solve_price(*picked, scale_Q[mixed_Q], cap_Q[mixed_Q], delta)
+    tau_Q = np.minimum(scale_Q * tau, cap_Q)
+    below_Q = mixed_Q & (tau_Q < cap_Q)
+    posed.code_Q[below_Q] = 0
+    every = _kl_and_slope(np.where(below_Q, tau_Q, 0.0), rewards.z_NQ, rewards.weight_NQ, rewards.size_Q)[0]
+    posed.delta_Q[below_Q] = every[below_Q]
+    tau_Q[~mixed_Q] = np.inf
+    return posed.solution(tau_Q, advantage_floor), float(largest / tau)
 
-    lam_Q = np.where(solvable_Q, rewards.scale_Q / tau_Q, 0.0)
-    mu_Q = np.where(solvable_Q, rewards.max_Q + lam_Q * (log_mean_Q - 1.0), np.nan)
-    code_Q = np.where(~mixed_Q, 3, np.where(boundary_Q, 2, np.where(capped_Q, 1, 0)))
-    return DualSolution(
-        lam=_like(lam_Q, reward_QN),
-        mu=_like(mu_Q, reward_QN),
-        advantage=_like(np.ascontiguousarray(advantage_NQ.T), reward_QN),
-        kl=_like(kl_Q, reward_QN),
-        delta_effective=_like(delta_Q, reward_QN),
-        status=[STATUSES[code] for code in code_Q.tolist()],
-        num_floored=num_floored,
-    )
+
+@dataclass(frozen=True)
+class _Posed:
+    """The problem of each prompt: its rewards, its radius after the cap, and the number of its status."""
+
+    reward_QN: Any
+    rewards: _Rewards
+    delta_Q: Array
+    code_Q: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, reward_QN: Any, delta: float, mask_QN: Any, boundary_cap: float | None) -> _Posed:
+        if not (delta > 0 and math.isfinite(delta)):
+            raise UsageError(f"delta is a KL radius in nats and must be positive and finite, found {delta!r}")
+        if boundary_cap is not None and not 0 < boundary_cap < 1:
+            raise UsageError(f"boundary_cap is a share of log(N/m) strictly between 0 and 1, found {boundary_cap!r}")
+        rewards = _Rewards.of(_to_numpy(reward_QN), None if mask_QN is None else _to_numpy(mask_QN))
+        delta_Q = np.full_like(rewards.limit_Q, delta)
+        if boundary_cap is not None:
+            delta_Q = np.minimum(delta_Q, boundary_cap * rewards.limit_Q)
+        is_beyond_Q = delta_Q >= rewards.limit_Q
+        code_Q = np.where(~rewards.mixed_Q, 3, np.where(is_beyond_Q, 2, np.where(delta_Q < delta, 1, 0)))
+        return cls(reward_QN, rewards, delta_Q, code_Q)
+
+    def taus(self) -> Array:
+        """range / lam* of each prompt; infinite without an interior optimum."""
+        tau_Q, pick = np.full_like(self.delta_Q, np.inf), _picked(self.code_Q < 2)
+        rewards = self.rewards
+        if tau_Q[pick].size:
+            z_NQ, weight_NQ = rewards.z_NQ[:, pick], rewards.weight_NQ[:, pick]
+            tau_Q[pick] = _solve_tau(z_NQ, weight_NQ, rewards.size_Q[pick], self.delta_Q[pick])
+        return tau_Q
+
+    def solution(self, tau_Q: Array, advantage_floor: float | None) -> DualSolution:
+        """What the prompts have at lam = range / ``tau_Q``."""
+        rewards, delta_Q = self.rewards, self.delta_Q
+        solved_Q, boundary_Q = np.isfinite(tau_Q), self.code_Q == 2
+        advantage_NQ = np.zeros_like(rewards.z_NQ)
+        kl_Q, log_mean_Q = np.zeros_like(tau_Q), np.zeros_like(tau_Q)
+        if solved_Q.any():
+            pick = _picked(solved_Q)
+            tilted_NQ = tau_Q[pick] * rewards.z_NQ[:, pick]
+            log_mean_Q[pick], p_NQ = _log_mean_exp(tilted_NQ, rewards.weight_NQ[:, pick], rewards.size_Q[pick])
+            kl_Q[pick] = (p_NQ * tilted_NQ).sum(axis=0) - log_mean_Q[pick]
+            advantage_NQ[:, pick] = tilted_NQ - log_mean_Q[pick]
+        if boundary_Q.any():
+            limit_Q = rewards.limit_Q[boundary_Q]
+            advantage_NQ[:, boundary_Q] = np.where(rewards.z_NQ[:, boundary_Q] == 0, limit_Q, -np.inf)
+            kl_Q[boundary_Q] = delta_Q[boundary_Q] = limit_Q
+        delta_Q[~rewards.mixed_Q] = 0.0
+
+        num_floored = 0
+        if advantage_floor is not None:
+            low_NQ = (advantage_NQ < advantage_floor) & (rewards.weight_NQ > 0)
+            num_floored = int(low_NQ.sum())
+            advantage_NQ = np.maximum(advantage_NQ, advantage_floor)
+        advantage_NQ = np.where(rewards.weight_NQ > 0, advantage_NQ, 0.0)
+
+        lam_Q = np.where(solved_Q, rewards.scale_Q / tau_Q, 0.0)
+        mu_Q = np.where(solved_Q, rewards.max_Q + lam_Q * (log_mean_Q - 1.0), np.nan)
+        like = self.reward_QN
+        return DualSolution(
+            lam=_like(lam_Q, like),
+            mu=_like(mu_Q, like),
+            advantage=_like(np.ascontiguousarray(advantage_NQ.T), like),
+            kl=_like(kl_Q, like),
+            delta_effective=_like(delta_Q, like),
+            status=[STATUSES[code] for code in self.code_Q.tolist()],
+            num_floored=num_floored,
+        )
+
+
+def _picked(mask_Q: NDArray[np.bool_]) -> Any:
+    """``mask_Q`` as an index, which copies nothing where it takes all."""
+    return slice(None) if mask_Q.all() else mask_Q
+
+
+def _kl_and_slope(tau_Q: Array, z_NQ: Array, weight_NQ: Array, size_Q: Array) -> tuple[Array, Array]:
+    """KL(softmax(tau z) || uniform) of each prompt, and its derivative by log tau, the variance of tau z."""
+    tilted_NQ = tau_Q * z_NQ
+    log_mean_Q, p_NQ = _log_mean_exp(tilted_NQ, weight_NQ, size_Q)
+    p_NQ *= tilted_NQ
+    first_Q = p_NQ.sum(axis=0)  # E_p[tau z]
+    p_NQ *= tilted_NQ
+    return first_Q - log_mean_Q, p_NQ.sum(axis=0) - first_Q * first_Q
+
+
+def _solve_price(z_NQ: Array, weight_NQ: Array, size_Q: Array, scale_Q: Array, cap_Q: Array, delta: float) -> float:
+    """t at which the KL of tau = min(t scale, cap) is delta in the mean over prompts, which it is below all caps."""
+    u = low = 0.5 * math.log(8.0 * delta / np.square(scale_Q).mean())  # as in `_solve_tau`
+    high = math.inf
+    for _ in range(_MAX_STEPS):
+        tau_Q = np.minimum(scale_Q * math.exp(u), cap_Q)
+        kl_Q, slope_Q = _kl_and_slope(tau_Q, z_NQ, weight_NQ, size_Q)
+        gap = kl_Q.mean() / delta - 1.0
+        low, high = (u, high) if gap < 0 else (low, u)
+        slope = slope_Q[tau_Q < cap_Q].sum() / kl_Q.sum()
+        newton = u - math.log1p(gap) / slope if slope > 0 else math.nan
+        reach = min(high, low + _MAX_STRIDE)
+        last, u = u, newton if low < newton < reach else reach if math.isinf(high) else 0.5 * (low + high)
+        if abs(gap) <= _TOLERANCE or abs(u - last) <= 4e-16 * max(1.0, abs(last)):
+            break
+    return math.exp(last)
 
 
 def _solve_tau(z_NQ: Array, weight_NQ: Array, size_Q: Array, delta_Q: Array) -> Array:
@@ -183,13 +284,7 @@ def _solve_tau(z_NQ: Array, weight_NQ: Array, size_Q: Array, delta_Q: Array) -> 
     active = np.arange(u_Q.size)
     for _ in range(_MAX_STEPS):
         tau_Q = np.exp(u_Q)
-        tilted_NQ = tau_Q * z_NQ
-        log_mean_Q, p_NQ = _log_mean_exp(tilted_NQ, weight_NQ, size_Q)
-        p_NQ *= tilted_NQ
-        first_Q = p_NQ.sum(axis=0)  # E_p[tau z]
-        p_NQ *= tilted_NQ
-        slope_Q = p_NQ.sum(axis=0) - first_Q * first_Q  # dKL/du = Var_p(tau z)
-        kl_Q = first_Q - log_mean_Q
+        kl_Q, slope_Q = _kl_and_slope(tau_Q, z_NQ, weight_NQ, size_Q)
         gap_Q = kl_Q / delta_Q - 1.0
 
         below_Q = gap_Q < 0

@@ -66,7 +66,7 @@ class _Methods(LazyTable):
     """The methods: name -> class, whose fields are the hyper-parameters; docs/methods.md compares them.
 
     >>> list(quatro.METHODS)
-    ['quatro', 'grpo', 'gspo', 'gmpo', 'gpg', 'dapo', 'cispo']
+    ['quatro', 'budgeted', 'grpo', 'gspo', 'gmpo', 'gpg', 'dapo', 'cispo']
     >>> quatro.METHODS["quatro"](delta=0.01).kl_radius
     0.01
     """
@@ -81,6 +81,7 @@ METHODS = _Methods(
     "method",
     {
         "quatro": "quatro.methods.beyond_paper:TemperedQuatro",  # methods/quatro.py, and experiments with its lam
+        "budgeted": "quatro.methods.budgeted:Budgeted",
         "grpo": "quatro.methods.grpo:Grpo",
         "gspo": "quatro.methods.gspo:Gspo",
         "gmpo": "quatro.methods.gmpo:Gmpo",

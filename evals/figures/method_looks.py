@@ -36,7 +36,7 @@ METHOD_LOOKS = {
     "dapo": Look("#7F1D1D", "P"),  # dark red
     "cispo": Look("#000000", "X"),
     "dppo": Look("#1D4B58", "<"),  # dark teal
-    "pmd": Look("#39059D", ">"),  # violet
+    "budgeted": Look("#39059D", ">"),  # violet
     "maxrl": Look("#9FA668", "h"),  # olive
     "pkpo": Look("#1D20FB", "*"),  # pure blue
 }

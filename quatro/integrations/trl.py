@@ -24,6 +24,7 @@ from quatro import ops
 from quatro.config.blocks import KlConfig
 from quatro.loop.audit import audit
 from quatro.loop.trust_region import sequence_log_ratio
+from quatro.methods.budgeted import Budgeted
 from quatro.methods.quatro import Quatro
 from quatro.types import Advantages, Batch, LossTerm
 
@@ -76,6 +77,8 @@ class QuatroConfig(GRPOConfig):  # type: ignore[misc]
     max_log_ratio: float | None = _of(Quatro, "max_log_ratio")
     boundary_cap: float | None = _of(Quatro, "boundary_cap")
     advantage_floor: float | None = _of(Quatro, "advantage_floor")
+    centred: bool = _of(Quatro, "centred")
+    spread: float = field(default=1.0, metadata={"help": Budgeted.model_fields["spread"].description})
     kl_estimator: str = _of(KlConfig, "estimator")
     audit: bool = field(default=True, metadata={"help": "measure the realised KL after the last update of a batch"})
 
@@ -102,8 +105,9 @@ class QuatroConfig(GRPOConfig):  # type: ignore[misc]
 
     def method(self) -> Quatro:
         """The method that these options describe."""
-        same = ("log_ratio", "max_log_ratio", "boundary_cap", "advantage_floor")
-        method: Quatro = _checked(Quatro, {"delta": "kl_radius", **{name: name for name in same}}, self)
+        same = ("log_ratio", "max_log_ratio", "boundary_cap", "advantage_floor", "centred")
+        kind, further = (Quatro, ()) if self.spread == 1 else (Budgeted, ("spread",))
+        method: Quatro = _checked(kind, {"delta": "kl_radius", **{name: name for name in (*same, *further)}}, self)
         return method
 
 

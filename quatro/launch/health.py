@@ -202,7 +202,7 @@ def problems(metrics: Mapping[str, float], config: Config) -> dict[str, str]:
             f"{unsolved:.0%} of the KL goes to prompts without a correct response, where only small differences "
             "between rewards count: the dual gives each prompt the same radius, whatever the scale of its rewards. "
             "If they do not matter to you, give all wrong responses the same reward, or try "
-            "-s method.temperature=batch"
+            "-s method.name=budgeted"
         )
     truncated = metrics["length/truncated_share"]
     if truncated > MAX_TRUNCATED_SHARE:

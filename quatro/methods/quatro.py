@@ -73,6 +73,12 @@ class Quatro(Method):
     advantage_floor: float | None = Field(
         default=-20.0, lt=0, description="advantages below this value are raised to it, in nats"
     )
+    centred: bool = Field(
+        default=False,
+        description="not in the paper: A minus its mean over the rollouts of the prompt. The exact A has a negative "
+        "mean, so that every iteration first pushes down all that was drawn; centred, the expected gradient keeps "
+        "its direction (docs/methods.md)",
+    )
 
     @model_validator(mode="after")
     def _advantages_stay_finite(self) -> Quatro:
@@ -89,18 +95,24 @@ class Quatro(Method):
 
     def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:
         """A_i = (R_i - mu*) / lam* - 1, with the lam* and mu* of the prompt that row i answers (paper, Eq. adv)."""
-        from quatro.ops import pack_groups
+        from quatro.ops import pack_rewards
 
-        reward_QN, mask_QN, group_index_B, slot_B = pack_groups(reward_B.double(), group_B)
-        dual = solve_dual(
-            reward_QN,
-            self.delta,
-            mask_QN=mask_QN,
-            boundary_cap=self.boundary_cap,
-            advantage_floor=self.advantage_floor,
-        )
-        value_B = dual.advantage[group_index_B, slot_B]
-        return Advantages(value_B, {"dual/delta": self.delta} | dual_metrics(dual, value_B))
+        reward_QN, mask_QN, group_index_B, slot_B = pack_rewards(reward_B, group_B)
+        dual, metrics = self.solve(reward_QN, mask_QN)
+        advantage_QN = dual.advantage
+        if self.centred:
+            advantage_QN = advantage_QN - advantage_QN.sum(dim=1, keepdim=True) / mask_QN.sum(dim=1, keepdim=True)
+        value_B = advantage_QN[group_index_B, slot_B]
+        return Advantages(value_B, {"dual/delta": self.delta} | dual_metrics(dual, value_B) | metrics)
+
+    def solve(self, reward_QN: Tensor, mask_QN: Tensor) -> tuple[DualSolution, dict[str, float]]:
+        """lam, mu and A of each prompt, and metrics besides those of every dual."""
+        return solve_dual(reward_QN, self.delta, mask_QN=mask_QN, **self.limits), {}
+
+    @property
+    def limits(self) -> dict[str, float | None]:
+        """What keeps advantages finite."""
+        return {"boundary_cap": self.boundary_cap, "advantage_floor": self.advantage_floor}
 
     def loss(self, logp_BT: Tensor, batch: Batch) -> Loss:
         """One term, -s_i (A_i - stopgrad(l_i)) for row i with s_i = exp(min(l_i, C)) (paper, Eq. exact_tr_update)."""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from evals.errors import UsageError
+from quatro.methods.budgeted import Budgeted
 from quatro.methods.quatro import Quatro
 
 pytestmark = pytest.mark.trl
@@ -90,6 +91,7 @@ def test_every_option_of_trl_is_honoured_or_refused():
         ({"kl_radius": 0.0}, "kl_radius: found 0.0"),
         ({"log_ratio": "sometimes"}, "log_ratio: found 'sometimes'"),
         ({"kl_estimator": "k9"}, "kl_estimator: found 'k9'"),
+        ({"spread": 0.5}, "spread: found 0.5"),
         ({"boundary_cap": None, "advantage_floor": None}, "boundary_cap and advantage_floor cannot both be null"),
     ],
 )
@@ -102,6 +104,8 @@ def test_the_options_are_those_of_the_method(tmp_path):
     assert config(tmp_path).method() == Quatro()
     given = {"log_ratio": "none", "max_log_ratio": 5.0, "boundary_cap": 0.5, "advantage_floor": -9.0}
     assert config(tmp_path, kl_radius=0.1, **given).method() == Quatro(delta=0.1, **given)
+    given |= {"spread": 2.0, "centred": True}
+    assert config(tmp_path, kl_radius=0.1, **given).method() == Budgeted(delta=0.1, **given)
 
 
 def test_a_trainer_needs_a_configuration_of_its_own(tmp_path):

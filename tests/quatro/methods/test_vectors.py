@@ -6,6 +6,7 @@ import importlib
 import json
 import math
 import os
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ def read(pattern: str, folder: Path = FOLDER) -> list[dict[str, Any]]:
 
 
 DUALS = read("dual*.json")
+BUDGETS = read("budget*.json", OWN_FOLDER)
 RELATIVES = read("relatives*.json") or read("relatives*.json", OWN_FOLDER)
 CASES = read("quatro*.json") + read("baselines*.json") + RELATIVES
 BATCHES = batches_in(FOLDER)
@@ -93,6 +95,19 @@ def test_dual_vectors(case):
         np.testing.assert_allclose(dual.mu[0], case["mu"], rtol=1e-9, atol=1e-11)
         f_min = dual.mu[0] + dual.lam[0] * (1.0 + case["delta"])
         np.testing.assert_allclose(f_min, case["f_min"], rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("case", BUDGETS, ids=lambda case: f"{case['name']}/{case['delta']}")
+def test_budget_vectors(case):
+    groups, lam_0, lam, wanted = (case[name] for name in ("rewards", "lam_0", "lam", "advantages"))
+    method = METHODS["budgeted"](
+        delta=case["delta"], spread=case["spread"] if case["spread"] == "inf" else float(case["spread"])
+    )
+    group_B = torch.tensor([number for number, group in enumerate(groups) for _ in group])
+    found = method.advantages(torch.tensor(list(chain(*groups)), dtype=torch.float64), group_B)
+    np.testing.assert_allclose(found.value_B, list(chain(*wanted)), rtol=1e-9, atol=1e-11)
+    assert found.metrics["budget/lam_0"] == pytest.approx(lam_0, rel=1e-9)
+    assert found.metrics["dual/lam_max"] == pytest.approx(max(lam), rel=1e-9)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
@@ -170,7 +185,7 @@ def generate(monkeypatch):
 
 def test_the_generator_makes_the_vectors_that_are_committed(generate, capsys):
     assert generate.main(["--check", "--every", "9"]) == 0
-    assert capsys.readouterr().out == "batches, dual, quatro: cases that differ: 0\n"
+    assert capsys.readouterr().out == "batches, dual, quatro, budget: cases that differ: 0\n"
 
 
 def test_the_generator_names_a_vector_that_is_not_its_own(generate, capsys, tmp_path, monkeypatch):
@@ -183,7 +198,7 @@ def test_the_generator_names_a_vector_that_is_not_its_own(generate, capsys, tmp_
     assert generate.main(["--check", "--every", "99"]) == 1
     assert capsys.readouterr().out.splitlines() == [
         "dual.json: binary N=2 c=1/0.001: differs in lam",
-        "batches, dual, quatro: cases that differ: 1",
+        "batches, dual, quatro, budget: cases that differ: 1",
     ]
 
 

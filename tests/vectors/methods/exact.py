@@ -51,6 +51,40 @@ def dual(rewards: Sequence[float], delta: float) -> Record:
     return _record("interior", lam, mu, f_min, kl, advantages)
 
 
+@workdps(DIGITS)
+def budget(groups: Sequence[Sequence[float]], delta: float, spread: float) -> Record:
+    """maximise sum_q E[R] with mean_q KL_q <= ``delta`` and KL_q <= ``spread`` delta, over the groups with a signal.
+
+    lam_q = max(lam_0, lam*_q(spread delta)), lam_0 where the mean KL is ``delta``: found by bisection of its logarithm.
+    """
+    rewards = [[mpf(value) for value in group] for group in groups]
+    is_mixed = [min(reward) < max(reward) for reward in rewards]
+    caps = [dual(group, mpf(delta) * spread)["lam"] if spread < inf else mpf(0) for group in groups]
+
+    def at(lam_0: Any) -> tuple[list[Any], list[list[Any]], Any]:
+        lams = [max(lam_0, cap) if mixed else mpf(0) for cap, mixed in zip(caps, is_mixed, strict=True)]
+        advantages = [_tilted(reward, lam) for reward, lam in zip(rewards, lams, strict=True)]
+        kls = [sum(exp(value) * value for value in row) / len(row) for row in advantages]
+        return lams, advantages, sum(kls) / sum(is_mixed)
+
+    low, high = mpf(-100), mpf(100)
+    if at(exp(low))[2] <= delta * (1 + mpf(10) ** -50):
+        lams, advantages, _ = at(mpf(0))
+        return {"lam_0": mpf(0), "lam": lams, "advantages": advantages}
+    for _ in range(300):
+        middle = (low + high) / 2
+        low, high = (middle, high) if at(exp(middle))[2] > delta else (low, middle)
+    lams, advantages, _ = at(exp(high))
+    return {"lam_0": exp(high), "lam": lams, "advantages": advantages}
+
+
+def _tilted(reward: Sequence[Any], lam: Any) -> list[Any]:
+    if not lam:
+        return [mpf(0)] * len(reward)
+    log_mean = log(sum(exp(value / lam) for value in reward) / len(reward))
+    return [value / lam - log_mean for value in reward]
+
+
 def _record(status: str, lam: Any, mu: Any, f_min: Any, kl: Any, advantages: Sequence[Any]) -> Record:
     return {"status": status, "lam": lam, "mu": mu, "f_min": f_min, "kl_star": kl, "advantages": advantages}
 

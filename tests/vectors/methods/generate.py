@@ -1,6 +1,6 @@
 """Makes the vectors of this folder anew, or with --check compares what it makes with the files that are there.
 
-    python tests/vectors/methods/generate.py --check           # batches, dual, quatro: numpy and mpmath
+    python tests/vectors/methods/generate.py --check           # batches, dual, budget, quatro: numpy and mpmath
     python tests/vectors/methods/generate.py --check --verl    # those of verl: `make test-vectors`
 
 Exit code 1 if a case differs; each is named.
@@ -36,7 +36,12 @@ def exact_files(every: int = 1) -> dict[str, Record]:
         {"id": id, "method": "quatro", "batch": name, "hyper": hyper, "expected": exact.loss(batches[name], hyper)}
         for id, name, hyper in list(inputs.quatro_cases())[::every]
     ]
-    return {"batches": {"batches": batches}, "dual": {"cases": duals}, "quatro": {"cases": losses}}
+    budgets = [
+        {"name": name, "rewards": groups, "delta": delta, "spread": str(spread), **exact.budget(groups, delta, spread)}
+        for name, groups, delta, spread in list(inputs.budgets())[::every]
+    ]
+    files = {"batches": {"batches": batches}, "dual": {"cases": duals}, "quatro": {"cases": losses}}
+    return {**files, "budget": {"cases": budgets}}
 
 
 def verl_files(every: int = 1) -> dict[str, Record]:
@@ -102,7 +107,7 @@ def differing(made: Any, wanted: Any, *, rtol: float, atol: float) -> list[str]:
 
 def complaints(name: str, made: Record, *, is_sample: bool) -> Iterator[str]:
     """One line for each case of file ``name`` that is not as committed."""
-    tolerance = {} if name in ("batches", "dual", "quatro") else {"rtol": VERL_RTOL, "atol": VERL_ATOL}
+    tolerance = {} if name in ("batches", "dual", "budget", "quatro") else {"rtol": VERL_RTOL, "atol": VERL_ATOL}
     found, wanted = by_name(made), by_name(json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8")))
     for case in wanted.keys() | found.keys() if not is_sample else found.keys():
         if case not in found or case not in wanted:

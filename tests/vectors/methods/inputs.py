@@ -154,6 +154,21 @@ def duals() -> Iterator[tuple[str, list[float], float]]:
     yield "just outside the boundary", _binary(8, 7), 0.1336
 
 
+# --- budgets --------------------------------------------------------------------------------------------------------
+
+
+def budgets() -> Iterator[tuple[str, list[list[float]], float, float]]:
+    """Name, rewards of each group, delta and spread of each case."""
+    rng = np.random.default_rng(SEED + 2)
+    partial = rounded([(scale * rng.random(size)).round(3) for scale, size in ((1, 8), (0.1, 6), (0.01, 8), (0, 4))])
+    binary = [_binary(8, count) for count in (1, 3, 7, 8, 0)]
+    outlier = [*binary, [10.0 * reward for reward in _binary(8, 2)]]
+    for name, groups in (("partial", partial), ("binary", binary), ("outlier", outlier)):
+        for delta in (0.03, 0.001):
+            for spread in (1.0, 1.5, 3.0, math.inf):
+                yield f"{name} spread={spread:g}", groups, delta, spread
+
+
 # --- losses ---------------------------------------------------------------------------------------------------------
 
 
