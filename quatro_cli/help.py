@@ -52,6 +52,15 @@ REMOVED = {
     "quatro rollouts --failed": "`jq 'select(.error)' RUN/rollouts/*.jsonl` shows those on which the reward failed",
     "quatro runs list --sort": "pipe the table through `sort`, or --json through `jq`",
     "quatro plot training --title": "put it into the caption",
+    **{
+        f"quatro plot {figure}": "`quatro paper SWEEP` draws it; `quatro plot training` has the curves of single runs"
+        for figure in ("limitation", "delta-lambda", "entropy", "stability")
+    },
+    **{
+        f"quatro plot {figure} {option}": "`quatro paper SWEEP` draws it"
+        for figure in ("flips", "side-by-side")
+        for option in ("--top-p", "--temperature", "--cell")
+    },
     "quatro plot temperature": "type `quatro plot side-by-side`",
     "quatro plot threshold": "`quatro eval ucc FILE --threshold 0.5,0.6,0.7,0.8,0.9` prints the numbers",
     "quatro plot heatmap --label": "type --labels NAME,NAME",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from typer import Argument, Option
 
 if TYPE_CHECKING:
-    from evals.results.document import Result
     from evals.results.reading import Expand
 
 Number = TypeVar("Number", int, float)
@@ -151,20 +150,11 @@ def numbers(text: str | None, option: str, kind: type[Number]) -> list[Number] |
     return found
 
 
-def expander(
-    paths: Sequence[Path],
-    top_p: float | None,
-    temperature: float | None,
-    cell: str | None,
-    *,
-    kind: Literal["curves", "flips", "temperature"] = "curves",
-) -> Expand:
+def expander(paths: Sequence[Path], top_p: float | None, temperature: float | None, cell: str | None) -> Expand:
     """What reads a sweep among ``paths``; raises UsageError for an option without one, which would be ignored."""
     from quatro.runs.points import is_sweep, require_sweep
-    from quatro.sweep.results import flip_results, labelled_results, temperature_results
+    from quatro.sweep.results import labelled_results
 
     require_sweep(paths, {"--top-p": top_p, "--temperature": temperature, "--cell": cell})
-    readers: dict[str, Callable[..., Sequence[tuple[Result, Path]]]]
-    readers = {"curves": labelled_results, "flips": flip_results, "temperature": temperature_results}
-    read = readers[kind]
-    return lambda folder: read(folder, top_p=top_p, temperature=temperature, cell=cell) if is_sweep(folder) else None
+    how: dict[str, Any] = {"top_p": top_p, "temperature": temperature, "cell": cell}
+    return lambda folder: labelled_results(folder, **how) if is_sweep(folder) else None

@@ -81,7 +81,10 @@ def read_sources(
             results += [Labelled(result, str(result.label), True, file) for result, file in found]
             continue
         if not (path / "config.yaml").is_file():
-            raise DataError(f"{path} is not a run directory (no config.yaml in it); `quatro runs list` shows them")
+            raise DataError(
+                f"{path} is not a run directory (no config.yaml in it); `quatro runs list` shows them, and "
+                "`quatro paper SWEEP` draws the figures of a sweep"
+            )
         runs.append(path)
         heads[path] = describe(path) if describe is not None else RunHead()
         for file in sorted((path / "results").glob("*.json")):
@@ -136,19 +139,17 @@ def _labelled(path: Path, name: str, run: Path | None, describe: Callable[[Path]
     return Labelled(result, result.label or name, result.label is not None, path)
 
 
-def rows_by_label(
-    paths: Sequence[Path], metrics: Collection[str], *, made_by: str, expand: Expand | None = None
-) -> dict[str, list[Row]]:
+def rows_by_label(paths: Sequence[Path], metrics: Collection[str], *, made_by: str) -> dict[str, list[Row]]:
     """The rows of ``metrics`` in ``paths`` by label: that of the document, or as `named_by_samples`.
 
     A run directory stands for its results/*.json, of which those without such rows are left out. ``made_by`` is the
-    command that makes the files, for messages; ``expand`` reads a sweep, as `read_sources` has it.
+    command that makes the files, for messages.
 
     Raises:
         UsageError: two files have the same label, or a path occurs twice.
         DataError: a file is no result document or holds none of ``metrics``.
     """
-    sources = named_by_samples(read_sources(paths, expand=expand))
+    sources = named_by_samples(read_sources(paths))
     rows: dict[str, list[Row]] = {}
     from_file: dict[str, Path] = {}
     for one in sources.results:

@@ -24,7 +24,7 @@ from evals.figures.sheet import Sheet, save_figure
 from evals.figures.similarity import heatmap_figure, similarity_figure
 from evals.figures.stability import limitation_figure, stability_figure
 from evals.files.whole import write_text
-from evals.results.document import Result, Row
+from evals.results.document import Row
 from evals.results.entries import ENTROPY, Entry, own_entries, published_entries
 from evals.results.paper import CODE_BENCHMARKS, paper
 from evals.results.reading import Sources, read_sources
@@ -37,7 +37,14 @@ from evals.tables.parts import Style, Table
 from evals.text import visible
 from quatro.runs.views.series import read_settings
 from quatro.sample.folder import Tag
-from quatro.sweep.results import chosen_runs, chosen_tag, flip_results, labelled_results, temperature_results
+from quatro.sweep.results import (
+    chosen_runs,
+    chosen_tag,
+    fitting_tags,
+    flips_by_label,
+    labelled_results,
+    temperatures_by_label,
+)
 
 NOTES = "notes.md"  # in the sweep's folder: what its page says first
 MAIN_CELL = "main"  # of a sweep of several cells, the one that tables are about
@@ -79,12 +86,8 @@ class SweepSources:
 
     @cached_property
     def sources(self) -> Sources:
-        return read_sources([self.folder], expand=lambda folder: labelled_results(folder, **self.chosen))
-
-    @property
-    def chosen(self) -> dict[str, Any]:
-        """What the functions that read a sweep are called with."""
-        return {"top_p": self.tag.top_p, "temperature": self.tag.temperature, "cell": self.cell}
+        how: dict[str, Any] = {"top_p": self.tag.top_p, "temperature": self.tag.temperature, "cell": self.cell}
+        return read_sources([self.folder], expand=lambda folder: labelled_results(folder, **how))
 
     def entries(self, metric: str) -> list[Entry]:
         entries, warnings = own_entries(self.sources, metric)
@@ -151,21 +154,20 @@ def _of_settings(figure_of: Callable[..., Drawn]) -> Callable[[SweepSources], Dr
 
 
 def _flips(found: SweepSources) -> Drawn:
-    rows, notes = _few(flip_results(found.folder, **found.chosen))
+    rows, notes = _few(flips_by_label(found.runs, found.tag))
     return Drawn(flips_figure(rows, sheet=_SHEET), notes)
 
 
 def _temperature(found: SweepSources) -> Drawn:
-    results = temperature_results(found.folder, **{**found.chosen, "temperature": found.temperature})
-    if len({path.name for _, path in results}) == len(results):
+    tags = fitting_tags(found.folder, found.runs, found.tag.top_p, found.temperature)
+    if len(tags) < 2:
         raise DataError("the samples are of one temperature; measure with `--eval-temperature 0.6,1`")
-    rows, notes = _few(results)
+    rows, notes = _few(temperatures_by_label(found.runs, tags))
     return Drawn(temperature_figure(rows, sheet=_SHEET), notes)
 
 
-def _few(results: Sequence[tuple[Result, Path]]) -> tuple[dict[str, list[Row]], list[str]]:
+def _few(rows: dict[str, list[Row]]) -> tuple[dict[str, list[Row]], list[str]]:
     """Rows of as many labels as bars can show: GSPO and QUATRO, as in the paper, or QUATRO's smallest radius."""
-    rows = {str(result.label): list(result.rows) for result, _ in results}
     if len(rows) <= MOST_BARS:
         return rows, []
     ours = [label for label in rows if label.startswith("Ours")]

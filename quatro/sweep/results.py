@@ -182,7 +182,9 @@ def chosen_tag(folder: Path, runs: Sequence[SweptRun], top_p: float | None, temp
     fitting = fitting_tags(folder, runs, top_p, temperature)
     if temperature is None:
         fitting = [tag for tag in fitting if tag.temperature == 1] or fitting
-    _refuse_several(folder, fitting, {"--temperature": "temperature", "--top-p": "top_p"})
+    differing = {"--temperature": {tag.temperature for tag in fitting}, "--top-p": {tag.top_p for tag in fitting}}
+    if needed := [option for option, values in differing.items() if len(values) > 1]:
+        raise UsageError(f"{folder} was measured at {_listed(fitting)}; choose one with {' and '.join(needed)}")
     return fitting[0] if fitting else Tag()
 
 
@@ -201,13 +203,6 @@ def fitting_tags(folder: Path, runs: Sequence[SweptRun], top_p: float | None, te
         held = f"{folder} was measured at {_listed(known) or 'nothing'}"
         raise UsageError(f"{asked}: {held}; `quatro sweep --eval` measures")
     return fitting
-
-
-def _refuse_several(folder: Path, tags: Sequence[Tag], options: Mapping[str, str]) -> None:
-    """Raises UsageError where ``tags`` differ in what one of ``options`` chooses, by its name in a tag."""
-    needed = [option for option, name in options.items() if len({getattr(tag, name) for tag in tags}) > 1]
-    if needed:
-        raise UsageError(f"{folder} was measured at {_listed(tags)}; choose one with {' and '.join(needed)}")
 
 
 def _listed(tags: Sequence[Tag]) -> str:
@@ -346,55 +341,46 @@ def _by_benchmark(group: Mapping[int, Path], tag: Tag) -> list[list[Counts]]:
     return [[found[name] for found in everyone] for name in everyone[0] if all(name in found for found in everyone)]
 
 
-def temperature_results(
-    folder: Path, *, top_p: float | None = None, temperature: float | None = None, cell: str | None = None
-) -> list[SweptResult]:
-    """UCR and pass@1 of every setting, at every temperature that it was sampled at, or at one.
+def temperatures_by_label(runs: Sequence[SweptRun], tags: Sequence[Tag]) -> dict[str, list[Row]]:
+    """UCR and pass@1 of every setting at each of ``tags``, which differ in their temperature alone.
 
-    Raises as `labelled_results`, and UsageError if several top_p were measured, and none is chosen.
+    Raises UsageError for runs of several cells.
     """
-    runs = chosen_runs(folder, cell)
-    tags = fitting_tags(folder, runs, top_p, temperature)
-    _refuse_several(folder, tags, {"--top-p": "top_p"})
-    return _by_setting(folder, runs, tags, lambda runs, tag: temperature_rows(_by_seed(runs), tag))
+    return _by_label(runs, tags, lambda runs, tag: temperature_rows(_by_seed(runs), tag))
 
 
-def flip_results(
-    folder: Path, *, top_p: float | None = None, temperature: float | None = None, cell: str | None = None
-) -> list[SweptResult]:
+def flips_by_label(runs: Sequence[SweptRun], tag: Tag) -> dict[str, list[Row]]:
     """Flips of every setting against the base that its runs began from.
 
-    Raises as `labelled_results`, and DataError if that base was not sampled.
+    Raises UsageError for runs of several cells, and DataError if that base was not sampled.
     """
 
     def rows_at(runs: Sequence[SweptRun], tag: Tag) -> list[Row]:
         if (base := runs[0].base) is None:
+            folder = runs[0].folder.parents[1]
             raise DataError(f"{folder}: the base was not sampled; add it with `quatro sweep {folder} --eval NAME`")
         return flip_rows(_by_seed(runs), base, tag)
 
-    runs = chosen_runs(folder, cell)
-    return _by_setting(folder, runs, [chosen_tag(folder, runs, top_p, temperature)], rows_at)
+    return _by_label(runs, [tag], rows_at)
 
 
 def _by_seed(runs: Sequence[SweptRun]) -> dict[int, Path]:
     return {run.seed: run.folder for run in runs}
 
 
-def _by_setting(
-    folder: Path, runs: Sequence[SweptRun], tags: Sequence[Tag], rows_at: Callable[[Sequence[SweptRun], Tag], list[Row]]
-) -> list[SweptResult]:
-    """``rows_at`` the runs of each setting, and each of ``tags``, which differ in their temperature alone."""
+def _by_label(
+    runs: Sequence[SweptRun], tags: Sequence[Tag], rows_at: Callable[[Sequence[SweptRun], Tag], list[Row]]
+) -> dict[str, list[Row]]:
+    """``rows_at`` the runs of each setting and each of ``tags``."""
     cells = list(dict.fromkeys(run.cell for run in runs))
     if len(cells) > 1:
-        raise UsageError(f"{folder} has the cells {', '.join(cells)}; a figure of bars shows one: choose with --cell")
-    found = []
+        raise UsageError(f"the sweep has the cells {', '.join(cells)}; a figure of bars shows one: choose with --cell")
+    found = {}
     for label, members in grouped(runs, lambda run: run.label).items():
         for tag in tags:
-            if not (measured := [run for run in members if is_measured(run.folder, tag)]):
-                continue
-            name = label if len(tags) == 1 else f"{label}, T {tag.temperature:g}"
-            rows = rows_at(measured, tag)
-            found.append(SweptResult(Result(metric=rows[0].metric, label=name, rows=rows), members[0].folder))
+            if measured := [run for run in members if is_measured(run.folder, tag)]:
+                name = label if len(tags) == 1 else f"{label}, T {tag.temperature:g}"
+                found[name] = rows_at(measured, tag)
     return found
 
 

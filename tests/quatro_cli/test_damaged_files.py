@@ -245,11 +245,11 @@ def readers(root: Path, file: Path) -> list[list[object]]:
     sample = [["sample", run, "-b", root / "two.jsonl", "-n", 3, "--tag", "t"]]
     export = [["export", run, "-o", out]]
     page = [["report", run, "-o", root / "report.html"]]
-    figures = [["plot", "training", run, "-o", root / "f.svg"], ["plot", "stability", run, "-o", root / "f.svg"]]
+    figures = [["plot", "training", run, "-o", root / "f.svg"]]
     if file.is_relative_to(root / "sweep"):
         sweep = root / "sweep"
-        swept = [["table", sweep, "--layout", "entropy"], ["plot", "entropy", sweep, "-o", root / "f.svg"]]
-        return [*swept, ["report", sweep, "-o", root / "report.html"], ["plot", "side-by-side", sweep]]
+        swept = [["table", sweep, "--layout", "entropy"], ["plot", "training", sweep, "-o", root / "f.svg"]]
+        return [*swept, ["report", sweep, "-o", root / "report.html"], ["paper", sweep, "-o", root / "paper"]]
     if "checkpoints" in file.parts:
         return [*begin, *sample, *export]
     if "samples" in file.parts or "graded" in file.parts:
@@ -260,7 +260,7 @@ def readers(root: Path, file: Path) -> list[list[object]]:
         return [*begin, ["eval", "passk", file]]
     if name == "metrics.jsonl":
         return [*look, *begin, *export, *page, *figures, ["table", run, "--layout", "entropy"]]
-    return [*look, *begin, *export, *page, *figures[:1], *sample]
+    return [*look, *begin, *export, *page, *figures, *sample]
 
 
 JSON_FILES = [

@@ -209,9 +209,7 @@ SLOW: dict[str, Callable[[], Shown]] = {
     "report": lambda: read("report s -o r.html", writes="r.html"),
     "training": lambda: read("plot training s -o f.svg", writes="f.svg"),
     "run's training": lambda: read(f"plot training {A} -o f.svg", writes="f.svg"),
-    "entropy": lambda: read("plot entropy s -o f.svg", writes="f.svg"),
     "pass figure": lambda: read("plot passk s --temperature 1 -o f.svg", writes="f.svg"),
-    "flips figure": lambda: read("plot flips s --temperature 1 -o f.svg", writes="f.svg"),
     "paper": tables_and_figures,
     "sample": lambda: read(f"sample {A} -b toy.jsonl -n 4 --max-tokens 10 --grade -o {A}/{HOT}"),
 }
@@ -357,8 +355,8 @@ def look(readers: Sequence[str], must_refuse: Sequence[str], truth: Callable[[st
 
 # A run that was moved is itself, whatever its folder is called: that it is another's point shows in the sweep.
 WHOLE = ("runs", "runs and plans")
-OF_SWEEP = ("table", "table cold", "sweep", "summary", "report", "training", "entropy", "paper")
-OF_SWEEP += ("pass figure", "flips figure")
+OF_SWEEP = ("table", "table cold", "sweep", "summary", "report", "training", "paper")
+OF_SWEEP += ("pass figure",)
 FILES = ("config.yaml", "metrics.jsonl", "status.json", "state.json", "step-00000", "sampling.json", "sweep.yaml")
 FILES += (
     "toy.jsonl",

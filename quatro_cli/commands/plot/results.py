@@ -11,7 +11,8 @@ from quatro_cli.commands.plot.printing import Printing, printed
 from quatro_cli.options import Benchmarks, SweepCell, SweepTemperature, SweepTopP, expander, run_paths, split
 from quatro_cli.output import output
 
-Results = Annotated[
+Results = Annotated[list[Path], run_paths("RESULT", "Files from `quatro eval ... -o FILE`, or runs with results/.")]
+OrSweeps = Annotated[
     list[Path], run_paths("RESULT", "Files from `quatro eval ... -o FILE`, runs with results/, or sweeps.")
 ]
 
@@ -20,7 +21,7 @@ def _over_k(name: str, metric: str, said: str) -> Callable[..., None]:
     """The command that draws ``metric`` against k; ``said`` is its help."""
 
     def command(
-        results: Results,
+        results: OrSweeps,
         benchmarks: Benchmarks,
         top_p: SweepTopP = None,
         temperature: SweepTemperature = None,
@@ -77,9 +78,6 @@ def flips(
     k: Annotated[
         int | None, Option(metavar="K", min=1, help="k of flip@k. Default: 16, else the smallest in the files.")
     ] = None,
-    top_p: SweepTopP = None,
-    temperature: SweepTemperature = None,
-    cell: SweepCell = None,
     *,
     printing: Printing,
 ) -> None:
@@ -96,12 +94,7 @@ def flips(
     from evals.metrics.flips import FLIP, FLIP_AT_K
     from evals.results.reading import rows_by_label
 
-    rows = rows_by_label(
-        results,
-        (FLIP, FLIP_AT_K),
-        made_by="quatro eval flips BASE TUNED -o FILE",
-        expand=expander(results, top_p, temperature, cell, kind="flips"),
-    )
+    rows = rows_by_label(results, (FLIP, FLIP_AT_K), made_by="quatro eval flips BASE TUNED -o FILE")
     printing.save(flips_figure(rows, k=k, sheet=printing.sheet), "flips")
 
 
@@ -125,14 +118,7 @@ def similarity(results: Results, *, printing: Printing) -> None:
 
 
 @printed
-def side_by_side(
-    results: Results,
-    top_p: SweepTopP = None,
-    temperature: SweepTemperature = None,
-    cell: SweepCell = None,
-    *,
-    printing: Printing,
-) -> None:
+def side_by_side(results: Results, *, printing: Printing) -> None:
     """Draw UCR beside pass@1, a bar for each set of samples.
 
     The files are those of `quatro eval ucc`, such as one for each temperature.
@@ -145,12 +131,7 @@ def side_by_side(
     from evals.figures.bars import temperature_figure
     from evals.results.reading import rows_by_label
 
-    rows = rows_by_label(
-        results,
-        ("ucr", "pass@k", "ucc@k"),
-        made_by="quatro eval ucc FILES -o FILE",
-        expand=expander(results, top_p, temperature, cell, kind="temperature"),
-    )
+    rows = rows_by_label(results, ("ucr", "pass@k", "ucc@k"), made_by="quatro eval ucc FILES -o FILE")
     printing.save(temperature_figure(rows, sheet=printing.sheet), "side-by-side")
 
 

@@ -11,12 +11,14 @@ from evals.results.reading import read_sources
 from quatro.sample.folder import Tag
 from quatro.sweep.plan import Axis, Cell, SweepPlan, plan_cell, plan_sweep
 from quatro.sweep.results import (
+    chosen_tag,
     counts_in,
-    flip_results,
+    fitting_tags,
+    flips_by_label,
     label_of,
     labelled_results,
     read_sweep,
-    temperature_results,
+    temperatures_by_label,
 )
 from quatro.sweep.run import write_plan
 from tests.kit import quatro, read_json, says
@@ -156,7 +158,7 @@ def test_cells_are_headings_and_can_be_chosen(tmp_path):
     with pytest.raises(UsageError, match=r"--top-p 0\.5"):
         labelled_results(folder, top_p=0.5)
     with pytest.raises(UsageError, match="choose with --cell"):
-        flip_results(folder, top_p=1, cell=None)
+        flips_by_label(read_sweep(folder)[0], Tag())
 
 
 def test_a_lone_cell_is_no_heading(tmp_path):
@@ -171,11 +173,11 @@ def test_a_sweep_has_its_base_as_a_row_in_every_layout_of_samples(sweep):
 
 
 def test_flips_and_unique_ratios_are_means_over_seeds_and_problems(sweep):
-    by_label = {result.label: result for result, _ in flip_results(sweep, top_p=None, cell=None)}
-    first = by_label["Ours delta=0.1"].rows[0]
+    runs, _ = read_sweep(sweep)
+    first = flips_by_label(runs, Tag())["Ours delta=0.1"][0]
     # One problem has no correct sample of the base; after training none with seed 0, two with seed 2.
     assert (first.metric, first.value, first.num_problems) == ("flip", 0.5, 1)
-    rows = {row.metric: row for row in temperature_results(sweep, top_p=None, cell=None)[0][0].rows}
+    rows = {row.metric: row for row in next(iter(temperatures_by_label(runs, [Tag()]).values()))}
     # Clusters of the three problems: 0, 2, 3 with seed 0 and 1, 2, 3 with seed 2, of 8 samples each.
     assert rows["ucr"].value == pytest.approx((5 + 6) / 2 / 3 / N)
     assert rows["pass@k"].value == pytest.approx((10 + 12) / 2 / 24)
@@ -186,8 +188,9 @@ def test_a_sweep_of_one_way_of_sampling_needs_no_choice_whatever_its_temperature
     warm = make_sweep(tmp_path / "warm", plan, tags=("T0.6-p0.7",))
     for sampled in (labelled_results(warm), labelled_results(warm, top_p=0.7), labelled_results(warm, temperature=0.6)):
         assert {one.path.parent.name for one in sampled if one.result.metric == "pass@k"} == {"T0.6-p0.7"}
-    assert [result.label for result, _ in flip_results(warm)] == ["GSPO"]
-    assert [result.label for result, _ in temperature_results(warm)] == ["GSPO"]
+    runs, _ = read_sweep(warm)
+    assert [*flips_by_label(runs, chosen_tag(warm, runs, None, None))] == ["GSPO"]
+    assert [*temperatures_by_label(runs, fitting_tags(warm, runs, None, None))] == ["GSPO"]
     with pytest.raises(UsageError, match=r"--temperature 1: .* was measured at T 0\.6, top_p 0\.7; "):
         labelled_results(warm, temperature=1)
 
@@ -201,16 +204,17 @@ def test_of_several_ways_of_sampling_the_error_names_them_and_the_option_that_ch
     with pytest.raises(UsageError, match=rf"{listed}; choose one with --temperature$"):
         labelled_results(folder, top_p=0.7)
     with pytest.raises(UsageError, match=r"choose one with --top-p$"):
-        flip_results(folder, temperature=1.5)
+        labelled_results(folder, temperature=1.5)
     assert labelled_results(folder, top_p=0.7, temperature=1.5)
-    assert [result.label for result, _ in temperature_results(folder, top_p=0.7)] == ["GSPO, T 0.6", "GSPO, T 1.5"]
-    assert [result.label for result, _ in temperature_results(folder, top_p=0.7, temperature=1.5)] == ["GSPO"]
+    runs, _ = read_sweep(folder)
+    assert [*temperatures_by_label(runs, fitting_tags(folder, runs, 0.7, None))] == ["GSPO, T 0.6", "GSPO, T 1.5"]
+    assert [*temperatures_by_label(runs, fitting_tags(folder, runs, 0.7, 1.5))] == ["GSPO"]
     quatro("table", folder, "--top-p", "1", "--format", "csv")
     says(quatro("table", folder, "--temperature", 1.5, code=2), advice="--top-p")
 
 
 def test_the_interval_of_a_share_stays_between_0_and_1(sweep):
-    rows = [row for one in temperature_results(sweep) for row in one.result.rows]
+    rows = [row for some in temperatures_by_label(read_sweep(sweep)[0], [Tag()]).values() for row in some]
     assert {row.ci_over for row in rows} == {"seeds and problems"}
     assert all(0 < row.ci_low < row.value < row.ci_high < 1 for row in rows)
 
@@ -230,7 +234,7 @@ def test_commands_take_a_sweep(sweep, tmp_path):
     for layout in ("ucc", "entropy"):
         result = quatro("table", sweep, "--layout", layout, "--format", "latex")
     pytest.importorskip("matplotlib")
-    for name in ("passk", "ucc", "side-by-side"):
+    for name in ("passk", "ucc"):
         out = tmp_path / f"{name}.svg"
         result = quatro("plot", name, sweep, "-o", out)
         assert out.is_file()

@@ -1,4 +1,4 @@
-"""`quatro plot limitation | delta-lambda | entropy | stability` from the outside."""
+"""`quatro plot training` from the outside."""
 
 import json
 import shutil
@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from quatro.config import config_to_yaml, load_config
 from quatro_cli.app import app
-from tests.kit import quatro
+from tests.kit import quatro, says
 
 runner = CliRunner()
 
@@ -30,25 +30,14 @@ def sweep(tmp_path):
     return tmp_path / "sweep"
 
 
-@pytest.mark.parametrize("name", ["limitation", "delta-lambda", "entropy", "stability"])
-def test_a_sweep_becomes_a_figure_and_its_path_goes_to_stdout(sweep, tmp_path, monkeypatch, name):
-    monkeypatch.chdir(tmp_path)
-    assert quatro("plot", name, sweep).stdout == f"{name}.png\n"
-    assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_what_is_left_out_of_a_figure_is_a_warning(sweep, tmp_path):
-    result = quatro("plot", "stability", sweep, "-o", tmp_path / "x.svg")
-    assert "(b) learning rate" in result.stderr
-    assert "(c) needs" in result.stderr
-    assert "(a)" not in result.stderr
-
-
-def test_missing_ingredients_end_with_4_and_a_folder_that_is_no_run_with_2(sweep, tmp_path):
-    result = quatro("plot", "limitation", sweep / "runs/gspo-1-0", "-o", tmp_path / "x.png", code=4)
-    assert "inner updates K" in result.stderr
-    quatro("plot", "entropy", tmp_path, code=2)
+def test_a_folder_that_is_no_run_ends_with_2(sweep, tmp_path):
+    quatro("plot", "training", tmp_path, "-o", tmp_path / "x.png", code=2)
     assert not (tmp_path / "x.png").exists()
+
+
+@pytest.mark.parametrize("name", ["limitation", "delta-lambda", "entropy", "stability"])
+def test_figures_of_the_paper_from_runs_are_drawn_by_its_own_command(sweep, name):
+    says(quatro("plot", name, sweep, code=2), advice="quatro paper SWEEP")
 
 
 def test_a_sweep_is_grouped_by_setting_and_every_run_alone_is_a_curve(sweep, tmp_path):
@@ -78,26 +67,19 @@ def test_a_sweep_is_grouped_by_setting_and_every_run_alone_is_a_curve(sweep, tmp
     assert result.stdout == f"{sweep / 'figures/training.png'}\n", result.output
 
 
-def test_runs_that_stand_in_no_part_are_named_with_the_reason(sweep, tmp_path):
-    result = quatro("plot", "entropy", sweep, "-o", tmp_path / "x.svg")
-    assert "left out: GSPO, lr 0.0003, K 2 (gspo-2-0, gspo-2-1)" in result.stderr
-
-
 def test_the_size_and_names_are_options(sweep, tmp_path):
     from matplotlib.image import imread
 
     out = tmp_path / "x.png"
-    arguments = ["plot", "entropy", str(sweep), "-o", str(out), "--width", "column"]
+    runs = [str(sweep / f"runs/{name}") for name in ("gspo-1-0", "quatro-1-0")]
+    arguments = ["plot", "training", *runs, "-o", str(out), "--width", "column"]
     result = quatro(*arguments, "--labels", "Ours,")
     assert imread(out).shape[1] == 650
     result = quatro(*arguments, "--labels", "a,b,c", code=2)
-    assert "QUATRO δ 0.01,GSPO" in result.stderr
+    assert "GSPO,QUATRO δ 0.01" in result.stderr
 
 
-COMMANDS = (
-    *("training", "passk", "ucc", "flips", "similarity", "heatmap", "side-by-side"),
-    *("limitation", "delta-lambda", "entropy", "stability"),
-)
+COMMANDS = ("training", "passk", "ucc", "flips", "similarity", "heatmap", "side-by-side")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
