@@ -8,7 +8,7 @@ what of it lasts as long as its run (all but the keys that a resume may change),
 import hashlib
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from evals.errors import DataError, MissingError, UsageError
 from evals.files.own_code import is_own
 from evals.text import unescaped
 from quatro.config import paths
-from quatro.config.blocks import OWN, SIZE_KEYS
+from quatro.config.blocks import OWN
 from quatro.config.errors import EXTENDS, Places, Problem, problem_lines, problems_of
 from quatro.config.model import Config, method_class
 from quatro.config.sources import Settings, find_config, read_settings
@@ -330,41 +330,13 @@ def lasting_differences(then: Mapping[str, Any], digests: Mapping[str, str], con
     with suppress(ValueError):  # a key that is gone is a difference to be shown
         # Defaults stand for keys that it lacks because they are newer.
         then = Config.model_validate_json(json.dumps(then)).model_dump(mode="json")
-    return _differences(then, digests, config, lambda key, before, now: bool(before == now))
-
-
-def planned_differences(planned: Config, config: Config) -> list[str]:
-    """As `lasting_differences`, of a run's ``config`` from that which it was begun with.
-
-    A run has numbers for sizes of `auto`, and absolute paths, of the checkpoint in a run that is named as a model.
-    """
-
-    def is_same(key: str, before: Any, now: Any) -> bool:
-        return (key in SIZE_KEYS and before == "auto") or _is_same(before, now)
-
-    return _differences(planned.model_dump(mode="json"), planned.digests, config, is_same)
-
-
-def _differences(
-    then: Mapping[str, Any], digests: Mapping[str, str], config: Config, is_same: Callable[[str, Any, Any], bool]
-) -> list[str]:
     before = dict(leaves(paths.by_digest(then, digests, config.digests)))
     now = dict(leaves(paths.by_digest(config.model_dump(mode="json"), config.digests, digests)))
     return [
         f"{key} was {before.get(key)!r}, is {now.get(key)!r}"
         for key in sorted(before.keys() | now.keys())
-        if not may_change(key) and not is_same(key, before.get(key), now.get(key))
+        if not may_change(key) and before.get(key) != now.get(key)
     ]
-
-
-def _is_same(planned: Any, value: Any) -> bool:
-    if isinstance(planned, dict) and isinstance(value, dict):
-        return planned.keys() == value.keys() and all(_is_same(planned[key], value[key]) for key in planned)
-    if isinstance(planned, list) and isinstance(value, list):
-        return len(planned) == len(value) and all(map(_is_same, planned, value))
-    if isinstance(planned, str) and isinstance(value, str) and value.startswith("/"):
-        return planned == value or planned.rpartition("/")[2].partition("@")[0] in value.split("/")
-    return bool(planned == value)
 
 
 # --- whose a value is: the paper's, verl's default (which the paper follows where it states nothing), or ours ---------

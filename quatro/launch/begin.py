@@ -31,8 +31,8 @@ from quatro.registry import ENGINES, POLICIES
 from quatro.rewards import Reward, RewardConfig, check_prompts, make_reward
 from quatro.rollout.prompts import PromptSet, tokenize_problems, training_problems
 from quatro.runs.checkpoint import MANIFEST, load, run_and_step
-from quatro.runs.directory import FollowedRun, RunDir, step_number
-from quatro.runs.identity import load_from, why_finished
+from quatro.runs.directory import FollowedRun, RunDir
+from quatro.runs.identity import load_from, planned_differences, why_finished
 from quatro.runs.status import read_environment
 from quatro.runs.trackers import require_trackers
 
@@ -236,29 +236,9 @@ def config_to_resume(run: Path, overrides: Sequence[str] = ()) -> Config:
 
 
 def refuse_other_run(run: Path, own: Config, wanted: Config) -> None:
-    """Raises UsageError if ``own``, the configuration of ``run``, is not ``wanted``, which is as `pinned`.
-
-    Up to sizes of `auto`, and to which checkpoint of a run that is named as a model was the newest or best.
-    """
-    wanted = wanted.with_sizes(own.sizes)
-    if _is_checkpoint_of(wanted.model, own.model):
-        wanted = wanted.with_values({"model": own.model})
-    if _is_checkpoint_of(wanted.kl.reference, own.kl.reference):
-        wanted = wanted.with_values({"kl.reference": own.kl.reference})
-    pairs = differing_keys([own.with_sizes(own.sizes), wanted]).items()
-    if differing := [f"{key} is {there} there, not {here}" for key, (there, here) in pairs]:
+    """Raises UsageError if ``own``, the configuration of ``run``, is not ``wanted``, as `planned_differences` says."""
+    if differing := planned_differences(wanted, own, only_lasting=False):
         raise UsageError(f"{run} holds a run of other settings: {', '.join(differing)}; choose another folder")
-
-
-def _is_checkpoint_of(name: str | None, folder: str | None) -> bool:
-    """Whether ``folder`` is the model of a checkpoint that ``name``, the name of a run or checkpoint, may mean."""
-    checkpoint = Path(folder or "").parent
-    step = step_number(checkpoint.name)
-    if name is None or step is None:
-        return False
-    run, _, named_step = name.rpartition("@")
-    place = Path(run if named_step in ("best", str(step)) else name).resolve()
-    return checkpoint in (place, place / "checkpoints" / checkpoint.name)
 
 
 # --- a run that begins with the weights of another one ----------------------------------------------------------

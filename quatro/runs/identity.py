@@ -6,6 +6,7 @@ a resume asks besides, whether a checkpoint goes on with these settings, and whe
 """
 
 import logging
+import os
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,12 +15,12 @@ from typing import Any
 from evals.errors import DataError
 from evals.files.belonging import read_or_empty
 from evals.files.whole import file_digest
-from quatro.config import Config, load_config
-from quatro.config.load import lasting_differences, lasting_digest
+from quatro.config import Config, differing_keys, load_config
+from quatro.config.load import lasting_differences, lasting_digest, may_change
 from quatro.config.paths import PATHS
 from quatro.methods.base import AbsentMethod
 from quatro.runs.checkpoint import STATE, Checkpoint, Step, complete_checkpoints, ends_early, find_checkpoint, load
-from quatro.runs.directory import step_name
+from quatro.runs.directory import step_name, step_number
 from quatro.runs.metrics import read_metrics
 from quatro.runs.status import is_locked, read_status
 
@@ -92,6 +93,36 @@ def refuse_other_config(run: Path, config: Config, state: Mapping[str, Any], nam
             f"{run / 'config.yaml'} is not what {run / 'checkpoints' / name} was trained with: "
             f"{'; '.join(differing)}; {_PUT_BACK_ONE}. `quatro doctor {run}` looks at every file"
         )
+
+
+def planned_differences(planned: Config, config: Config, *, only_lasting: bool = True) -> list[str]:
+    """The keys on which ``config``, of a run, differs from that with which the run was to begin; both as `pinned`.
+
+    A run has numbers for sizes of `auto`, and where a run is named as a model the checkpoint that was its newest or
+    best one then. Keys that a resume may change count only without ``only_lasting``.
+    """
+    for key, name, found in (
+        ("model", planned.model, config.model),
+        ("kl.reference", planned.kl.reference, config.kl.reference),
+    ):
+        if _is_checkpoint_of(name, found):
+            planned = planned.with_values({key: found})
+    pairs = differing_keys([one.with_sizes(config.sizes) for one in (planned, config)]).items()
+    return [f"{key} is {now} there, not {then}" for key, (then, now) in pairs if not (only_lasting and may_change(key))]
+
+
+def _is_checkpoint_of(name: str | None, model: str | None) -> bool:
+    """Whether the folder ``model`` is that of a checkpoint which ``name``, of a run or checkpoint, may mean.
+
+    The place does not count, since runs are moved.
+    """
+    checkpoint = Path(model or "").parent
+    step = step_number(checkpoint.name)
+    if name is None or step is None:
+        return False
+    run, _, named_step = name.rpartition("@")
+    place = Path(os.path.abspath(run if named_step in ("best", str(step)) else name)).name
+    return place in (checkpoint.name, checkpoint.absolute().parents[1].name)
 
 
 def missing_rollouts(run: Path, written: Mapping[str, Any]) -> list[str]:

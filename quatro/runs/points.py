@@ -13,9 +13,8 @@ from evals.files.strict_json import read_document
 from evals.results.entries import model_labels
 from evals.text import escaped
 from quatro.config import Config, differing_keys, load_config
-from quatro.config.load import planned_differences
 from quatro.config.yaml_text import load_yaml, scalar_text
-from quatro.runs.identity import read_config
+from quatro.runs.identity import planned_differences, read_config
 
 SWEEP = "sweep.yaml"
 _MAX_NAME = 240  # bytes: file systems take 255, and `.yaml` is added

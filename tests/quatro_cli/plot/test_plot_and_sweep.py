@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from quatro.config import config_to_yaml, load_config, pinned
-from quatro.config.load import planned_differences
 from quatro.processes.launcher import torchrun_options
+from quatro.runs.identity import planned_differences
 from quatro.sweep.file import find_sweep, load_sweep
 from quatro.sweep.run import write_plan
 from quatro_cli.app import app
