@@ -85,14 +85,14 @@ class Asked(NamedTuple, Generic[T]):
 
 
 class Server:
-    """Asks one server, ``concurrency`` things at once; ``retries`` counts by `Unanswered.kind` what was asked again.
+    """Asks one server, ``concurrency`` things at once; of each `Unanswered.kind` it logs the first that is asked again.
 
     ``option`` is where its address was given, for messages.
     """
 
     def __init__(self, base_url: str, key: str | None, *, concurrency: int = 32, option: str = "--base-url") -> None:
         self.where = without_key(f"the server at {base_url}{_by_way_of(base_url)}", key)
-        self.retries: Counter[str] = Counter()
+        self._told: set[str] = set()
         self._option, self._advice = option, f"{option} mostly ends in /v1, as in http://localhost:8000/v1"
         self._base_url, self._key, self._concurrency = base_url, key, concurrency
 
@@ -202,9 +202,9 @@ class Server:
                     ) from None
             except DataError as error:
                 raise DataError(f"{self.where}{about}: {self._shown(str(error))}") from None
-            if not self.retries[kind]:
+            if kind not in self._told:
+                self._told.add(kind)
                 logger.warning("%s: %s; it is asked again", self.where, said)
-            self.retries[kind] += 1
             await asyncio.sleep(wait_s)
 
     async def _once(

@@ -37,7 +37,6 @@ class Stub:
             "model": body["model"],
             "choices": [{"index": 0, "finish_reason": "stop", **content, **choice}],
             "usage": {"prompt_tokens": prompt, "completion_tokens": len(choice.get("token_ids") or said.split())},
-            "system_fingerprint": "stub-1",
         }
 
     def post(self, path: str, body: dict[str, Any]) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import json
 import logging
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -19,14 +18,13 @@ from anyio.from_thread import start_blocking_portal
 
 from evals.errors import DataError
 from evals.files.strict_json import shown
-from evals.servers import MOST_SHOWN, Asked, Served, Server, count_of, text_of, useless
+from evals.servers import Asked, Served, Server, count_of, useless
 from quatro.rollout.engine import Arrival, Seeds
 from quatro.rollout.stops import REPLACEMENT, before_stop, response_limits
 from quatro.types import FinishReason, Prompt, Rollout, Sampling
 
 logger = logging.getLogger(__name__)
 
-MOST_FINGERPRINTS = 20  # some servers make up a new one for each connection
 MOST_PER_TOKEN = 16  # letters and digits, on average over a prompt: no vocabulary comes near
 OTHER_MODEL = "is the tokenizer of MODEL that of the model there? If not, name the right one, or send --chat or --text"
 LONGEST_TOKEN = 256  # characters; vocabularies have runs of 128 spaces
@@ -71,8 +69,7 @@ class _Wanted(NamedTuple):
 class ServerSampler:
     """Draws from the model ``served`` of a server. ``tokenizer`` is that of MODEL, if prompts are sent as ids.
 
-    ``stop_ids`` end a response besides the model's own. The model can draw ids below ``num_ids``. ``answers`` counts
-    what came back, under the names of sampling.json; ``fingerprints`` are the server's words for what it ran.
+    ``stop_ids`` end a response besides the model's own. The model can draw ids below ``num_ids``.
     """
 
     def __init__(
@@ -92,8 +89,6 @@ class ServerSampler:
         self._stop_ids = list(stop_ids)
         self._num_ids = num_ids
         self._told: set[str] = set()
-        self.answers: Counter[str] = Counter()
-        self.fingerprints: set[str] = set()
 
     def stream(self, prompts: Sequence[Prompt], seeds: Seeds, sampling: Sampling) -> Iterator[list[Arrival]]:
         """``len(seeds[i])`` rollouts of ``prompts[i]``, a few at a time as they come: what ends the drawing loses none.
@@ -181,11 +176,6 @@ class ServerSampler:
         whole = answer.text
         if answer.token_ids is not None and self._tokenizer is not None:
             whole = self._text_of(list(answer.token_ids), answer.text, sampling.stop)
-            self.answers["answers_with_token_ids"] += 1
-        else:
-            self.answers["answers_as_text"] += 1
-        if answer.system_fingerprint is not None and len(self.fingerprints) < MOST_FINGERPRINTS:
-            self.fingerprints.add(answer.system_fingerprint[:MOST_SHOWN])
         if answer.num_tokens is None:
             self._tell("uncounted", "it does not say how many tokens a response has: it may cut one unnoticed")
         num_characters = sum(map(str.isalnum, prompt.problem))
@@ -223,7 +213,7 @@ def _letters(text: str) -> str:
 class Answer:
     """A response as the server gives it. Ids and numbers of tokens are None where it does not say.
 
-    ``num_prompt`` counts the prompt that it read. ``system_fingerprint`` is the server's own word for what it runs.
+    ``num_prompt`` counts the prompt that it read.
     """
 
     text: str
@@ -231,7 +221,6 @@ class Answer:
     token_ids: tuple[int, ...] | None
     num_tokens: int | None
     num_prompt: int | None
-    system_fingerprint: str | None
 
 
 def read_answer(
@@ -299,8 +288,7 @@ def read_answer(
             "server has a limit of its own: change it there, or sample with --max-tokens at or below it"
         )
     token_ids = None if ids is None else tuple(ids)
-    fingerprint = text_of(document, "system_fingerprint")
-    return Answer(text, cast(FinishReason, reason), token_ids, num_tokens, num_prompt, fingerprint)
+    return Answer(text, cast(FinishReason, reason), token_ids, num_tokens, num_prompt)
 
 
 def _content(message: Any) -> Any:

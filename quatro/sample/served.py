@@ -21,7 +21,6 @@ from quatro.rollout.server import FORMS, Endpoint, PromptForm
 from quatro.rollout.stops import check_temperature
 from quatro.sample.engines import Opened, tokenized
 from quatro.sample.request import BenchmarkPlan, SampledModel, SamplePlan, SampleRequest
-from quatro.sample.settings import add_answers
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +91,7 @@ def request_note(plan: SamplePlan, endpoint: Endpoint) -> str:
 
 @contextlib.contextmanager
 def open_server(plan: SamplePlan, endpoint: Endpoint) -> Iterator[Opened]:
-    """The server of ``plan``, asked what it serves; in the end sampling.json counts what came back.
+    """The server of ``plan``, asked what it serves.
 
     Raises:
         UsageError: it serves no such model, or does not sample at the temperature.
@@ -131,15 +130,12 @@ def open_server(plan: SamplePlan, endpoint: Endpoint) -> Iterator[Opened]:
     sampler = ServerSampler(server, endpoint, served, tokenizer=tokenizer, stop_ids=sorted(stop_ids), num_ids=num_ids)
     # For sampling.json; the address is nobody's business, and a key none's at all.
     facts = {**asdict(served), "prompts": endpoint.form, "seed_bits": SEED_BITS}
-    try:
-        yield Opened(
-            sampler=sampler,
-            prompts=prompts,
-            source=replace(plan.model.source, engine="server", server=facts),
-            rows_per_call=lambda sampling: CALL_LENGTH * endpoint.concurrency,
-        )
-    finally:
-        add_answers(plan.folder, sampler.answers, sampler.fingerprints, server.retries)
+    yield Opened(
+        sampler=sampler,
+        prompts=prompts,
+        source=replace(plan.model.source, engine="server", server=facts),
+        rows_per_call=lambda sampling: CALL_LENGTH * endpoint.concurrency,
+    )
 
 
 def _text(problem: Problem, template: Template, form: PromptForm) -> str:

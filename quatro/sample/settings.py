@@ -1,8 +1,7 @@
 """How the samples of a benchmark are drawn, and the sampling.json that keeps a folder consistent."""
 
 import logging
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,6 @@ from evals.samples.about import SAMPLING, refuse_misplaced
 from quatro.types import Sampling
 
 logger = logging.getLogger(__name__)
-
-# What `add_answers` adds to.
-_NO_ANSWERS = {"retries": {}, "system_fingerprints": [], "answers_with_token_ids": 0, "answers_as_text": 0}
 
 
 @dataclass(frozen=True)
@@ -111,7 +107,7 @@ def claim_folder(folder: Path, benchmark: str, settings: SampleSettings) -> None
     common = {
         key: own[key] if all(entry.get(key) == own[key] for entry in benchmarks.values()) else None for key in own
     }
-    server = {} if source.server is None else {"server": {**_NO_ANSWERS, **found["server"], **source.server}}
+    server = {} if source.server is None else {"server": dict(source.server)}
     document = {
         "schema": 1,
         **head,
@@ -131,22 +127,6 @@ def note_drawn(samples: Path, benchmark: str) -> None:
     path = samples.with_name(SAMPLING)
     document = read_document(path)
     document["benchmarks"][benchmark]["sha256"] = file_sha256(samples)
-    write_json(path, document)
-
-
-def add_answers(
-    folder: Path, answers: Mapping[str, int], fingerprints: Iterable[str], retries: Mapping[str, int]
-) -> None:
-    """Add what came back from a server in one call to the sampling.json of ``folder``, if it is a server's."""
-    path = folder / SAMPLING
-    document = read_document(path) if path.exists() else {}
-    server = document.get("server")
-    if server is None:  # refused before anything was drawn
-        return
-    server["retries"] = dict(sorted((Counter(server["retries"]) + Counter(retries)).items()))
-    server["system_fingerprints"] = sorted({*server["system_fingerprints"], *fingerprints})
-    for name, count in answers.items():
-        server[name] += count
     write_json(path, document)
 
 

@@ -56,8 +56,7 @@ def test_a_server_draws_what_an_engine_here_draws(serve, tiny_folder, tmp_path):
     document = json.loads((there / "sampling.json").read_text(encoding="utf-8"))
     server = document["server"]
     assert (document["engine"], server["id"], server["owned_by"]) == ("server", str(tiny_folder), "vllm")
-    assert (server["max_model_len"], server["prompts"], server["answers_with_token_ids"]) == (64, "ids", 200)
-    assert server["system_fingerprints"][0].startswith("vllm-")
+    assert (server["max_model_len"], server["prompts"]) == (64, "ids")
 
 
 def test_a_sample_is_its_seeds_however_many_requests_are_open(serve, tiny_folder, tmp_path):
@@ -97,8 +96,6 @@ def test_fault_50_a_server_killed_in_mid_sampling_loses_nothing(serve, tiny_fold
     kept = completions(cut)
     assert 100 <= len(kept) < 400
     assert len(kept) == seen[-1]
-    retries = json.loads((cut / "sampling.json").read_text(encoding="utf-8"))["server"]["retries"]
-    assert retries["connection"] > 0
 
     [file] = draw_samples(tiny_folder, "countdown", n=2, out=cut, base_url=serve().url)
     assert (file.num_present, file.num_new) == (len(kept), 400 - len(kept))
