@@ -143,8 +143,7 @@ class Needs:
     ``dynamic_sampling``: draw prompts, at most ``max_sampling_rounds`` batches of them, until a batch is full of
     prompts whose rewards differ. ``overlong_buffer``: a penalty grows to ``overlong_factor`` over this many tokens
     before the length limit (0: no penalty; None: a fifth of the limit). Only the advantages see the penalty.
-    ``min_rollouts``: the fewest rollouts of a prompt that the configuration may ask for. ``realised_kl``: the method
-    steers by the realised KL of each iteration, so the audit measures it on all prompts.
+    ``min_rollouts``: the fewest rollouts of a prompt that the configuration may ask for.
     """
 
     dynamic_sampling: bool = False
@@ -152,7 +151,6 @@ class Needs:
     overlong_buffer: int | None = 0
     overlong_factor: float = 1.0
     min_rollouts: int = 1
-    realised_kl: bool = False
 
 
 @dataclass(frozen=True)

@@ -310,8 +310,7 @@ class AuditConfig(Block):
         32,
         description="how many prompts the audit uses: it measures the realised KL of an iteration on their rollouts, "
         "by one more forward pass. The prompts are drawn anew in each iteration, from the seed; 0 measures "
-        "nothing. A method that steers by this KL needs all, which is then the default. `audit: true` is "
-        "short for all, `audit: false` for 0",
+        "nothing. `audit: true` is short for all, `audit: false` for 0",
     )
 
 

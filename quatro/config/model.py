@@ -261,14 +261,6 @@ class Config(Block):
         own = (self.microbatch_tokens, self.rollout.rows_at_once, self.rollout.cache_tokens)
         return Sizes(*(number if size == "auto" else size for size, number in zip(own, other, strict=True)))
 
-    @model_validator(mode="before")
-    @classmethod
-    def _steering_audits_all(cls, data: Any) -> Any:
-        method = data.get("method") if isinstance(data, Mapping) else None
-        if isinstance(method, MethodBase) and method.needs.realised_kl and "audit" not in data:
-            return {**data, "audit": {"prompts": "all"}}
-        return data
-
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> Config:
         problems = [(key, problem) for check in _CHECKS for key, problem in check(self)]
@@ -326,8 +318,6 @@ def _check_radius(config: Config) -> Problems:
     if config.inner_updates == "auto" and config.method.kl_radius is None:
         why = f"method {config.method.name} has no KL radius that could end the passes"
         yield "inner_updates", f"found auto, expected a whole number: {why}; use -m quatro, or set inner_updates to 1"
-    if config.method.needs.realised_kl and config.audit.prompts != "all":
-        yield "audit.prompts", f"found {config.audit.prompts}, expected all: the method steers by the realised KL"
 
 
 def _check_recorded(config: Config) -> Problems:
