@@ -95,7 +95,8 @@ def joined(launch: Launch, *, is_cuda: bool) -> Iterator[World]:
         )
     world = World(launch.rank, launch.size, torch.distributed.PrefixStore("ranks", store))
     try:
-        yield world
+        with world.waiting("another rank"):  # for what a library raises, which says not what it waited for
+            yield world
     except BaseException as error:
         failure = _as_lost(error, world)
         if not is_cuda:
@@ -110,19 +111,10 @@ def joined(launch: Launch, *, is_cuda: bool) -> Iterator[World]:
 
 def _as_lost(error: BaseException, world: World) -> BaseException:
     """The error that this rank ends with: its own if it failed first, else a `LostRankError` already printed."""
-    from quatro.processes.world import CAUSE, LostRankError, is_lost
+    from quatro.processes.world import CAUSE, LostRankError
 
     if isinstance(error, LostRankError) and error.is_said:
         return error
-    if not isinstance(error, LostRankError) and is_lost(error):
-        # From inside a library, where nothing says what was waited for.
-        try:
-            with world.waiting("another rank"):
-                raise error
-        except LostRankError as lost:
-            error = lost
-            if lost.is_said:
-                return lost
     code, message = _exit_code(error), str(error) or type(error).__name__
     try:
         if world.store.add("num_failed", 1) == 1:

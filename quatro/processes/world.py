@@ -3,10 +3,10 @@
 # Axes: B rows (rollouts).
 
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
@@ -18,6 +18,7 @@ CAUSE = "cause"  # the store's key for the reason why the first rank failed
 CAUSE_WAIT_S = 5.0
 
 T = TypeVar("T")
+Number = TypeVar("Number", bool, int, float)
 
 
 class LostRankError(QuatroError):
@@ -77,39 +78,24 @@ class World:
                 count = totals[f"{name}/count"].item()
                 result[name] = totals[f"{name}/value"].item() / count if count else float("nan")
             else:
-                result[name] = self._largest(_scalar(metric.value).item())
+                result[name] = self.largest(_scalar(metric.value).item())
         return result
 
-    def largest(self, value: int) -> int:
+    def largest(self, value: Number) -> Number:
         """The largest value of any rank."""
-        return int(self._largest(value))
+        return max(self.gather_objects(value, "the largest of a number"))
 
     def any(self, flag: bool) -> bool:
         """Whether ``flag`` is True on any rank."""
-        return self.largest(int(flag)) > 0
-
-    def _largest(self, value: float) -> float:
-        if self.size == 1:
-            return value
-        shared = torch.tensor(value, dtype=torch.float64)
-        with self.waiting("the largest of a number"):
-            torch.distributed.all_reduce(shared, op=torch.distributed.ReduceOp.MAX)
-        return shared.item()
+        return self.largest(flag)
 
     def gather(self, value_B: torch.Tensor) -> torch.Tensor:
         """The values of all ranks, rank after rank; ranks may bring different numbers of values."""
         if self.size == 1:
             return value_B
-        own_B = value_B.detach().cpu().contiguous()
-        length = torch.tensor([len(own_B)])
-        lengths = [torch.zeros_like(length) for _ in range(self.size)]
-        with self.waiting("values of each row"):
-            torch.distributed.all_gather(lengths, length)
-            longest = max(int(one) for one in lengths)
-            padded = torch.cat((own_B, own_B.new_zeros(longest - len(own_B))))
-            parts = [torch.empty_like(padded) for _ in range(self.size)]
-            torch.distributed.all_gather(parts, padded)
-        return torch.cat([part[: int(n)] for part, n in zip(parts, lengths, strict=True)]).to(value_B.device)
+        # A copy, because pickling a part of a tensor sends all that it is a part of.
+        own_B = value_B.detach().cpu().clone()
+        return torch.cat(self.gather_objects(own_B, "values of each row")).to(value_B.device)
 
     def gather_objects(self, value: T, what: str) -> list[T]:
         """The values of all ranks, in the order of the ranks."""
@@ -155,18 +141,14 @@ class World:
 
     def cause(self) -> dict[str, Any] | None:
         """Rank, message and exit_code of the first rank that failed; None if no rank says so within a few seconds."""
-        deadline = time.monotonic() + CAUSE_WAIT_S
-        while self.store is not None:
-            try:
-                if self.store.check([CAUSE]):
-                    found: dict[str, Any] = json.loads(self.store.get(CAUSE))
-                    return found
-            except RuntimeError:  # the store went with the rank that held it
-                return None
-            if time.monotonic() > deadline:
-                return None
-            time.sleep(0.1)
-        return None
+        if self.store is None:
+            return None
+        try:
+            self.store.wait([CAUSE], timedelta(seconds=CAUSE_WAIT_S))
+            found: dict[str, Any] = json.loads(self.store.get(CAUSE))
+        except RuntimeError:  # nobody said so in time, or the store went with the rank that held it
+            return None
+        return found
 
 
 def is_lost(error: BaseException) -> bool:

@@ -36,7 +36,7 @@ class Rank(World):
         found = {"mean/value": other["mean"].value, "mean/count": other["mean"].count, "sum/value": other["sum"].value}
         return {name: value + found[name] for name, value in values.items()}
 
-    def _largest(self, value):
+    def largest(self, value):
         return max(value, metrics(ROWS[1:])["max"].value.item())
 
 
