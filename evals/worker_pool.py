@@ -1,7 +1,7 @@
 """Killable worker processes with deadlines: a pool that asks them, and the loop of a process that answers.
 
-Rewards of the user's own run in such processes, and the sandbox. Requests and answers take pipes of their own, so that
-what a library prints is no answer. The processes are fresh interpreters (not forks: the parent may have threads).
+Rewards of the user's own run in such processes, and the sandbox. Requests and answers take the pipes of standard input
+and output. The processes are fresh interpreters (not forks: the parent may have threads).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 EXIT_LIMIT_S = 10.0
+GRACE_S = 1.0  # in which a process ends by itself once nothing more will be asked
 MAX_STARTS = 2  # processes that end before they are ready
 _READ_BYTES = 1 << 16
 
@@ -59,25 +60,21 @@ class CannotStartError(Exception):
     """No worker process can work here: one said so before it was ready, or each was killed while it started."""
 
 
-# A process that reads requests from the first descriptor and writes answers to the second; leaving ends what it needs.
-Launch = Callable[[int, int], contextlib.AbstractContextManager["subprocess.Popen[bytes]"]]
+# A process whose standard input and output are pipes without buffers; leaving ends what it needs.
+Launch = Callable[[], contextlib.AbstractContextManager["subprocess.Popen[bytes]"]]
 
 
-def fresh_interpreter(command: Sequence[str]) -> Launch:
-    """Starts `python COMMAND REQUESTS ANSWERS`, which runs `serve`. What it prints goes to stderr."""
-
-    def launch(requests: int, answers: int) -> subprocess.Popen[bytes]:
-        path = [os.getcwd() if entry == "" else entry for entry in sys.path]
-        return subprocess.Popen(
-            [sys.executable, "-P", *command, str(requests), str(answers)],
-            stdin=subprocess.DEVNULL,
-            stdout=2,  # stdout is for data, and this is none
-            pass_fds=(requests, answers),
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
-            start_new_session=True,  # Ctrl-C is ours to handle, and a kill takes grandchildren along
-        )
-
-    return launch
+def fresh_interpreter(command: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Starts `python COMMAND`, which runs `serve`."""
+    path = [os.getcwd() if entry == "" else entry for entry in sys.path]
+    return subprocess.Popen(
+        [sys.executable, "-P", *command],
+        bufsize=0,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+        start_new_session=True,  # Ctrl-C is ours to handle, and a kill takes grandchildren along
+    )
 
 
 def json_line(request: object) -> bytes:
@@ -91,8 +88,7 @@ class WorkerPool:
     A process first says that it is ready, and then answers requests, each with a JSON object on a line; ``encode``
     makes the bytes of a request, or a `Failure` of one that cannot be sent. A process is replaced if it ends, or is
     killed because it was silent for ``timeout_s`` seconds; its request is sent to ``max_tries`` processes. If one
-    is killed before it is ready, or is not ready after ``start_timeout_s``, another is started, once. A process
-    that is closed has ``grace_s`` seconds to end by itself.
+    is killed before it is ready, or is not ready after ``start_timeout_s``, another is started, once.
     """
 
     def __init__(
@@ -102,13 +98,12 @@ class WorkerPool:
         num_workers: int,
         timeout_s: float,
         start_timeout_s: float,
-        grace_s: float = 0.0,
         max_tries: int = 1,
         encode: Callable[[Any], bytes | Failure] = json_line,
     ) -> None:
         self.num_workers = num_workers
         self.max_tries = max_tries
-        self._new_worker = partial(_Worker, launch, timeout_s, start_timeout_s, grace_s)
+        self._new_worker = partial(_Worker, launch, timeout_s, start_timeout_s)
         self._encode = encode
         self._workers: list[_Worker] = []
         self._lock = threading.Lock()
@@ -210,29 +205,23 @@ class _Task(NamedTuple):
 class _Worker:
     """A process, its pipes and the request that it was sent and has not answered."""
 
-    def __init__(self, launch: Launch, timeout_s: float, start_timeout_s: float, grace_s: float) -> None:
-        self._timeout_s, self._start_timeout_s, self._grace_s = timeout_s, start_timeout_s, grace_s
+    def __init__(self, launch: Launch, timeout_s: float, start_timeout_s: float) -> None:
+        self._timeout_s, self._start_timeout_s = timeout_s, start_timeout_s
         self.task: _Task | None = None
         self.unsent = memoryview(b"")
         self.is_ready = False
         self.deadline = time.monotonic() + start_timeout_s
         self._buffer = b""
         self._belongings = contextlib.ExitStack()
-        theirs_in, self.requests = os.pipe()
-        self.responses, theirs_out = os.pipe()
-        os.set_blocking(self.requests, False)  # one that reads nothing must not stop us
-        self._belongings.callback(self._close_pipes)
         try:
-            self.process = self._belongings.enter_context(launch(theirs_in, theirs_out))
-            self._belongings.callback(self._kill_group)
-        except BaseException as error:
-            self._belongings.close()
-            if isinstance(error, OSError):
-                raise CannotStartError(str(error)) from error
-            raise
-        finally:
-            os.close(theirs_in)
-            os.close(theirs_out)
+            self.process = self._belongings.enter_context(launch())
+        except OSError as error:
+            raise CannotStartError(str(error)) from error
+        self._belongings.callback(self._kill_group)
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.requests, self.responses = self.process.stdin.fileno(), self.process.stdout.fileno()
+        os.set_blocking(self.requests, False)  # one that reads nothing must not stop us
 
     def send(self, task: _Task) -> None:
         """Asks for the answer; what does not fit into the pipe is written later."""
@@ -290,11 +279,9 @@ class _Worker:
 
     def end(self) -> None:
         """Kills the process if it is busy, or does not end by itself soon after its requests have."""
-        if self._grace_s and self.task is None:
-            os.close(self.requests)
-            self.requests = -1
+        if self.task is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(self._grace_s)
+                self.process.communicate(timeout=GRACE_S)
         self.kill()
 
     def kill(self) -> None:
@@ -305,25 +292,21 @@ class _Worker:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
-    def _close_pipes(self) -> None:
-        for pipe in (self.requests, self.responses):
-            with contextlib.suppress(OSError):
-                os.close(pipe)
-
 
 def serve(
     prepare: Callable[[], Callable[[Any], Message]],
     describe: Callable[[Exception], str] = lambda error: f"{type(error).__name__}: {error}",
 ) -> None:
-    """The loop of a worker process, which runs until the pool closes its pipes (the command's last two arguments).
+    """The loop of a worker process, which runs until the pool closes its pipes.
 
     ``prepare`` makes the function that answers a request. If it raises, the pool is told what ``describe`` says of the
-    error.
+    error. From here on there is nothing to read on standard input, and what is printed goes to standard error: it is no
+    answer.
     """
-    request_fd, response_fd = (int(argument) for argument in sys.argv[-2:])
-    for descriptor in (request_fd, response_fd):
-        os.set_inheritable(descriptor, False)
-    with open(request_fd, encoding="ascii") as requests, open(response_fd, "w", encoding="ascii") as responses:
+    with open(os.dup(0), encoding="ascii") as requests, open(os.dup(1), "w", encoding="ascii") as responses:
+        with open(os.devnull, encoding="ascii") as nothing:
+            os.dup2(nothing.fileno(), 0)
+        os.dup2(2, 1)
 
         def respond(message: Message) -> None:
             with contextlib.suppress(OSError, ValueError):

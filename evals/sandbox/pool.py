@@ -24,7 +24,6 @@ from evals.worker_pool import CannotStartError, Failure, Message, WorkerPool
 _START_S = 60.0
 # A worker ends each job by itself; one that is silent for this long is broken.
 _SILENT_S = 2 * 3600.0
-_END_S = 10.0  # for a worker that has no job
 _MOST_PROGRAM_BYTES = 1 << 20
 _MOST_TRIES = 2
 
@@ -64,7 +63,6 @@ class Sandbox:
             num_workers=workers,
             timeout_s=_SILENT_S,
             start_timeout_s=_START_S,
-            grace_s=_END_S,
             max_tries=_MOST_TRIES,
             encode=_encoded,
         )
@@ -124,14 +122,14 @@ class Sandbox:
 
 
 @contextlib.contextmanager
-def _launched(settings: dict[str, Any], jobs: int, verdicts: int) -> Iterator[subprocess.Popen[bytes]]:
+def _launched(settings: dict[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
     """The process of a worker, with a folder that goes when it does."""
     folder = tempfile.mkdtemp(prefix="sandbox-")
     command = [*interpreter("worker"), json.dumps({**settings, "work": folder})]
-    quiet = subprocess.DEVNULL
+    pipe, quiet = subprocess.PIPE, subprocess.DEVNULL
     try:
         with subprocess.Popen(
-            command, stdin=jobs, stdout=verdicts, stderr=quiet, env=ENVIRONMENT, cwd="/", start_new_session=True
+            command, 0, stdin=pipe, stdout=pipe, stderr=quiet, env=ENVIRONMENT, cwd="/", start_new_session=True
         ) as process:
             yield process
     finally:

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator
@@ -22,8 +23,6 @@ TIMEOUT_S = 10.0
 MAX_WORKERS = 4
 # Importing a user's module may pull in anything.
 START_TIMEOUT_S = 120.0
-# For what the function still has to write when it is no longer needed.
-GRACE_S = 0.05
 
 _log = logging.getLogger(__name__)
 
@@ -62,12 +61,12 @@ class FunctionReward(Reward):
         self.timeout_s = TIMEOUT_S if config.timeout_s is None else config.timeout_s
         self.on_error = config.on_error
         self._num_failed = 0
+        command = ["-m", "quatro.rewards.calls", self.spec, json.dumps(config.options.model_dump())]
         self._pool = WorkerPool(
-            fresh_interpreter(["-m", "quatro.rewards.calls", self.spec, json.dumps(config.options.model_dump())]),
+            partial(fresh_interpreter, command),
             num_workers=config.workers or min(MAX_WORKERS, os.cpu_count() or 1),
             timeout_s=self.timeout_s,
             start_timeout_s=START_TIMEOUT_S,
-            grace_s=GRACE_S,
         )
         (answer,) = self._ask([[]])
         if isinstance(answer, Failure):

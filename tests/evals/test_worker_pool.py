@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,10 @@ import pytest
 from evals.worker_pool import CannotStartError, Failure, WorkerPool, fresh_interpreter, granted_cores, usable_cores
 
 BEHAVIOURS = """
-import os, signal, sys, threading, time
+import os, signal, threading, time
 from evals.worker_pool import serve
+
+answers = os.dup(1)  # `serve` sends what is printed elsewhere
 
 def answer(request):
     if request == "die":
@@ -21,9 +24,9 @@ def answer(request):
     if request == "hang":
         time.sleep(1000)
     if request == "garbage":
-        os.write(int(sys.argv[-1]), b"not JSON\\n")
+        os.write(answers, b"not JSON\\n")
     if request == "list":
-        os.write(int(sys.argv[-1]), b"[1]\\n")
+        os.write(answers, b"[1]\\n")
     if request == "then stop reading":
         threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGSTOP]).start()
     return {"echo": request[:9], "process": os.getpid()}
@@ -40,7 +43,7 @@ def make_pool(tmp_path: Path) -> Iterator[Callable[..., WorkerPool]]:
         script = tmp_path / "worker.py"
         script.write_text(program, encoding="utf-8")
         settings = {"num_workers": 1, "timeout_s": 20.0, "start_timeout_s": 20.0, **options}
-        pools.append(WorkerPool(fresh_interpreter([str(script)]), **settings))  # type: ignore[arg-type]
+        pools.append(WorkerPool(partial(fresh_interpreter, [str(script)]), **settings))  # type: ignore[arg-type]
         return pools[-1]
 
     yield make
