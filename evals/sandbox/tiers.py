@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import multiprocessing
 import os
 import resource
 import signal
@@ -114,26 +115,22 @@ def _try(layer: str, enter: Act, acts: dict[str, tuple[Act, bool]]) -> list[Chec
 
 
 def _in_process(enter: Act, act: Act, is_refused: bool) -> str:
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        signal.alarm(10)
-        fault = "it did not end by itself"
-        try:
-            fault = _fault(enter, act, is_refused)
-        finally:
-            os.write(writer, fault.encode("utf-8", "replace")[:500])
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as file:
-        found = file.read().decode("utf-8", "replace")
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    if found == "\0":
-        return ""
-    return found or f"its process ended with status {status}"
+    reader, writer = multiprocessing.Pipe(duplex=False)
+    status = _ended(lambda: writer.send(_fault(enter, act, is_refused)))
+    with reader, writer:
+        return str(reader.recv()) if reader.poll() else f"its process ended with status {status}"
+
+
+def _ended(act: Act) -> int | None:
+    """The exit status of a child that does the act."""
+    process = multiprocessing.get_context("fork").Process(target=act)
+    process.start()
+    process.join()
+    return process.exitcode
 
 
 def _fault(enter: Act, act: Act, is_refused: bool) -> str:
+    signal.alarm(10)
     try:
         enter()
     except OSError as error:
@@ -141,8 +138,8 @@ def _fault(enter: Act, act: Act, is_refused: bool) -> str:
     try:
         act()
     except (OSError, MemoryError, ValueError) as error:
-        return "\0" if is_refused else f"it was refused: {error}"
-    return "it was allowed" if is_refused else "\0"
+        return "" if is_refused else f"it was refused: {error}"
+    return "it was allowed" if is_refused else ""
 
 
 def _limits() -> None:
@@ -217,23 +214,14 @@ def _namespace_acts(secret: Path, work: Path, address: Any, prober: int) -> dict
     def write_much() -> None:
         (work / "large").write_bytes(bytes(2 * _MB))
 
+    def signal_from_child() -> None:  # where the new process numbers hold
+        if _ended(lambda: os.kill(prober, 0)):
+            raise OSError("the child was refused")
+
     return {
         "connect to a server of the machine": (lambda: socket.create_connection(address, 5), True),
         "write to a file outside": (lambda: secret.write_text("changed"), True),
         "fill the working folder": (write_much, True),
-        "signal a process outside": (lambda: _in_child(lambda: os.kill(prober, 0)), True),
+        "signal a process outside": (signal_from_child, True),
         "write in the working folder": (lambda: (work / "file").write_text("text"), False),
     }
-
-
-def _in_child(act: Act) -> None:
-    """Runs an act in a child, which is where new process numbers hold; `OSError` if it raised one."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            act()
-        except OSError:
-            os._exit(1)
-        os._exit(0)
-    if os.waitpid(pid, 0)[1]:
-        raise OSError("the child was refused")
