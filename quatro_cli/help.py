@@ -50,6 +50,7 @@ REMOVED = {
         for option in ("--name", "--method", "--status")
     },
     "quatro rollouts --failed": "`jq 'select(.error)' RUN/rollouts/*.jsonl` shows those on which the reward failed",
+    "quatro paper --json": "README.md in the folder says what was made, and what is missing and why",
     "quatro runs list --sort": "pipe the table through `sort`, or --json through `jq`",
     "quatro plot training --title": "put it into the caption",
     **{

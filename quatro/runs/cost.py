@@ -1,10 +1,6 @@
-"""What runs take: bytes on disk, and seconds of an iteration. Imports no torch."""
+"""What runs take on disk. Imports no torch."""
 
-from pathlib import Path
-
-from evals.results.training_metrics import last_mean
 from quatro.config import Config
-from quatro.runs.metrics import read_metrics
 
 # Of a response in a file: its text for each token, and whatever else its row says.
 _TOKEN_BYTES, _ROW_BYTES = 4, 250
@@ -22,8 +18,3 @@ def run_bytes(config: Config, num_trained: float) -> int:
     checkpoints = int(12 * num_trained) * min(config.checkpoint.num_kept, written)
     number = config.steps * config.prompts_per_step * config.rollouts_per_prompt
     return checkpoints + (rows_bytes(number, config) if config.save_rollouts else 0)
-
-
-def pace(run: Path) -> float | None:
-    """Seconds of an iteration: the mean of the last ones of ``run``; None before the first."""
-    return last_mean(list(read_metrics(run)), "perf/step_s")

@@ -9,9 +9,11 @@ from statistics import fmean
 
 from evals.benchmarks.catalogue import registry
 from evals.benchmarks.loading import load_problems
+from evals.results.training_metrics import last_mean
 from evals.text import clock_text, size_text
-from quatro.runs.cost import pace, rows_bytes
+from quatro.runs.cost import rows_bytes
 from quatro.runs.directory import folder_bytes
+from quatro.runs.metrics import read_metrics
 from quatro.runs.status import read_status
 from quatro.sweep.measure import BASE_CELL, SweepEvaluation, all_measured, run_folder
 from quatro.sweep.plan import Point
@@ -85,7 +87,7 @@ def _seconds_left(runs: Sequence[Point], steps: Mapping[str, int], folder: Path)
     """Of training what is left, one run after another; None while a model that is needed has no iteration."""
     paces = defaultdict[str, list[float]](list)
     for point in runs:
-        if (found := pace(run_folder(folder, point))) is not None:
+        if (found := last_mean(list(read_metrics(run_folder(folder, point))), "perf/step_s")) is not None:
             paces[point.config.model].append(found)
     total = sum(steps[one.name] * fmean(paces[one.config.model] or [math.nan]) for one in runs if steps[one.name])
     return None if math.isnan(total) else total

@@ -1,14 +1,11 @@
 """Writes what the runs of a sweep measured: summary.csv, one row a point."""
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evals.files.frames import csv_cell
-from evals.files.whole import write_text
+from evals.files.frames import TEXT, frame_of, write_frame
 from evals.results.training_metrics import SUMMARY_METRICS, last_mean
 from quatro.runs.metrics import read_metrics
 from quatro.sweep.plan import Point
@@ -37,24 +34,16 @@ class PointOutcome:
 
 def write_summary(outcomes: Sequence[PointOutcome], folder: Path) -> None:
     """summary.csv: a row for each point, with means of training metrics over its last iterations and sample metrics."""
-    axes = list(dict.fromkeys(key for outcome in outcomes for key in outcome.point.settings))
-    cell_column = ["cell"] if any(outcome.point.cell for outcome in outcomes) else []
-    values = [_values(outcome, folder) for outcome in outcomes]
-    measured = list(dict.fromkeys(name for outcome in outcomes for name in outcome.measured))
-    metrics = [*SUMMARY_METRICS, *measured]
-    rows: list[Sequence[object]] = [["point", *cell_column, "status", "steps", *axes, *metrics, "reason"]]
-    for outcome, found in zip(outcomes, values, strict=True):
-        place = [outcome.point.cell] if cell_column else []
-        settings = [outcome.point.settings.get(key) for key in axes]
-        numbers = [found.get(name) for name in metrics]
-        steps = int(found["steps"] or 0)
-        rows.append([outcome.point.name, *place, outcome.status, steps, *settings, *numbers, outcome.reason])
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows([csv_cell(cell) for cell in row] for row in rows)
-    write_text(folder / "summary.csv", buffer.getvalue())
+    axes = (key for outcome in outcomes for key in outcome.point.settings)
+    measured = (name for outcome in outcomes for name in outcome.measured)
+    place = ("point", "cell", "status") if any(outcome.point.cell for outcome in outcomes) else ("point", "status")
+    columns = {**dict.fromkeys(place, TEXT), "steps": "int64", **dict.fromkeys(axes, TEXT)}
+    columns |= {**dict.fromkeys((*SUMMARY_METRICS, *measured), "float64"), "reason": TEXT}
+    write_frame(frame_of([_row(outcome, folder) for outcome in outcomes], columns), folder / "summary.csv")
 
 
-def _values(outcome: PointOutcome, folder: Path) -> dict[str, float | None]:
-    rows = list(read_metrics(folder / "runs" / outcome.point.name))
+def _row(outcome: PointOutcome, folder: Path) -> dict[str, Any]:
+    point, rows = outcome.point, list(read_metrics(folder / "runs" / outcome.point.name))
+    about = {"point": point.name, "cell": point.cell, "status": outcome.status, "reason": outcome.reason}
     means = {name: last_mean(rows, name) for name in SUMMARY_METRICS}
-    return {"steps": float(len(rows)), **means, **outcome.measured}
+    return {**about, "steps": len(rows), **point.settings, **means, **outcome.measured}

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from typer import Option
 
-from quatro_cli.options import Json, SweepCell, SweepTemperature, SweepTopP, run_paths
+from quatro_cli.options import SweepCell, SweepTemperature, SweepTopP, run_paths
 from quatro_cli.output import output
 
 
@@ -18,7 +18,6 @@ def paper(
     top_p: SweepTopP = None,
     temperature: SweepTemperature = None,
     cell: SweepCell = None,
-    json: Json = False,
 ) -> None:
     """Write the paper's tables and figures from a sweep.
 
@@ -36,13 +35,6 @@ def paper(
         sweep, out, top_p=top_p, temperature=temperature, cell=cell, with_paper=with_paper, tell=output.info
     )
     output.warn(*page.warnings)
-    if json:
-        names = {
-            kind: [made.name for made in found]
-            for kind, found in {"tables": page.tables, "figures": page.figures}.items()
-        }
-        output.json({"schema": 1, "out": str(out), **names, "missing": [one._asdict() for one in page.missing]})
-        return
     for one in page.missing:
         output.info(f"missing: {one.title}: {one.reason}")
     output.info(f"{len(page.tables)} tables, {len(page.figures)} figures, {len(page.missing)} missing")

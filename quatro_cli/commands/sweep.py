@@ -239,16 +239,13 @@ def _show(
     collapsed = f" ({number} more collapsed: they differ only in keys their method lacks)" if number else ""
     title = f"{len(plan.points)} runs{bases} in {folder}{collapsed}"
     names = list(dict.fromkeys(name for outcome in outcomes for name in outcome.measured))
-    # The numbers of several benchmarks are wider than a terminal: a table for each metric.
-    beside = [] if output.is_terminal("stdout") and len({name.split("/")[0] for name in names}) > 1 else names
+    # The numbers of several benchmarks are wider than a terminal.
+    is_wide = output.is_terminal("stdout") and len({name.split("/")[0] for name in names}) > 1
+    beside = [] if is_wide else names
     rows = [(o.point.name, o.status, *map(o.measured.get, beside), o.reason) for o in outcomes]
     output.table(title, ["point", "status", *beside, "reason"], rows)
-    below: dict[str, list[str]] = {}
-    for name in names if names != beside else []:
-        below.setdefault(name.partition("/")[2], []).append(name)
-    for metric, some in below.items():
-        heads = ["point", *(name.partition("/")[0] for name in some)]
-        output.table(metric, heads, [(o.point.name, *map(o.measured.get, some)) for o in outcomes if o.measured])
+    if is_wide:
+        output.info(f"the numbers: `quatro table {shlex.quote(str(folder))}`")
     if num_warned := sum(1 for one in outcomes if one.warnings):
         places = f"{shlex.quote(str(folder / 'runs'))}/*/log.txt {shlex.quote(str(folder / 'logs'))}/*"
         output.warn(f"{num_warned} of {len(outcomes)} points warned: `grep -i warning {places}`")
