@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import multiprocessing
 import os
 import resource
 import signal
@@ -115,6 +114,8 @@ def _try(layer: str, enter: Act, acts: dict[str, tuple[Act, bool]]) -> list[Chec
 
 
 def _in_process(enter: Act, act: Act, is_refused: bool) -> str:
+    import multiprocessing  # here, and below, so that no worker has to hold it
+
     reader, writer = multiprocessing.Pipe(duplex=False)
     status = _ended(lambda: writer.send(_fault(enter, act, is_refused)))
     with reader, writer:
@@ -123,6 +124,8 @@ def _in_process(enter: Act, act: Act, is_refused: bool) -> str:
 
 def _ended(act: Act) -> int | None:
     """The exit status of a child that does the act."""
+    import multiprocessing
+
     process = multiprocessing.get_context("fork").Process(target=act)
     process.start()
     process.join()
