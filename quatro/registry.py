@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from evals.errors import UsageError
-from evals.files.own_code import classes_near, import_own, is_own
+from evals.files.own_code import import_own, is_own
 
 
 class LazyTable(Mapping[str, Any]):
@@ -36,8 +36,6 @@ class LazyTable(Mapping[str, Any]):
         hint = f" Did you mean {guess[0]!r}?" if guess else ""
         if name in self.removed:
             hint = f" {name} was removed: docs/methods.md has it as a {self.what} of your own"
-        elif near := classes_near(name):
-            hint = f" Here is {near[0].partition(':')[0]}.py: {', '.join(near)}"
         raise UsageError(
             f"unknown {self.what} {name!r}; known: {', '.join(self)}, or your own as 'package.module:Class'.{hint}"
         )

@@ -67,7 +67,7 @@ def _whiskers(rows_of: Mapping[str, Sequence[Row]]) -> str:
 
 
 def _only(rows: Sequence[Row], metric: str, bucket: str) -> Row | None:
-    return next((row for row in rows if row.metric == metric and (row.model_extra or {}).get("bucket") == bucket), None)
+    return next((row for row in rows if row.metric == metric and row.bucket == bucket), None)
 
 
 def _draw_buckets(

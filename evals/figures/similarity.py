@@ -101,7 +101,7 @@ def _draw(axis: Axes, rows: Sequence[tuple[Look, Row]], measure: str) -> None:
         axis.axvline(default, color="#999999", linewidth=1.0, linestyle=DASHES[2])
     axis.set_ylim(bottom=0)
     num_pairs = [(row.model_extra or {}).get("num_pairs") for _, row in rows]
-    if len(set(num_pairs)) == 1 and isinstance(num_pairs[0], int):
+    if rows and type(num_pairs[0]) is int and all(one == num_pairs[0] for one in num_pairs):
         small_title(axis, f"{num_pairs[0]:,} pairs")
 
 

@@ -1,6 +1,5 @@
 """Code of the user's own, `module:name`, imported from the current folder, the path, or where it lay before."""
 
-import ast
 import functools
 import importlib
 import os
@@ -133,18 +132,6 @@ def imported_anew(module_name: str) -> ModuleType:
         return importlib.import_module(module_name)
     finally:
         sys.dont_write_bytecode = before
-
-
-def classes_near(name: str) -> list[str]:
-    """The classes of the file ``name``.py in the current folder, each as `module:Class`; the file is not run."""
-    file = Path(f"{name.removesuffix('.py')}.py")
-    if not file.stem.isidentifier() or file.name != str(file) or not file.is_file():
-        return []
-    try:
-        statements = ast.parse(file.read_bytes()).body
-    except (SyntaxError, ValueError):
-        return []
-    return [f"{file.stem}:{one.name}" for one in statements if isinstance(one, ast.ClassDef)]
 
 
 def file_of(spec: str) -> str:

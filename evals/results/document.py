@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypedDict
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from evals.errors import DataError
 from evals.files.belonging import refuse_other_run, refuse_other_tag
@@ -49,10 +49,6 @@ ROW_COLUMNS = {
     "ci_over": TEXT,
     "num_seeds": "Int64",
 }
-
-# Of the keys that only some rows have, those that tables, figures and data frames read.
-_TEXTS = ("label", "model", "method", "bucket")
-_NUMBERS = ("seed", "temperature", "top_p", "num_pairs", "num_clusters")
 
 # Of a garbled file, too, sums and the integers of a data frame stay in range.
 Count = Annotated[int, Field(ge=0, le=2**53)]
@@ -155,16 +151,7 @@ class Row(Document):
     checker: str | None = None
     ci_over: str | None = None
     num_seeds: Count | None = None
-
-    @model_validator(mode="after")
-    def _check_further(self) -> Self:
-        """Keys that only some rows have are kept; those that name or place a row are texts or numbers."""
-        for key, value in (self.model_extra or {}).items():
-            if key in _TEXTS and not isinstance(value, str | None):
-                raise ValueError(f"{key} is {shown(value)}, expected a text or null")
-            if key in _NUMBERS and type(value) not in (int, float, type(None)):
-                raise ValueError(f"{key} is {shown(value)}, expected a number or null")
-        return self
+    bucket: str | None = None
 
 
 def largest_value(metric: str, k: int | None, n: int | None) -> int | None:
@@ -237,7 +224,7 @@ def results_frame(results: Sequence[Result]) -> DataFrame:
     rows = []
     for result in results:
         heads = (result.model_dump(include=set(HEAD_COLUMNS)), result.sampling.model_dump(include=set(HEAD_COLUMNS)))
-        rows += [{**heads[0], **heads[1], **row.model_dump()} for row in result.rows]
+        rows += [{**row.model_dump(), **heads[0], **heads[1]} for row in result.rows]
     dtypes = HEAD_COLUMNS | ROW_COLUMNS
     return frame_of(rows, dtypes | other_columns(rows, dtypes))
 

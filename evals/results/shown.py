@@ -90,13 +90,13 @@ def metric_title(metric: str, setting: str = "") -> str:
 def grids_of_rows(rows: Iterable[Row]) -> Iterator[Grid]:
     """A table for each group of rows that belong side by side: benchmarks down, k across."""
     for title, group in tables_of(rows).items():
-        beside = ["bucket"] if any("bucket" in (row.model_extra or {}) for row in group) else []
+        beside = ["bucket"] if any(row.bucket is not None for row in group) else []
         has_valid = any(row.metric.startswith(VALID) for row in group)
         names = without_lone_average(row.benchmark for row in group)
         lines: dict[tuple[object, ...], list[Row]] = {}
         for row in group:
             if row.benchmark in names:
-                lead = (title_of(row.benchmark), *((row.model_extra or {}).get(key) for key in beside))
+                lead: tuple[object, ...] = (title_of(row.benchmark), *[row.bucket] * len(beside))
                 lead += ("valid" if row.metric.startswith(VALID) else "all right",) if has_valid else ()
                 lines.setdefault(lead, []).append(row)
         heads = list(dict.fromkeys(head_of(row) for found in lines.values() for row in found))

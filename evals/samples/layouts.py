@@ -72,7 +72,9 @@ class Layout:
 
 
 def look_up(row: Any, path: str) -> Any:
-    """The value at a field name, or at names joined by dots; None where there is none."""
+    """The value at a field name, or at names, and places in a list, joined by dots; None where there is none."""
+    if isinstance(row, list):
+        row = {str(place): value for place, value in enumerate(row)}
     if isinstance(row, dict) and path in row:
         return row[path]
     head, dot, rest = path.partition(".")
@@ -115,17 +117,17 @@ def score_of(value: Any) -> bool | int | float | None:
 
 
 def _lm_eval(row: Fields, at: str) -> Fields:
-    answer = row.get("target")
+    answers = (look_up(row, path) for path in ("target", "doc.answer", "doc.gold", "doc.target"))
+    # [[prompt, settings]] or {"gen_args_0": {"arg_0": prompt, ...}}, by version.
+    prompts = (look_up(row, f"arguments.{path}") for path in ("0.0", "0", "gen_args_0.arg_0.0", "gen_args_0.arg_0"))
     document = row.get("doc")
-    if type(answer) not in (str, int, float) and isinstance(document, dict):
-        answer = next((document[name] for name in ("answer", "gold", "target") if name in document), answer)
     metrics = row.get("metrics")
     scores = {name: row[name] for name in metrics if name in row} if isinstance(metrics, list) else {}
     return {
         "id": row.get("doc_id"),
         "completion": _lm_eval_texts(row, at),
-        "answer": answer,
-        "prompt": _lm_eval_prompt(row.get("arguments")),
+        "answer": next((one for one in answers if type(one) in (str, int, float)), None),
+        "prompt": next((one for one in prompts if type(one) is str), None),
         "extra": {
             **({"doc": document} if document is not None else {}),
             **({"source_scores": scores} if scores else {}),
@@ -143,17 +145,6 @@ def _lm_eval_texts(row: Fields, at: str) -> list[str]:
             at, f"resps must hold the texts of one request, found {shown(found)}; multiple choice tasks have no samples"
         )
     return found
-
-
-def _lm_eval_prompt(arguments: Any) -> str | None:
-    """`arguments` is [[prompt, settings]] or {"gen_args_0": {"arg_0": prompt, ...}}, by version."""
-    first = next(iter(arguments.values()), None) if isinstance(arguments, dict) else arguments
-    while isinstance(first, list) and first:
-        first = first[0]
-    if isinstance(first, dict):
-        first = first.get("arg_0")
-        first = first[0] if isinstance(first, list) and first else first
-    return first if type(first) is str else None
 
 
 def _task_in(name: str) -> str | None:
@@ -248,26 +239,14 @@ def _evalplus(row: Fields, at: str) -> Fields:
     }
 
 
-def _verl(row: Fields, at: str) -> Fields:
-    known = ("input", "output", "gts", "step", "data_source")
-    scores = {name: value for name, value in row.items() if name not in known and type(value) in (bool, int, float)}
-    return {
-        "benchmark": row.get("data_source"),
-        "completion": row.get("output"),
-        "answer": row.get("gts"),
-        "prompt": row.get("input"),
-        "extra": {"source_scores": scores} if scores else {},
-    }
-
-
 def _table(row: Fields, at: str) -> Fields:
     candidates = {
         "benchmark": ("benchmark", "data_source"),
         "id": ("id", "extra_info.index"),
         "sample_index": ("sample_index",),
-        "completion": ("completion", "completions", "responses"),
-        "answer": ("answer", "reward_model.ground_truth"),
-        "prompt": ("prompt", "problem"),
+        "completion": ("completion", "completions", "responses", "output"),
+        "answer": ("answer", "reward_model.ground_truth", "gts"),
+        "prompt": ("prompt", "problem", "input"),
         "finish_reason": ("finish_reason",),
     }
     fields: Fields = {}
@@ -299,7 +278,7 @@ TOOLS: dict[str, Layout] = {
             parquet_rows,
         ),
         Layout("evalplus", (("task_id",), ("solution", "completion")), _evalplus),
-        Layout("verl", (("input",), ("output",)), _verl),
+        Layout("verl", (("input",), ("output",)), _table),
         Layout("parquet", (), _table, rows=parquet_rows),
         Layout("csv", (), _csv, rows=csv_rows),
         Layout("jsonl", (), _table),

@@ -89,15 +89,11 @@ def check_study(similarities: Sequence[str] | None, tokens: str | None) -> Seque
 
 def chosen_pairs(num_texts: int, max_pairs: int, rng: np.random.Generator) -> tuple[Integers, Integers]:
     """The pairs i < j of ``num_texts`` texts in order, at most ``max_pairs``, drawn without replacement if need be."""
-    total = num_texts * (num_texts - 1) // 2
-    if total <= max_pairs:
-        place_M = np.arange(total)
-    else:
-        place_M = np.sort(rng.choice(total, size=max_pairs, replace=False, shuffle=False))
-    # Row i of the strict upper triangle starts after the num_texts-1, num_texts-2, ... places of those before it.
-    starts = np.concatenate([[0], np.cumsum(np.arange(num_texts - 1, 0, -1))])
-    i_M = np.searchsorted(starts, place_M, side="right") - 1
-    return i_M, place_M - starts[i_M] + i_M + 1
+    i_M, j_M = np.triu_indices(num_texts, 1)
+    if len(i_M) > max_pairs:
+        place_M = np.sort(rng.choice(len(i_M), size=max_pairs, replace=False, shuffle=False))
+        i_M, j_M = i_M[place_M], j_M[place_M]
+    return i_M, j_M
 
 
 def pair_similarities(name: str, unique: Distinct, i_M: Integers, j_M: Integers, *, tokens: str = "math") -> Floats:

@@ -18,7 +18,7 @@ def import_(
         repeated(
             "--column",
             metavar="NAME=FIELD",
-            help="Take NAME (such as `answer`) from FIELD; a dot leads into an object.",
+            help="Take NAME (such as `answer`) from FIELD; a dot leads into an object or a list.",
         ),
     ],
     benchmark: Annotated[

@@ -124,7 +124,7 @@ def test_verls_dumps_are_grouped_by_their_input(tmp_path, convert):
     assert a != b
     first = next(row for row in samples if row.completion == "a0")
     assert first.prompt == "user\na\nassistant\n"
-    assert first.extra == {"source_scores": {"score": 1.0, "acc": True}}
+    assert first.extra == {"step": 40, "source_scores": {"score": 1.0, "acc": True}}
     assert "2 different prompts" in imported.notes[0]
 
 

@@ -74,7 +74,7 @@ def test_a_list_of_rows_is_imported_as_lines_are(tmp_path):
 
 
 def test_an_import_names_all_that_is_missing_at_once_and_leaves_no_file_behind(tmp_path):
-    spreadsheet(tmp_path, header="question;gold;output;score")
+    spreadsheet(tmp_path, header="question;gold;said;score")
     out = tmp_path / "new" / "folder" / "x.jsonl"
     refused = quatro("eval", "import", "--from", "csv", tmp_path / "answers.csv", "-o", out, code=4)
     assert "no benchmark, no id or prompt, no completion, no reference answer" in refused.stderr
