@@ -365,16 +365,6 @@ class CheckpointConfig(Block):
         default_factory=KeepConfig, description="which checkpoints are kept; `keep: 3` is short for {last: 3}"
     )
 
-    @property
-    def best(self) -> str | None:
-        """The metric whose best checkpoint is kept."""
-        return self.keep.best
-
-    @property
-    def num_kept(self) -> int:
-        """How many checkpoints there are in the end, at most."""
-        return self.keep.last + (self.best is not None)
-
     def is_due(self, step: int) -> bool:
         """Whether a checkpoint is to be saved after iteration ``step``."""
         return self.every > 0 and step % self.every == 0

@@ -224,7 +224,7 @@ class Config(Block):
     def watched(self) -> dict[str, str]:
         """The metrics that choose the best checkpoint and that end the run early, by the keys that name them."""
         stops_by = self.early_stop.metric if self.early_stop.patience else None
-        found = {"checkpoint.keep.best": self.checkpoint.best, "early_stop.metric": stops_by}
+        found = {"checkpoint.keep.best": self.checkpoint.keep.best, "early_stop.metric": stops_by}
         return {key: metric for key, metric in found.items() if metric is not None}
 
     @property

@@ -49,7 +49,7 @@ def require_model(name: str, *, weights: bool = True) -> None:
         return
     place_of(name, "model")
     if os.path.isfile(Path(name, ADAPTER_CONFIG)):
-        require_peft(name)
+        packages.require("peft", f"{name} is an adapter, and reading it")
     if weights and os.path.isdir(place := place_of(name, "weights")):
         refuse_incomplete(Path(place))
 
@@ -80,11 +80,6 @@ def place_of(name: str, part: str) -> str:
         file = Path(name, ADAPTER_CONFIG)
         raise MissingError(f"{error}; {place} is the model of the adapter {name}: {file}") from error
     return place
-
-
-def require_peft(adapter: str) -> None:
-    """Raises MissingError with the command that installs it unless the library that reads adapters is here."""
-    packages.require("peft", f"{adapter} is an adapter, and reading it")
 
 
 def require_part(name: str, part: str) -> None:
@@ -219,20 +214,6 @@ def may_be_hub_id(name: str) -> bool:
     return len(name) <= 96 and re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", name, re.ASCII) is not None
 
 
-def folder_here(name: str) -> Path | None:
-    """Where the files of a model lie on this machine: a folder, or one in a cache; None where there is none."""
-    if embedded.is_made(name):
-        return Path(embedded.resolve_model(name)) if embedded.is_cached(name) else None
-    if os.path.isdir(name):
-        return Path(name)
-    if not may_be_hub_id(name) or find_spec("huggingface_hub") is None:
-        return None
-    from huggingface_hub import try_to_load_from_cache
-
-    file = try_to_load_from_cache(name, "config.json")  # .../snapshots/COMMIT/config.json
-    return Path(file).parent if isinstance(file, str) else None
-
-
 def model_digest(name: str) -> str:
     """The digest of a folder or Hub id; that of an adapter covers all models below it.
 
@@ -246,8 +227,12 @@ def model_digest(name: str) -> str:
 
 def _hub_digest(name: str) -> str:
     """``NAME@COMMIT``; NAME alone while nothing of it is in the cache."""
-    folder = folder_here(name)
-    return name if folder is None else f"{name}@{folder.name}"
+    if not may_be_hub_id(name) or find_spec("huggingface_hub") is None:
+        return name
+    from huggingface_hub import try_to_load_from_cache
+
+    file = try_to_load_from_cache(name, "config.json")  # .../snapshots/COMMIT/config.json
+    return f"{name}@{Path(file).parent.name}" if isinstance(file, str) else name
 
 
 def refuse_strange(folder: Path) -> None:

@@ -51,10 +51,7 @@ class SlotModel:
                 f"model type {model.config.model_type!r} has layers of type {', '.join(sorted(unknown))}, "
                 "for which the transformers engine has no cache; set rollout.engine=vllm"
             )
-        # What is inside DeepSpeed's or DDP's engine and peft's adapter model.
-        inside = getattr(model, "module", model)
-        inside = inside.get_base_model() if hasattr(inside, "get_base_model") else inside
-        accepted = inspect.signature(inside.forward).parameters
+        accepted = inspect.signature(model.forward).parameters
         self._takes_positions = "position_ids" in accepted
         self._keep_last = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
         # For a tiny model the outer forward is a tenth of a step: call what is inside it.

@@ -24,6 +24,7 @@ from torch import Tensor
 from evals.errors import DivergedError, MissingError, UsageError
 from quatro.config import packages
 from quatro.policy.base import Policy
+from quatro.policy.device import attention_widths, cache_token_bytes
 from quatro.rollout.engine import Engine, Recipe, RolloutProgress, Seeds
 from quatro.rollout.probe import PROMPT_TOKENS, RESPONSE_TOKENS, Probe, make_probe, policy_score, probe_vocabulary
 from quatro.rollout.stops import ResponseTexts, check_temperature, response_limits
@@ -331,7 +332,8 @@ def check_usable(shape: Any = None) -> str:
     if shape is not None and device == "cpu":
         with process_unchanged():
             from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
-        head_dim, sizes = _head_dim(shape.get_text_config()), CPUAttentionBackend.get_supported_head_sizes()
+        text, sizes = shape.get_text_config(), CPUAttentionBackend.get_supported_head_sizes()
+        head_dim = attention_widths(text)[0] // text.num_attention_heads
         if head_dim not in sizes:
             raise UsageError(
                 f"the model's attention heads have {head_dim} dimensions, and vLLM on a CPU takes "
@@ -340,15 +342,9 @@ def check_usable(shape: Any = None) -> str:
     return device
 
 
-def _head_dim(text: Any) -> int:
-    return int(getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads)
-
-
 def cpu_cache_bytes(shape: Any, max_model_len: int, dtype: str) -> int:
     """Memory for keys and values on a CPU: `CPU_CACHE_SEQUENCES` full sequences, within `CPU_CACHE_BYTES`."""
-    text = shape.get_text_config()
-    num_heads = int(getattr(text, "num_key_value_heads", None) or text.num_attention_heads)
-    token_bytes: int = 2 * text.num_hidden_layers * num_heads * _head_dim(text) * (4 if dtype == "float32" else 2)
+    token_bytes = cache_token_bytes(shape.get_text_config(), getattr(torch, dtype).itemsize)
     sequence_bytes = math.ceil(max_model_len / CPU_BLOCK_TOKENS) * CPU_BLOCK_TOKENS * token_bytes
     smallest, largest = CPU_CACHE_BYTES
     return max(smallest, 2 * sequence_bytes, min(largest, CPU_CACHE_SEQUENCES * sequence_bytes))

@@ -179,7 +179,7 @@ def run_and_step(name: str) -> tuple[Path, Step] | None:
 
 def _best_step(run: Path, newest: Path, there: str) -> int:
     """The iteration that was the best by `checkpoint.keep.best` when ``newest`` was saved."""
-    metric = load_config(run).checkpoint.best
+    metric = load_config(run).checkpoint.keep.best
     carried = read_document(newest / STATE).get("carried", {})
     if metric is None or f"best_step/{metric}" not in carried:
         why = "checkpoint.keep.best is null" if metric is None else f"no iteration has measured {metric}"
@@ -368,7 +368,7 @@ def bests(config: Config, before: Mapping[str, float], metrics: Mapping[str, flo
 
 def is_best(config: Config, carried: Mapping[str, float], step: int) -> bool:
     """Whether iteration ``step`` was the best by `checkpoint.keep.best`, so that a checkpoint of it is kept."""
-    return config.checkpoint.best is not None and carried.get(f"best_step/{config.checkpoint.best}") == step
+    return config.checkpoint.keep.best is not None and carried.get(f"best_step/{config.checkpoint.keep.best}") == step
 
 
 def ends_early(config: Config, carried: Mapping[str, float]) -> str | None:

@@ -15,6 +15,7 @@ def run_bytes(config: Config, num_trained: float) -> int:
     """Of a run: checkpoints that stay, with weights and both moments of the optimiser in float32, and rollouts."""
     every = config.checkpoint.every
     written = -(-config.steps // every) if every else 1
-    checkpoints = int(12 * num_trained) * min(config.checkpoint.num_kept, written)
+    kept = config.checkpoint.keep.last + (config.checkpoint.keep.best is not None)
+    checkpoints = int(12 * num_trained) * min(kept, written)
     number = config.steps * config.prompts_per_step * config.rollouts_per_prompt
     return checkpoints + (rows_bytes(number, config) if config.save_rollouts else 0)

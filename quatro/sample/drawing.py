@@ -165,17 +165,14 @@ def _plan_benchmark(
     problems = load_problems(source)
     name = problems[0].benchmark
     entry, grader = find_benchmark(name), grader_of(name)
-    usual, longest = "plain", 1024
-    if name == "codegrammar":
-        longest = codegrammar.MAX_ANSWER_TOKENS
-    elif grader == "countdown":
-        # Its prompt is a line of digits, whatever a run was trained on; an answer is short, stop token included.
-        longest = countdown.MAX_ANSWER_TOKENS + 1
-    elif name in characters.FORMS:
-        longest = characters.MAX_ANSWER_TOKENS
-    elif entry is not None and entry.reasoning_gym:
+    # Their prompts are plain, whatever a run was trained on, and answers are short, stop token included.
+    of_toys = {"countdown": countdown.MAX_ANSWER_TOKENS + 1, "codegrammar": codegrammar.MAX_ANSWER_TOKENS}
+    of_toys |= dict.fromkeys(characters.FORMS, characters.MAX_ANSWER_TOKENS)
+    toy = "countdown" if grader == "countdown" else name
+    usual, longest = "plain", of_toys.get(toy, 1024)
+    if toy not in of_toys and entry is not None and entry.reasoning_gym:
         usual = entry.template
-    else:
+    elif toy not in of_toys:
         usual = found.template or (entry.template if entry is not None else "qwen-boxed")
     template = request.template or usual
     is_runs = template == found.template

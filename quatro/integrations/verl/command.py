@@ -100,7 +100,7 @@ def _refuse(config: Config) -> None:
             config.optimizer.schedule != "constant",
             "verl's schedules count iterations, ours optimiser steps",
         ),
-        "checkpoint.keep.best": (config.checkpoint.best is not None, "verl keeps the newest checkpoints only"),
+        "checkpoint.keep.best": (config.checkpoint.keep.best is not None, "verl keeps the newest checkpoints only"),
         "early_stop.patience": (config.early_stop.patience > 0, "verl ends after its last iteration"),
         "model": (is_made(config.model), "verl loads a folder or a Hub id"),
         "policy.lora": (config.policy.lora is not None, "verl's adapters are not covered; use our own trainer"),

@@ -82,9 +82,9 @@ class RunSummary:
     @cached_property
     def best(self) -> tuple[str, float, int] | None:
         """From ``rows``."""
-        if self.config is None or not (self.config.checkpoint.best or self.config.eval.every):
+        if self.config is None or not (self.config.checkpoint.keep.best or self.config.eval.every):
             return None
-        metric = self.config.checkpoint.best or "eval/pass@1"
+        metric = self.config.checkpoint.keep.best or "eval/pass@1"
         found = [(float(row[metric]), -int(row["step"])) for row in self.rows if row.get(metric) is not None]
         if not found:
             return None
@@ -240,7 +240,7 @@ def _lines(run: RunSummary) -> Iterator[tuple[str, str]]:
         yield "no signal", f"in {last} no prompt had responses with different rewards"
     saved = complete_checkpoints(run.path)[-1:]
     yield "checkpoint", str(saved[0]) if saved else "none"
-    best = " --step best" if run.config.checkpoint.best else ""
+    best = " --step best" if run.config.checkpoint.keep.best else ""
     prompts = run.config.data.prompts
     benchmark = run.config.eval.benchmark or (prompts if prompts in EMBEDDED_PROMPTS else EXAMPLE)
     yield "next", f"quatro sample {run.path}{best} -b {benchmark}"

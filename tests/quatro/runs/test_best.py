@@ -69,7 +69,7 @@ def test_keep_has_a_short_form_that_an_option_can_extend(tmp_path):
     path.write_text(text, encoding="utf-8")
     assert load_config(path).checkpoint.keep.last == 7
     extended = load_config(path, overrides=["checkpoint.keep.best=eval/pass@1"])
-    assert (extended.checkpoint.keep.last, extended.checkpoint.best) == (7, "eval/pass@1")
+    assert (extended.checkpoint.keep.last, extended.checkpoint.keep.best) == (7, "eval/pass@1")
     for setting in ("checkpoint.keep.best=eval/pass@1", "early_stop.patience=1"):
         with pytest.raises(UsageError, match=r"nothing is evaluated: set eval.every"):
             load_config("quickstart", overrides=["eval.every=0", setting])
