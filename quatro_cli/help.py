@@ -79,6 +79,7 @@ REMOVED = {
     "quatro table --layout cost": "RUN/metrics.jsonl has seconds, tokens and rollouts of every iteration",
     "quatro table --layout tidy": "`quatro eval ... -o FILE.csv` writes rows; in Python quatro.read_metrics(RUN) and "
     "quatro.read_result(FILE).frame() are data frames",
+    "quatro table --layout": "the metric says it: --metric ucc@k, --metric entropy; with --average it is the mean",
     "quatro table --standalone": "\\input the table into a document of your own",
     "quatro table --digits": "`--format json` has every value in full",
     "quatro eval clusters --format": "`--json` has the texts, to put into boxes of your own",

@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import Literal
 
 from evals.benchmarks.catalogue import grader_of
-from evals.errors import DataError, UsageError
-from evals.files.strict_json import shown
+from evals.errors import DataError
 from evals.intervals import FEWEST_SEEDS, kinds_text
 from evals.results.document import AVERAGE
 from evals.results.entries import ENTROPY, Entry, Number
@@ -51,7 +50,7 @@ def build_tables(
     """The tables of ``layout``. Published rows come first, of one's own models, benchmarks and k.
 
     Raises:
-        UsageError: a k of ``style`` is in no entry, or the layout is `code` and a benchmark is not.
+        UsageError: a k of ``style`` is in no entry.
         DataError: no entry has a number for this layout.
     """
     beside = _comparable(own, published, metric)
@@ -66,7 +65,7 @@ def build_tables(
     }
     tables = builders[layout](entries, metric, style)
     if not any(cell for table in tables for section in table.sections for line in section.lines for cell in line.cells):
-        raise DataError(f"no {metric} for the layout {layout} in the files; `--layout` chooses another")
+        raise DataError(f"the files have no {metric} to show; `--metric` chooses another metric")
     notes = (*_seeds_note(own), *(["The paper has no such numbers."] if published and not beside else []))
     kinds = kinds_text({entry.label: [number.over for number in entry.numbers.values()] for entry in own})
     said = f"; {kinds}" if style.with_ci and kinds else ""
@@ -210,14 +209,8 @@ _CODE_KS = {
 
 
 def _code(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
-    """A block for each benchmark, one below the other; MBPP and MBPP+ side by side. The ks are the paper's."""
-    other = [name for entry in entries for name in entry.benchmarks(metric) if grader_of(name) != "code"]
-    if other:
-        raise UsageError(
-            f"--layout code is for code benchmarks, and the results hold {shown(other[0])}; leave it out, or choose "
-            "--layout average or benchmarks"
-        )
-    names = in_order(name for entry in entries for name in entry.benchmarks(metric))
+    """A block for each benchmark of code, one below the other; MBPP and MBPP+ side by side. The ks are the paper's."""
+    names = in_order(name for entry in entries for name in entry.benchmarks(metric) if grader_of(name) == "code")
     blocks = [[name] for name in names if name != "mbppplus" or "mbpp" not in names]
     blocks = [["mbpp", "mbppplus"] if block == ["mbpp"] and "mbppplus" in names else block for block in blocks]
     labels = parts.unique_labels(entries)

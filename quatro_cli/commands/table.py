@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Option
 
@@ -14,19 +14,14 @@ from quatro_cli.output import output
 
 if TYPE_CHECKING:
     from evals.results.reading import RunHead, Sources
-    from evals.tables.layouts import Layout as LayoutName
+    from evals.tables.layouts import Layout
     from evals.tables.parts import Table
 
 
-Layout = Literal["average", "benchmarks", "ucc", "entropy", "code", "metric"]
 Format = Literal["csv", "latex", "markdown", "json"]
-METRIC_OF = {"ucc": "ucc@k", "entropy": "entropy"}  # the others but `metric` show Pass@k
 
-LayoutChosen = Annotated[
-    Layout | None, Option(metavar="NAME", help=f"{', '.join(get_args(Layout))}.", show_default=False)
-]
 Metric = Annotated[
-    str | None, Option(metavar="NAME", help="A metric such as ucr or maj@k. Default: that of the files.")
+    str | None, Option(metavar="NAME", help="A metric such as ucc@k, entropy or ucr. Default: that of the files.")
 ]
 FormatChosen = Annotated[Format | None, Option(metavar="NAME", help="markdown (default), latex, csv, json.")]
 Labels = Annotated[
@@ -43,7 +38,6 @@ def table(
         list[Path],
         options.run_paths("RESULT|RUN|SWEEP", "Files from `quatro eval ... -o FILE`, run directories, or sweeps."),
     ],
-    layout: LayoutChosen = None,
     metric: Metric = None,
     average: Annotated[bool, Option("--average", help="Show the mean over benchmarks.")] = False,
     with_paper: options.WithPaper = False,
@@ -67,7 +61,7 @@ def table(
     Examples:
       quatro table grpo.json ours.json --average --with-paper
       quatro table ucc-*.json --k 32,64,128,256 --format latex -o ucc.tex
-      quatro table sweeps/paper-small --layout entropy
+      quatro table sweeps/paper-small --metric entropy
     """
     from evals.results.entries import own_entries, published_entries, renamed
     from evals.results.reading import read_sources
@@ -77,7 +71,7 @@ def table(
     ks, rows = options.numbers(k, "--k", int), options.names(labels, "--labels")
     options.refuse_loss(out, paths)
     sources = read_sources(paths, describe=_describe, expand=options.expander(paths, top_p, temperature, cell))
-    chosen, shown = _layout(sources, layout, metric, average=average)
+    chosen, shown = _layout(sources, metric, average=average)
     if with_paper and not PAPER_TABLES[chosen]:
         raise options.usage_error(f"--with-paper: the paper has no table of {shown}; leave it out")
     own, warnings = own_entries(sources, shown)
@@ -94,7 +88,7 @@ def table(
     tables = build_tables(chosen, own, published, metric=shown, style=Style(ks=ks, with_average=average, with_ci=ci))
     output.warn(*warnings)
     others = dict.fromkeys(row.metric for one in sources.results for row in one.result.rows if row.metric != shown)
-    if metric is None and layout is None and others:
+    if metric is None and others:
         output.info(f"{shown} is shown; the files also hold {', '.join(others)}: choose with --metric")
     _finish(format, chosen, tables, ci=ci, out=out)
 
@@ -116,21 +110,10 @@ def _finish(format: Format | None, layout: str, tables: list[Table], *, ci: bool
         output.info(f"written: {out}")
 
 
-def _layout(
-    sources: Sources, wanted: LayoutName | None, metric: str | None, *, average: bool
-) -> tuple[LayoutName, str]:
-    """The layout and metric asked for, or what the files' own metric and benchmarks call for."""
+def _layout(sources: Sources, metric: str | None, *, average: bool) -> tuple[Layout, str]:
+    """The layout that the metric asked for and the benchmarks call for, and the metric, else that of the files."""
     from evals.benchmarks.catalogue import grader_of
 
-    if wanted is not None and wanted != "metric":
-        if average and wanted not in ("average", "ucc"):
-            raise options.usage_error(f"--average is for the layouts average and ucc, found --layout {wanted}")
-        shown = METRIC_OF.get(wanted, "pass@k")
-        if metric not in (None, shown):
-            raise options.usage_error(
-                f"the layout {wanted} shows {shown}, found --metric {metric}; leave one of them out"
-            )
-        return wanted, shown
     if metric is None:
         metrics = sources.metrics or ["entropy"]
         if sources.sweeps and "pass@k" in metrics:  # it holds everything; this comes first
@@ -142,12 +125,10 @@ def _layout(
         metric = metrics[0]
     if average and metric not in ("pass@k", "ucc@k"):
         raise options.usage_error(f"--average is for pass@k and ucc@k, found {metric}")
-    if wanted == "metric":
-        return "metric", metric
     if metric == "pass@k":
         is_code = sources.benchmarks and {grader_of(name) for name in sources.benchmarks} == {"code"}
         return "average" if average else "code" if is_code else "benchmarks", metric
-    layouts: dict[str, LayoutName] = {"ucc@k": "ucc", "entropy": "entropy"}
+    layouts: dict[str, Layout] = {"ucc@k": "ucc", "entropy": "entropy"}
     return layouts.get(metric, "metric"), metric
 
 

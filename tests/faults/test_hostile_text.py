@@ -99,7 +99,7 @@ def test_fault_32_names_of_problems_and_benchmarks_leave_no_folder(tmp_path):
     before = set(tmp_path.rglob("*"))
     quatro("eval", "grade", samples, "-o", folder / "graded")
     quatro("eval", "ucc", samples, "--k", "2", "-o", folder / "ucc.json")
-    quatro("table", folder / "ucc.json", "--layout", "ucc", "-o", folder / "ucc.csv")
+    quatro("table", folder / "ucc.json", "-o", folder / "ucc.csv")
     outside = {path for path in set(tmp_path.rglob("*")) - before if folder not in path.parents}
     assert outside == set()
     assert any((folder / "graded").rglob("*.jsonl"))

@@ -72,7 +72,7 @@ def runs(tmp_path_factory):
 CASES = {
     "average": ("pass@k", ["--average"]),
     "average beside the paper": ("pass@k", ["--average", "--with-paper"]),
-    "average with intervals": ("pass@k", ["--layout", "average", "--ci"]),
+    "average with intervals": ("pass@k", ["--average", "--ci"]),
     "benchmarks": ("pass@k", []),
     "benchmarks beside the paper": ("pass@k", ["--with-paper"]),
     "benchmarks with intervals": ("pass@k", ["--ci", "--k", "1,16,256"]),
@@ -92,8 +92,8 @@ def table(*arguments):
 @pytest.mark.parametrize("columns", HEADS)
 def test_no_layout_sticks_out_of_its_column_or_page(compile_latex, files, runs, columns):
     found = [table(*files[kind], *options) for kind, options in CASES.values()]
-    found += [table(*files["pass@k"][:2], "--layout", "average", "--ci"), table(*files["ucc@k"][:2])]
-    found.append(table(*runs, "--layout", "entropy"))
+    found += [table(*files["pass@k"][:2], "--average", "--ci"), table(*files["ucc@k"][:2])]
+    found.append(table(*runs, "--metric", "entropy"))
     packages = "\\usepackage{booktabs,graphicx,rotating,colortbl}"
     body = "\\clearpage\n".join(found)
     log = compile_latex(f"{HEADS[columns]}{packages}\n\\begin{{document}}\n{body}\\end{{document}}\n")

@@ -112,7 +112,7 @@ def cheap_commands(run: Path) -> dict[str, list[list[object]]]:
     return {
         "status.json": look,
         "environment.json": look,
-        "metrics.jsonl": [*look, ["table", run, "--layout", "entropy"]],
+        "metrics.jsonl": [*look, ["table", run, "--metric", "entropy"]],
         "samples/t/sampling.json": [["eval", "passk", run, "--k", 1], page],
         "results/passk.json": [["table", run / "results" / "passk.json"]],
     }
@@ -248,7 +248,7 @@ def readers(root: Path, file: Path) -> list[list[object]]:
     figures = [["plot", "training", run, "-o", root / "f.svg"]]
     if file.is_relative_to(root / "sweep"):
         sweep = root / "sweep"
-        swept = [["table", sweep, "--layout", "entropy"], ["plot", "training", sweep, "-o", root / "f.svg"]]
+        swept = [["table", sweep, "--metric", "entropy"], ["plot", "training", sweep, "-o", root / "f.svg"]]
         return [*swept, ["report", sweep, "-o", root / "report.html"], ["paper", sweep, "-o", root / "paper"]]
     if "checkpoints" in file.parts:
         return [*begin, *sample, *export]
@@ -259,7 +259,7 @@ def readers(root: Path, file: Path) -> list[list[object]]:
     if "rollouts" in file.parts:
         return [*begin, ["eval", "passk", file]]
     if name == "metrics.jsonl":
-        return [*look, *begin, *export, *page, *figures, ["table", run, "--layout", "entropy"]]
+        return [*look, *begin, *export, *page, *figures, ["table", run, "--metric", "entropy"]]
     return [*look, *begin, *export, *page, *figures, *sample]
 
 

@@ -59,9 +59,8 @@ def sweep(tmp_path_factory):
 
 
 def shown_in_table(sweep, metric, name):
-    layout = "benchmarks" if metric == "pass@k" else "ucc"
     (table, *others) = json.loads(
-        quatro("table", sweep, "--ci", "--layout", layout, "--k", N, "--format", "json").stdout
+        quatro("table", sweep, "--ci", "--metric", metric, "--k", N, "--format", "json").stdout
     )["tables"]
     tables = {one["name"]: one for one in (table, *others)}
     lines = (tables[name] if metric == "pass@k" else table)["sections"][0]["rows"]

@@ -68,11 +68,10 @@ def test_pass_at_k_is_shown_a_benchmark_at_a_time(two):
     ]
 
 
-def test_average_is_a_layout(two):
-    by_option, by_layout = text(*two, "--average"), text(*two, "--layout", "average")
-    assert by_option == by_layout
-    assert "| grpo            |     37.50 |     62.50 |" in by_option
-    assert "| Ours delta=0.01 | **50.00** | **75.00** |" in by_option
+def test_average_shows_means_over_benchmarks(two):
+    shown = text(*two, "--average")
+    assert "| grpo            |     37.50 |     62.50 |" in shown
+    assert "| Ours delta=0.01 | **50.00** | **75.00** |" in shown
 
 
 def test_with_paper_puts_published_rows_beside_ones_own(two):
@@ -101,7 +100,6 @@ def test_the_metric_chooses_the_layout(result_file, two):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--layout", "benchmarks", "--average"], "--average is for the layouts average and ucc"),
         (["--ci"], "no file has intervals"),
         (["--k", "3"], "only at 1, 8"),
         (["--k", "x"], "expected numbers"),
@@ -166,7 +164,7 @@ def test_a_run_shows_its_final_entropy_and_its_results(tmp_path, result_file):
     result_file("passk", {("math500", 1): 0.5}).rename(folder / "results" / "passk.json")
     assert "quickstart-gspo-0" in text(folder, "--format", "csv")
     assert "50.00" in text(folder, "--format", "csv")
-    assert "0.25" in text(folder, "--layout", "entropy")
+    assert "0.25" in text(folder, "--metric", "entropy")
 
 
 def test_files_given_a_label_twice_are_averaged_and_said_to_be(result_file):

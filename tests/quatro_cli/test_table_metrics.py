@@ -76,7 +76,7 @@ def test_the_metrics_of_a_file_that_are_not_shown_are_named(documents):
 
 def test_flips_have_a_table_for_each_bucket(documents):
     found = list(csv.DictReader(io.StringIO(table(documents["flips"], "--format", "csv", "--k", "4"))))
-    assert table(documents["flips"], "--layout", "metric", "--metric", "flip@k") == table(documents["flips"])
+    assert table(documents["flips"], "--metric", "flip@k") == table(documents["flips"])
     rows = read_json(documents["flips"])["rows"]
     expected = [f"{100 * row['value']:.2f}" for row in rows if row["metric"] == "flip@k" and row["k"] == 4]
     assert sorted(row["4"] for row in found) == sorted(expected)
@@ -94,7 +94,6 @@ def test_a_comparison_is_no_result_and_says_what_writes_its_rows(documents):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--metric", "ucr", "--layout", "ucc"], "the layout ucc shows ucc@k"),
         (["--metric", "ucr", "--k", "1"], "ucr has no k"),
         (["--metric", "ucr", "--average"], "--average is for"),
         (["--metric", "ucr", "--with-paper"], "the paper has no table of ucr"),

@@ -168,8 +168,8 @@ def test_a_lone_cell_is_no_heading(tmp_path):
 
 
 def test_a_sweep_has_its_base_as_a_row_in_every_layout_of_samples(sweep):
-    for layout in ("benchmarks", "average", "ucc"):
-        assert "Base" in quatro("table", sweep, "--layout", layout, "--format", "csv").stdout
+    for options in ([], ["--average"], ["--metric", "ucc@k"]):
+        assert "Base" in quatro("table", sweep, *options, "--format", "csv").stdout
 
 
 def test_flips_and_unique_ratios_are_means_over_seeds_and_problems(sweep):
@@ -231,8 +231,8 @@ def test_counts_that_were_not_kept_are_an_error_that_says_what_to_do(sweep):
 def test_commands_take_a_sweep(sweep, tmp_path):
     result = quatro("table", sweep, "--format", "csv")
     assert "Ours delta=0.01" in result.stdout
-    for layout in ("ucc", "entropy"):
-        result = quatro("table", sweep, "--layout", layout, "--format", "latex")
+    for metric in ("ucc@k", "entropy"):
+        result = quatro("table", sweep, "--metric", metric, "--format", "latex")
     pytest.importorskip("matplotlib")
     for name in ("passk", "ucc"):
         out = tmp_path / f"{name}.svg"
@@ -243,10 +243,10 @@ def test_commands_take_a_sweep(sweep, tmp_path):
 def test_an_entropy_that_one_seed_lacks_is_averaged_over_no_other(sweep):
     file = sweep / "runs/quatro-delta=0.1-seed=2/metrics.jsonl"
     file.write_text('{"step": 1, "entropy/token_mean": 1.0}\n{"step": 2, "entropy/token_mean": null}\n')
-    result = quatro("table", sweep, "--layout", "entropy", "--format", "csv")
+    result = quatro("table", sweep, "--metric", "entropy", "--format", "csv")
     assert str(file) in result.stderr
     assert result.stdout.splitlines()[0] == "Metric,Baselines GSPO,Ours delta=0.01"
-    assert "Ours delta=0.1" in quatro("table", sweep, "--layout", "ucc", "--format", "csv").stdout
+    assert "Ours delta=0.1" in quatro("table", sweep, "--metric", "ucc@k", "--format", "csv").stdout
 
 
 def test_options_of_sweeps_are_refused_without_one(sweep):
