@@ -20,7 +20,7 @@ from typing import Any
 
 from evals.grading.tokens import END, MAX_DEPTH, NotAFormula, Token
 from evals.grading.tree import OO, Answer, Node, call, neg, num, sym, value_of
-from evals.grading.words import UNMISTAKABLE, is_noun, is_unit, number_in_words, reckoned, unit_name
+from evals.grading.words import UNMISTAKABLE, is_noun, number_in_words, reckoned, unit_name
 from evals.text import words_of
 
 FUNCTIONS = words_of(
@@ -216,10 +216,10 @@ class Parser:
             return None
         phrase, end = self._phrase()
         arithmetic = reckoned(phrase)
-        if arithmetic is None or (arithmetic.rest and not is_unit(arithmetic.rest)):
+        if arithmetic is None or (unit := unit_name(arithmetic.rest) if arithmetic.rest else "") is None:
             return None
         self.at = end
-        return Node(arithmetic.op, (node, num(arithmetic.operand))), unit_name(arithmetic.rest)
+        return Node(arithmetic.op, (node, num(arithmetic.operand))), unit
 
     def _unit(self) -> str:
         """The unit that the words behind a value name; empty, and nothing read, where they name none."""
@@ -236,9 +236,9 @@ class Parser:
         else:
             phrase, end = self._phrase()
         is_percent = phrase.strip(" .()").casefold() in ("percent", "per cent", "percentage", "pct")
-        is_known = is_percent or is_unit(phrase)
-        self.at = end if is_known else start
-        return "percent" if is_percent else unit_name(phrase) if is_known else ""
+        unit = "percent" if is_percent else unit_name(phrase)
+        self.at = start if unit is None else end
+        return unit or ""
 
     def _enclosed(self, opening: str = "{", closing: str = "}") -> str:
         """The text in the braces or brackets that come next."""
@@ -351,7 +351,7 @@ class Parser:
             return False
         is_behind_number = self.peek(-1).kind == "number"
         is_apart = len(token.text) > 1 and bool(token.gap or is_behind_number)
-        if is_apart and token.text not in FUNCTIONS and is_unit(token.text):
+        if is_apart and token.text not in FUNCTIONS and unit_name(token.text) is not None:
             return False
         if token.gap and is_behind_number and self._depth == 0 and self._ends_in_unit():
             return False
@@ -361,7 +361,7 @@ class Parser:
         phrase, end = self._phrase()
         following = self.tokens[end] if end < len(self.tokens) else END
         is_end = following.kind in ("end", "text", "row") or following.text in (",", ";", "=", ")", "]", "and", "or")
-        return is_end and is_unit(phrase)
+        return is_end and unit_name(phrase) is not None
 
     def _power(self) -> Node:
         base = self._postfix()

@@ -15,7 +15,7 @@ from functools import lru_cache
 from evals.grading.parse import Parser
 from evals.grading.tokens import MAX_CHARS, NotAFormula, Token, Tokens, clean
 from evals.grading.tree import Answer, Node, num
-from evals.grading.words import is_unit, number_in_words, unit_name, without_sentence
+from evals.grading.words import number_in_words, unit_name, without_sentence
 
 _PHRASES = {
     **dict.fromkeys(["all real numbers", "all reals", "real numbers", "the real numbers"], "\\mathbb{R}"),
@@ -252,8 +252,8 @@ def range_or_time(text: str) -> Node | None:
     half = {"am": "a", "pm": "p"}.get(re.sub("[. ]", "", unit.casefold()), "")
     numbers = [token.text for token in tokens if token.kind == "number"]
     numeric = signs.replace(".", "").replace("--", "-").strip()
-    if numeric == "9-9" and (not unit or is_unit(unit)):
-        return Node("range", (*map(Fraction, numbers), unit_name(unit)))
+    if numeric == "9-9" and (name := unit_name(unit) if unit else "") is not None:
+        return Node("range", (*map(Fraction, numbers), name))
     if numeric in ("9:9", "9:9:9") and all(number.isdigit() for number in numbers):
         hours, *rest = map(int, numbers)
         may_be = (half or not unit) and hours <= 24 and all(len(part) == 2 and int(part) < 60 for part in numbers[1:])

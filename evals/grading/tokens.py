@@ -168,8 +168,8 @@ _PIECE = re.compile(
 # Words as they stand in a text: a hyphen inside, and the marks of units.
 _SAID = re.compile(
     r"(?P<gap>\s+|\\[,;:!> ]|~)|(?P<number>[0-9]+(?:\.[0-9]+)?)"
-    r"|(?P<word>(?:[ap]\.m\.?)(?![^\W\d_])|[^\W\d_]+(?:[-'’][^\W\d_]+)*(?:\(s\))?)"
-    r"|\$(?P<formula>[^$]*)\$|(?P<set>[/^{}.,:;()*]|\\[%$&#_{}])|(?P<command>\\[A-Za-z]+)|(?P<sign>.)",
+    r"|(?P<text>(?:[ap]\.m\.?)(?![^\W\d_])|[^\W\d_]+(?:[-'’][^\W\d_]+)*(?:\(s\))?)"
+    r"|\$(?P<formula>[^$]*)\$|\\(?P<command>[A-Za-z]+)|\\(?P<escaped>%)|(?P<prose>\\[$&#_{}]|.)",
     re.DOTALL | re.IGNORECASE,
 )
 
@@ -203,13 +203,14 @@ class Tokens:
         elif not self._gap:
             self._gap = "wide"
 
-    def _read(self, text: str, start: int, end: int, *, is_money: bool = False) -> None:
+    def _read(self, text: str, start: int, end: int, *, is_said: bool = False, is_money: bool = False) -> None:
+        """Adds the tokens of a part of ``text``. ``is_said``: words are no letters to multiply, signs no arithmetic."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise NotAFormula(f"nested more than {MAX_DEPTH} times")
         at = start
         while at < end:
-            piece = _PIECE.match(text, at, end)
+            piece = (_SAID if is_said else _PIECE).match(text, at, end)
             assert piece is not None
             kind, value, at = piece.lastgroup or "", piece[piece.lastgroup or 0], piece.end()
             self.steps += len(piece[0])
@@ -217,6 +218,8 @@ class Tokens:
                 self._space(_WIDTH.get(value, "plain"))
             elif kind == "command":
                 at = self._command(value, text, at, end)
+            elif kind == "formula":
+                self._read(text, piece.start("formula"), piece.end("formula"))
             elif kind == "delimiter":
                 if is_money and value == "$" and text[at : at + 1].isdigit() and not self.found:
                     self._add("sign", "\\$")
@@ -306,29 +309,12 @@ class Tokens:
         return close + 1
 
     def _said(self, text: str, start: int, end: int) -> None:
-        """What stands in `\\text{...}`: words are no letters to multiply, and signs no arithmetic."""
-        at = start
+        """What stands in `\\text{...}`; where the answer begins with it, a plain number before the words is one."""
         self._space("thin")
-        if not self.found and (plain := _VALUE.match(text, at, end)):
-            self._read(text, at, plain.end())
-            at = plain.end()
-        while at < end:
-            piece = _SAID.match(text, at, end)
-            assert piece is not None
-            kind, value, at = piece.lastgroup or "", piece[piece.lastgroup or 0], piece.end()
-            self.steps += len(piece[0])
-            if kind == "gap":
-                self._space(_WIDTH.get(value, "plain"))
-            elif kind == "formula":
-                self._read(text, piece.start("formula"), piece.end("formula"))
-            elif kind == "command":
-                at = self._command(value[1:], text, at, end)
-            elif kind == "number":
-                self._add("number", value)
-            elif kind == "word":
-                self._add("text", value)
-            else:
-                self._add(*(("sign", "%") if value == "\\%" else ("prose", value)))
+        if not self.found and (plain := _VALUE.match(text, start, end)):
+            self._read(text, start, plain.end())
+            start = plain.end()
+        self._read(text, start, end, is_said=True)
         self._space("thin")
 
     def _braces(self, text: str) -> dict[int, int]:

@@ -96,7 +96,7 @@ def _without_lead(text: str) -> str:
         whose = lead["whose"] or ""
         if len(whose) == 1:
             found = f"{' '.join(said)[lead.start('whose')]}={wrapper}{rest}"
-        elif not whose or is_unit(re.sub("^(?:the|an?) ", "", whose)):
+        elif not whose or unit_name(re.sub("^(?:the|an?) ", "", whose)) is not None:
             found = wrapper + rest
     return found
 
@@ -203,7 +203,7 @@ _NEVER = frozenset(["times", "means", "pros", "cons"])
 _QUALIFIERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _ARTICLES = frozenset(["the", "a", "an"])
 _NEUTRAL = frozenset(["unit", "units"])
-_PER_HOUR = {"kmh": "km/h", "kph": "km/h", "mph": "mi/h", "MPH": "mi/h"}
+_PER_HOUR = {"kph": "km/h", "mph": "mi/h", "MPH": "mi/h"}
 _NAMES = {
     name: symbol
     for symbol, names in {
@@ -245,22 +245,43 @@ _MAX_CHARS = 200
 
 
 @lru_cache(maxsize=20_000)
-def is_unit(phrase: str) -> bool:
-    """Whether words behind a value name a unit: nouns, joined by `per`, a slash, `of`, or `square` and `cubed`."""
+def unit_name(phrase: str) -> str | None:
+    """One name for the unit that words name: `square meters` and `m^2` are `m2`, `km/h` is `h-1 km`; None if none.
+
+    Units are nouns, joined by `per`, a slash, `of`, or `square` and `cubed`.
+    """
     phrase = phrase.strip().removesuffix(",")
     if len(phrase) > _MAX_CHARS:
-        return False
+        return None
     if phrase[:1] == "(" and phrase[-1:] == ")":
         phrase = phrase[1:-1]
-    tokens = [token for token in _UNIT_TOKEN.findall(phrase) if token not in "{}^*.-"]
+    bare = phrase.strip(" .,()")
+    tokens = [token for token in _UNIT_TOKEN.findall(_PER_HOUR.get(bare, phrase)) if token not in "{}^*.-"]
     if len(tokens) > 1 and tokens[0].casefold() == "of" and tokens[1].casefold() in _ARTICLES:
         tokens = tokens[2:]  # 3/4 of a cup
-    before = "start"
+    powers: dict[str, int] = {}
+    before, sign, power, last = "start", 1, 1, ""
     for token in tokens:
+        lower = token.casefold().removesuffix("(s)")
         before = _next(before, token)
         if not before:
-            return False
-    return before in ("noun", "measure", "inch", "power")
+            return None
+        if lower in ("/", "per"):
+            sign = -1
+        elif lower in _QUALIFIERS:
+            power = _QUALIFIERS[lower]
+        elif before == "power":
+            if last:
+                powers[last] += sign * ((_RAISED.get(lower) or int(lower)) - 1)
+        elif lower not in _NEUTRAL | _ARTICLES and lower not in _ADJECTIVES and lower != "of":
+            last = _symbol(token.removesuffix("(s)"))
+            powers[last] = powers.get(last, 0) + sign * power
+            power = 1
+    if before not in ("noun", "measure", "inch", "power"):
+        return None
+    if bare.casefold() in ("degree", "degrees", "deg", "度"):
+        return "deg"
+    return " ".join(f"{name}{power if power != 1 else ''}" for name, power in sorted(powers.items()) if power)
 
 
 def _next(before: str, token: str) -> str:
@@ -319,30 +340,6 @@ def _singular(word: str) -> list[str]:
 def _nouns() -> frozenset[str]:
     lines = Path(__file__).with_name("nouns.txt").read_text(encoding="utf-8").split("\n")
     return frozenset(word for line in lines if not line.startswith("#") for word in line.split())
-
-
-@lru_cache(maxsize=20_000)
-def unit_name(phrase: str) -> str:
-    """One name for a unit: `square meters` and `m^2` are `m2`, `kilometers per hour` and `km/h` are `h-1 km`."""
-    bare = phrase.strip(" .,()")
-    if bare.casefold() in ("degree", "degrees", "deg", "度"):
-        return "deg"
-    powers: dict[str, int] = {}
-    sign, power, last = 1, 1, ""
-    for token in _UNIT_TOKEN.findall(_PER_HOUR.get(bare, bare)):
-        lower = token.casefold().removesuffix("(s)")
-        if lower in ("/", "per"):
-            sign = -1
-        elif lower in _QUALIFIERS:
-            power = _QUALIFIERS[lower]
-        elif lower in _RAISED or re.fullmatch(r"-?\d+", lower):
-            if last:
-                powers[last] += sign * ((_RAISED.get(lower) or int(lower)) - 1)
-        elif lower not in _NEUTRAL | _ARTICLES and lower not in _ADJECTIVES and token[0].isalpha() and lower != "of":
-            last = _symbol(token.removesuffix("(s)"))
-            powers[last] = powers.get(last, 0) + sign * power
-            power = 1
-    return " ".join(f"{name}{power if power != 1 else ''}" for name, power in sorted(powers.items()) if power)
 
 
 def _symbol(word: str) -> str:

@@ -98,6 +98,14 @@ REPEATED += [
 ]
 
 
+@pytest.mark.parametrize("command", ["text", "mathrm", "mathbf", "underline"])
+def test_commands_nested_hundreds_of_times_are_no_formula(command: str) -> None:
+    answer = f"\\{command}{{" * 300 + "6" + "}" * 300
+    assert not grade(f"The answer is $\\boxed{{{answer}}}$.", "7").correct
+    deepest = f"\\{command}{{" * (4000 // (len(command) + 3)) + "}" * (4000 // (len(command) + 3))
+    assert not grade(f"The answer is $\\boxed{{{deepest}}}$.", "7").correct
+
+
 @pytest.mark.slow
 def test_the_cost_of_hostile_answers_is_bounded():
     pairs = []
