@@ -204,10 +204,7 @@ def _with_settling(text: str) -> ast.Module:
     Not before: while `assert f(x) == sorted(x)` is evaluated, x is what it was.
     """
     tree = ast.parse(text, "<tests>")
-    settle = ast.Expr(ast.Call(ast.Name(_SETTLE, ast.Load()), [], []))
-    for node in ast.walk(settle):
-        node.lineno = node.end_lineno = 1  # type: ignore[attr-defined]
-        node.col_offset = node.end_col_offset = 0  # type: ignore[attr-defined]
+    settle = ast.fix_missing_locations(ast.Expr(ast.Call(ast.Name(_SETTLE, ast.Load()), [], [])))
     waiting: list[Any] = [tree]
     while waiting:
         node = waiting.pop()

@@ -108,13 +108,8 @@ def talk(given: bytes, writer: int, output: int, errors: int, most_bytes: int) -
     while readers and len(found) <= most_bytes:
         if not left and writers:
             os.close(writers.pop())
-        poll = select.poll()
-        for descriptor in readers:
-            poll.register(descriptor, select.POLLIN)
-        for descriptor in writers:
-            poll.register(descriptor, select.POLLOUT)
-        ready = {descriptor for descriptor, _ in poll.poll()}
-        for descriptor in ready & readers:
+        readable, writable, _ = select.select(readers, writers, [])
+        for descriptor in readable:
             data = os.read(descriptor, 1 << 16)
             if not data:
                 readers.discard(descriptor)
@@ -123,7 +118,7 @@ def talk(given: bytes, writer: int, output: int, errors: int, most_bytes: int) -
                 found += data
             else:
                 said = (said + data)[-ERROR_BYTES:]
-        if ready & writers:
+        if writable:
             try:
                 left = left[os.write(writer, left) :]
             except BlockingIOError:

@@ -322,10 +322,7 @@ class _Watch:
 
     def wait(self, readers: list[int]) -> set[int]:
         """Descriptors that are ready; none after a while, in which `stopped` may have become a status and a detail."""
-        poll = select.poll()
-        for descriptor in readers:
-            poll.register(descriptor, select.POLLIN)
-        ready = {descriptor for descriptor, _ in poll.poll(_POLL_S * 1000)}
+        ready = set(select.select(readers, [], [], _POLL_S)[0])
         for meter, limit_s, what in self._meters:
             if meter.cpu_s() > limit_s:
                 self.stopped = "timeout", f"more than {limit_s:g} s of CPU time{what}"

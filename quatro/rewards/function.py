@@ -123,14 +123,7 @@ class FunctionReward(Reward):
         elif "error" in answer:
             is_timeout, detail, line = False, answer["error"], answer["line"]
         else:
-            found = answer.get("rewards")
-            if not (
-                isinstance(found, list)
-                and len(found) == count
-                and all(isinstance(values, dict) and "reward" in values for values in found)
-            ):
-                raise QuatroError(f"the reward worker sent {answer!r:.200}; expected rewards (does it write to fds?)")
-            return [(_grade(values), "") for values in found]
+            return [(_grade(values), "") for values in answer["rewards"]]
         is_dropped = self.on_error == "drop"
         return [(Grade(0.0, is_dropped=is_dropped, error=line, is_timeout=is_timeout), detail)] * count
 
