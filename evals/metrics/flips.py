@@ -16,12 +16,12 @@ paper's flip rate can mean two things, and both are measured:
 # Axes: P problems, K values of k.
 
 from collections.abc import Callable, Sequence
-from itertools import groupby
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
 from evals.estimators import fail_table, hit_table
+from evals.files.frames import grouped
 from evals.metrics.comparing import check_pairs, told_of_sides
 from evals.metrics.counting import Counted, Counts
 from evals.metrics.passk_ucc import Estimate, resolve_ks, rows_of
@@ -140,33 +140,26 @@ def flip_rows(pairs: Sequence[Pair], ks: Sequence[int], *, ci: bool = False) -> 
     def flip(pair: Pair, k: int) -> float:
         return flip_at_k(pair.n, pair.base, pair.tuned, k)
 
+    def rows(
+        metric: str,
+        at: Sequence[int | None],
+        bucket: str,
+        members: Sequence[Pair],
+        value: Callable[[Pair, Any], float],
+    ) -> list[Row]:
+        groups = grouped(members, lambda pair: pair.benchmark)
+        counts = {name: [Counts(*one[:3], one.tuned) for one in group] for name, group in groups.items()}
+        values = {name: np.array([[value(pair, k) for k in at] for pair in group]) for name, group in groups.items()}
+        # A mean over the benchmarks that have such problems would pass for the mean over all.
+        is_averaged = {pair.benchmark for pair in pairs} == set(groups)
+        estimate = Estimate(metric, at, counts, values, {"bucket": bucket}, is_averaged)
+        return rows_of(estimate, ci=ci) if members else []
+
     unsolved = [pair for pair in pairs if pair.base == 0]
-    rows = _rows(pairs, unsolved, FLIP, [None], BUCKETS[0].name, lambda pair, k: float(pair.tuned > 0), ci)
+    found = rows(FLIP, [None], BUCKETS[0].name, unsolved, lambda pair, k: float(pair.tuned > 0))
     for bucket in BUCKETS:
-        members = [pair for pair in pairs if pair.bucket == bucket.name]
-        rows += _rows(pairs, members, FLIP_AT_K, ks, bucket.name, flip, ci)
-    return rows + _rows(pairs, pairs, FLIP_AT_K, ks, "all", flip, ci)
-
-
-def _rows(
-    everyone: Sequence[Pair],
-    members: Sequence[Pair],
-    metric: str,
-    ks: Sequence[int | None],
-    bucket: str,
-    value: Callable[[Pair, Any], float],
-    ci: bool,
-) -> list[Row]:
-    if not members:
-        return []
-    groups = {name: list(group) for name, group in groupby(members, key=lambda pair: pair.benchmark)}
-    # A mean over the benchmarks that have such problems would pass for the mean over all.
-    is_averaged = {pair.benchmark for pair in everyone} == set(groups)
-    counts = {
-        name: [Counts(pair.benchmark, pair.id, pair.n, pair.tuned) for pair in group] for name, group in groups.items()
-    }
-    values = {name: np.array([[value(pair, k) for k in ks] for pair in group]) for name, group in groups.items()}
-    return rows_of(Estimate(metric, ks, counts, values, {"bucket": bucket}, is_averaged), ci=ci)
+        found += rows(FLIP_AT_K, ks, bucket.name, [pair for pair in pairs if pair.bucket == bucket.name], flip)
+    return found + rows(FLIP_AT_K, ks, "all", pairs, flip)
 
 
 def _entry(pair: Pair) -> ProblemEntry:

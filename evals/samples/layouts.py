@@ -20,8 +20,8 @@ from evals.samples.types import FIELDS
 
 Fields = dict[str, Any]
 
-# samples_TASK_TIME.jsonl of lm-eval and details_TASK_TIME.parquet of lighteval.
-_FILE_NAME = re.compile(r"(?:samples|details)_(.+?)(?:_\d{4}-\d{2}-\d{2}T[0-9.:-]+)?\.(?:jsonl(?:\.gz)?|parquet)")
+# samples_TASK_TIME.jsonl of lm-eval.
+_FILE_NAME = re.compile(r"samples_(.+?)(?:_\d{4}-\d{2}-\d{2}T[0-9.:-]+)?\.jsonl(?:\.gz)?")
 _EVALPLUS_BENCHMARKS = {"HumanEval": "humaneval", "Mbpp": "mbpp"}
 # Columns of a table that say what somebody else thought of a sample.
 _SCORES = ("correct", "is_correct", "score", "reward", "acc", "accuracy")
@@ -270,13 +270,7 @@ TOOLS: dict[str, Layout] = {
     for layout in (
         Layout("lm-eval", (("doc", "doc_id"), ("resps", "filtered_resps")), _lm_eval, _task_in),
         Layout("inspect", (("output",), ("epoch",)), _inspect, rows=inspect_rows),
-        Layout(
-            "lighteval",
-            (("doc",),),
-            _lighteval,
-            lambda name: _lighteval_task(_task_in(name)),
-            parquet_rows,
-        ),
+        Layout("lighteval", (("doc",),), _lighteval, rows=parquet_rows),
         Layout("evalplus", (("task_id",), ("solution", "completion")), _evalplus),
         Layout("verl", (("input",), ("output",)), _table),
         Layout("parquet", (), _table, rows=parquet_rows),

@@ -18,12 +18,12 @@ from rapidfuzz.distance import LCSseq, Levenshtein
 from rapidfuzz.process import cpdist
 
 from evals.benchmarks.catalogue import kind_of
-from evals.clustering import by_first_appearance, cluster_distinct, cluster_sizes
+from evals.clustering import cluster_sizes
 from evals.errors import DataError, UsageError
 from evals.estimators import Floats
 from evals.files.frames import grouped
 from evals.files.strict_json import shown
-from evals.metrics.counting import Clustering, solutions, tokens_for
+from evals.metrics.counting import Clustering, labels_by_setting, solutions, tokens_for
 from evals.results.document import About, Result, Row
 from evals.samples.about import head_of, warnings_of
 from evals.samples.types import GradedProblem, Samples
@@ -242,10 +242,7 @@ def _clustered(problem: GradedProblem, setting: Setting) -> tuple[Integers, tupl
         return np.arange(0), ()
     unique = solutions(problem, setting.tokens)
     similarity_UU = similarity_of_distinct(setting.similarity, unique, tokens=setting.tokens)
-    if setting.threshold is None:
-        labels = by_first_appearance(unique.which_N)
-    else:
-        labels = cluster_distinct(unique, similarity_UU, threshold=setting.threshold, linkage=setting.linkage)
+    labels = labels_by_setting(unique, [setting])[setting]
     # The largest cluster first, and inside a cluster the order of the leaves of average linkage.
     label_C, leaf_U = np.asarray(labels), np.argsort(_leaves(similarity_UU))
     order_C = np.lexsort((np.arange(len(labels)), leaf_U[unique.which_N], label_C, -np.bincount(label_C)[label_C]))

@@ -9,6 +9,7 @@ UCC@k as a count, entropy in nats per token.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 from evals.benchmarks.catalogue import grader_of
@@ -57,7 +58,7 @@ def build_tables(
     entries = [*beside, *own]
     builders: Mapping[Layout, Callable[[Sequence[Entry], str, Style], list[Table]]] = {
         "average": _average,
-        "benchmarks": _benchmarks,
+        "benchmarks": partial(metric_tables, with_mean=False),
         "ucc": _ucc,
         "entropy": _entropy,
         "code": _code,
@@ -125,15 +126,6 @@ def _average(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]
     over = f" over {', '.join(map(title_of, names))}" if names else ""
     title = f"Average {metric_title(metric)}{over}"
     return [parts.method_table(title, AVERAGE, entries, ks, average, metric=metric, notes=notes)]
-
-
-def _benchmarks(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
-    """A table for each benchmark, and none for their mean."""
-    without_mean = [
-        replace(entry, numbers={key: one for key, one in entry.numbers.items() if key.benchmark != AVERAGE})
-        for entry in entries
-    ]
-    return metric_tables(without_mean, metric, style)
 
 
 def _ucc(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
@@ -231,13 +223,14 @@ def _code(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
     return [Table("Code: Pass@k (%)", "code", "Method", "Benchmark", "percent", tuple(sections), tuple(notes))]
 
 
-def metric_tables(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
+def metric_tables(entries: Sequence[Entry], metric: str, style: Style, *, with_mean: bool = True) -> list[Table]:
     """Methods x k for each benchmark and setting; if the metric has no k, datasets x methods for each setting."""
     keys = [key for entry in entries for key in entry.numbers]
     tables: list[Table] = []
     for setting in dict.fromkeys(key.setting for key in keys):
         held = [entry for entry in entries if any(key.setting == setting for key in entry.numbers)]
         names = without_lone_average(key.benchmark for key in keys if key.setting == setting and key.benchmark)
+        names = [name for name in names if with_mean or name != AVERAGE]
         if any(key.k is not None for key in keys):
             tables += [_over_k(held, metric, name, setting, style, num_benchmarks=len(names)) for name in names]
         else:
