@@ -61,7 +61,7 @@ def parse_row(
     UTF-8.
     """
     try:
-        row = (_PYTHONS_DECODER if allow_non_finite else _DECODER).decode(line.decode("utf-8"))
+        return _loaded(line.decode("utf-8"), at, line, allow_non_finite=allow_non_finite)
     except UnicodeDecodeError as error:
         if may_be_torn and error.reason == "unexpected end of data":
             return None
@@ -72,13 +72,6 @@ def parse_row(
         if may_be_torn:
             return None
         refuse(at, f"not JSON: {error.msg} at column {error.colno}; expected one JSON object on each line")
-    except RecursionError:
-        refuse(at, _TOO_DEEP)
-    except ValueError as error:
-        refuse(at, str(error))
-    if _is_too_deep(row):
-        refuse(at, _TOO_DEEP)
-    return _object_of(row, at, line)
 
 
 def read_document(file: Path, *, allow_non_finite: bool = False) -> dict[str, Any]:
@@ -92,24 +85,26 @@ def read_document(file: Path, *, allow_non_finite: bool = False) -> dict[str, An
         raise DataError(f"{file} is not a regular file; remove it")
     content = file.read_bytes()
     try:
-        text = content.decode("utf-8-sig")
+        return _loaded(content.decode("utf-8-sig"), str(file), content, allow_non_finite=allow_non_finite)
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         refuse(f"{file}:{line}", f"not UTF-8 text: {error.reason} at byte {error.start + 1} of the file")
-    try:
-        document = (_PYTHONS_DECODER if allow_non_finite else _DECODER).decode(text)
     except json.JSONDecodeError as error:
         refuse(f"{file}:{error.lineno}", f"not JSON: {error.msg} at column {error.colno}")
+
+
+def _loaded(text: str, at: str, source: bytes, *, allow_non_finite: bool) -> dict[str, Any]:
+    """The object in ``text``, which is the ``source``; raises JSONDecodeError, and DataError for all else."""
+    try:
+        value = (_PYTHONS_DECODER if allow_non_finite else _DECODER).decode(text)
+    except json.JSONDecodeError:
+        raise
     except RecursionError:
-        refuse(str(file), _TOO_DEEP)
+        refuse(at, _TOO_DEEP)
     except ValueError as error:
-        refuse(str(file), str(error))
-    if _is_too_deep(document):
-        refuse(str(file), _TOO_DEEP)
-    return _object_of(document, f"{file}:1", content)
-
-
-def _object_of(value: Any, at: str, source: bytes) -> dict[str, Any]:
+        refuse(at, str(error))
+    if _is_too_deep(value):
+        refuse(at, _TOO_DEEP)
     if type(value) is not dict:
         refuse(at, f"expected a JSON object, found {shown(value)}")
     if _ESCAPED_SURROGATE.search(source) and _LONE_SURROGATE.search(json.dumps(value, ensure_ascii=False)):

@@ -107,15 +107,14 @@ def named_by_samples(sources: Sources) -> Sources:
     def is_unnamed(one: Labelled) -> bool:
         return not one.was_given and not any(run in one.path.parents for run in sources.runs)
 
-    unnamed = {one.path: one for one in sources.results if is_unnamed(one)}
-    name_of = dict(zip(unnamed, labels_of([*unnamed]), strict=True))
-    methods = Counter(one.result.method for one in unnamed.values())
-    taken = {one.label for one in sources.results if not is_unnamed(one)}
-    for path, one in unnamed.items():
-        method = one.result.method
-        if method is not None and methods[method] == 1 and method not in taken:
-            name_of[path] = method
-    results = [replace(one, label=name_of[one.path]) if is_unnamed(one) else one for one in sources.results]
+    unnamed = [one for one in sources.results if is_unnamed(one)]
+    methods = Counter(one.result.method for one in unnamed)
+    taken = {None, *(one.label for one in sources.results if not is_unnamed(one))}
+    known = [method for method, times in methods.items() if times == 1 and method not in taken]
+    results = [
+        replace(one, label=str(one.result.method)) if is_unnamed(one) and one.result.method in known else one
+        for one in sources.results
+    ]
     return replace(sources, results=results)
 
 

@@ -180,7 +180,8 @@ class SamplesReader:
                 refuse_result(file)
                 raise DataError(f"{error}{document_hint(file)}") from None
             if row is None:
-                self.warnings.append(torn_line_warning(file, number))
+                torn = "the last line is cut off (a crash while writing?) and was dropped"
+                self.warnings.append(f"{file}:{number}: {torn}")
                 break
             if not names and (lack := _lack(row)):
                 from evals.samples.layouts import import_hint, refuse_result
@@ -324,8 +325,3 @@ def _natural_order(id: str) -> tuple[Any, ...]:
     parts = _DIGITS.split(id)
     digits = [part.lstrip("0") for part in parts[1::2]]
     return tuple((text, len(value), value) for text, value in zip(parts[::2], [*digits, ""], strict=True)), id
-
-
-def torn_line_warning(file: Path, number: int) -> str:
-    """The warning about a last line that a crash cut off."""
-    return f"{file}:{number}: the last line is cut off (a crash while writing?) and was dropped"

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Self
 
 from evals.errors import LockedError, UsageError
-from evals.files.strict_json import parse_row
 from evals.files.whole import lock_file, naming
-from evals.samples.reading import SamplesReader, torn_line_warning
+from evals.samples.reading import SamplesReader
 from evals.samples.types import Sample
 
 
@@ -33,15 +32,14 @@ class SampleWriter:
         self.path = Path(path)
         if self.path.suffix != ".jsonl":
             raise UsageError(f"{self.path}: samples are appended to a .jsonl file; compress it when it is complete")
-        self.warnings: list[str] = []
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = self.path.open("ab", buffering=0)
         try:
             self._lock()
-            self._size = self._mend_tail()
             reader = SamplesReader(benchmarks=None, keep_extra=False)
-            if self._size:
-                reader.read(self.path, may_be_empty=True)
+            reader.read(self.path, may_be_empty=True)
+            self.warnings = reader.warnings  # of a last line that is torn
+            self._size = self._mend_tail(is_torn=bool(self.warnings))
         except BaseException:
             self._file.close()
             raise
@@ -54,21 +52,15 @@ class SampleWriter:
         except BlockingIOError:
             raise LockedError(f"{self.path}: another process is writing this file; wait for it to end") from None
 
-    def _mend_tail(self) -> int:
+    def _mend_tail(self, *, is_torn: bool) -> int:
         """Ends the last line in a newline, or removes it if it is torn; returns the size in bytes afterwards."""
-        size, number, tail = 0, 0, b""
         with self.path.open("rb") as stream:
-            for tail in stream:
-                number += 1
-                size += len(tail)
-        if not tail or tail.endswith(b"\n"):
-            return size
-        if tail.strip() and parse_row(tail, f"{self.path}:{number}", may_be_torn=True) is not None:
-            return size + self._write(b"\n", size)
-        with naming(self.path):
-            self._file.truncate(size - len(tail))
-        self.warnings.append(torn_line_warning(self.path, number))
-        return size - len(tail)
+            size = sum(len(line) for line in stream if line.endswith(b"\n"))
+        whole = self.path.stat().st_size
+        if is_torn:
+            with naming(self.path):
+                self._file.truncate(size)
+        return size if is_torn or size == whole else whole + self._write(b"\n", whole)
 
     def append(self, samples: Iterable[Sample]) -> None:
         """Appends the rows and waits until the disk has them."""
