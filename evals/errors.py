@@ -4,8 +4,8 @@ Anything that is not one of these is a bug or a failure of the machine (exit cod
 """
 
 import os
+import re
 import shlex
-from contextlib import suppress
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[1]
@@ -59,16 +59,33 @@ def how_to_install(extra: str = "") -> str:
     Nobody is told to install `quatro` by its name: on package indexes it is the name of another project.
     """
     pyproject = _ROOT / "pyproject.toml"
-    if not pyproject.is_file() or 'name = "quatro"' not in pyproject.read_text(encoding="utf-8"):
-        from importlib import metadata  # it costs more than the rest of this file
-
-        with suppress(metadata.PackageNotFoundError):  # somebody copied our folders without it
-            # A requirement of an extra has a condition behind it, such as `; extra == "gym"`.
-            parts = [line.partition(";") for line in metadata.requires("quatro") or ()]
-            wanted = [name.strip() for name, _, rule in parts if rule.partition("==")[2].strip(" \"'") == extra]
-            return f"pip install {shlex.join(wanted)}"
+    is_checkout = pyproject.is_file() and 'name = "quatro"' in pyproject.read_text(encoding="utf-8")
+    wanted = [] if is_checkout else [requirement for one, _, requirement in requirements() if one == extra]
+    if wanted:
+        return f"pip install {shlex.join(wanted)}"
     place = "." if os.path.samefile(".", _ROOT) else str(_ROOT)
     return f"pip install -e {shlex.quote(f'{place}[{extra}]' if extra else place)}"
+
+
+def requirements() -> list[tuple[str, str, str]]:
+    """Extra, package and requirement of all that we need; the extra is "" for what every installation has.
+
+    Empty where somebody copied our folders, so that there is no metadata of ours.
+    """
+    from importlib import metadata  # it costs more than the rest of this file
+
+    try:
+        lines = metadata.requires("quatro") or []
+    except metadata.PackageNotFoundError:
+        return []
+    # A requirement of an extra has a condition behind it, such as `; extra == "gym"`.
+    found = [re.match(r"(([\w-]+)[^;]*?)\s*(?:; extra == \W([\w-]+)\W)?$", line) for line in lines]
+    return [(one[3] or "", one[2], one[1]) for one in found if one is not None]
+
+
+def extra_of(module: str) -> str:
+    """The first extra that brings the package of ``module``; "" for what every installation has."""
+    return next((extra for extra, package, _ in requirements() if package.replace("-", "_") == module), "")
 
 
 def reason_of(error: BaseException) -> str:

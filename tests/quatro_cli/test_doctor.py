@@ -5,6 +5,7 @@ from importlib import metadata
 
 import pytest
 
+from evals.errors import requirements
 from quatro_cli.commands import doctor
 from tests.kit import quatro, says
 
@@ -121,10 +122,19 @@ def test_what_is_needed_is_read_from_the_metadata(monkeypatch, alone):
         'peft>=0.19; extra == "dev"',
         "types-PyYAML; extra == 'dev'",
     ]
-    assert doctor.required(lines) == [("", "pydantic"), ("vllm", "vllm")]
-    known = {package for _, package in doctor.required(metadata.requires("quatro"))}
-    assert {"numpy", "torch", "reasoning-gym"} <= known
-    assert not {"pytest", "ruff"} & known
+    extras = {package: extra for extra, package, _ in reversed(requirements())}
+    assert (extras["numpy"], extras["torch"], extras["reasoning-gym"], extras["peft"]) == ("", "train", "gym", "lora")
+    checked = {check.name for check in doctor._packages()}
+    assert {"numpy", "torch [train]"} <= checked
+    assert not {name for name in checked if name.startswith(("pytest", "ruff"))}
+    with monkeypatch.context() as patch:
+        patch.setattr(doctor.metadata, "requires", lambda name: lines)
+        assert requirements() == [
+            ("", "pydantic", "pydantic<3,>=2.9"),
+            ("vllm", "vllm", "vllm==0.32.0"),
+            ("dev", "peft", "peft>=0.19"),
+            ("dev", "types-PyYAML", "types-PyYAML"),
+        ]
 
     def copied(name):
         raise metadata.PackageNotFoundError(name)
