@@ -1,4 +1,4 @@
-"""Processes that are forked here: how they begin, what they keep and use, how they end, and their working folder.
+"""Processes that are forked here: how they begin, what they use, how they end, and their working folder.
 
 Of what they use, CPU time decides, and the time in which they wait for nothing but themselves.
 """
@@ -40,14 +40,6 @@ def fork(run: Callable[..., NoReturn], *arguments: Any) -> int:
             os.write(2, f"{type(error).__name__}: {error}"[:ERROR_BYTES].encode("utf-8", "replace"))
     finally:
         os._exit(1)
-
-
-def keep_only(descriptors: list[int]) -> None:
-    """These become descriptors 0, 1, 2, ..., and all else is closed."""
-    high = [os.dup2(descriptor, 200 + index) for index, descriptor in enumerate(descriptors)]
-    for index, descriptor in enumerate(high):
-        os.dup2(descriptor, index)
-    os.closerange(len(descriptors), 1 << 16)
 
 
 def address_space() -> int:

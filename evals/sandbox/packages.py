@@ -90,11 +90,9 @@ class Finder:
         place = self._paths.get(name)
         if path is not None or place is None:
             return None
-        if not os.path.isdir(place):
-            return spec_from_file_location(name, place)
-        first = os.path.join(place, "__init__.py")
+        first = os.path.join(place, "__init__.py") if os.path.isdir(place) else place
         if os.path.exists(first):
-            return spec_from_file_location(name, first, submodule_search_locations=[place])
+            return spec_from_file_location(name, first)
         spec = ModuleSpec(name, None, is_package=True)
         spec.submodule_search_locations = [place]
         return spec

@@ -8,9 +8,9 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import tee
 from typing import Any
 
 from evals.sandbox.jobs import Asserts, Job, Limits, Status, Stdio, Verdict, messages
@@ -96,17 +96,11 @@ class Sandbox:
         """
         if not self._lock.acquire(blocking=False):
             raise RuntimeError("this sandbox is running other jobs; finish them first, or open another sandbox")
-        taken: deque[Job] = deque()
-
-        def requests() -> Iterator[Job]:
-            for job in jobs:
-                taken.append(job)
-                yield job
-
+        asked, answered = tee(jobs)
         try:
-            with contextlib.closing(self._pool.run(requests())) as answers:
-                for answer in answers:
-                    yield self._verdict(taken.popleft(), answer)
+            with contextlib.closing(self._pool.run(asked)) as answers:
+                for answer, job in zip(answers, answered, strict=False):  # the first has as many, and ends first
+                    yield self._verdict(job, answer)
         except CannotStartError as error:
             raise IsolationError(f"a worker of the sandbox could not start: {error}") from error
         finally:

@@ -97,7 +97,11 @@ class Worker:
 
     def keep_only(self, descriptors: list[int]) -> None:
         """These become descriptors 0, 1, 2, ...; the Landlock rules stay open for `confine`, and all else is closed."""
-        forks.keep_only([*descriptors, *([] if self.ruleset is None else [self.ruleset])])
+        kept = descriptors if self.ruleset is None else [*descriptors, self.ruleset]
+        high = [os.dup2(descriptor, 200 + index) for index, descriptor in enumerate(kept)]
+        for index, descriptor in enumerate(high):
+            os.dup2(descriptor, index)
+        os.closerange(len(kept), 1 << 16)
         self.ruleset = None if self.ruleset is None else len(descriptors)
 
     def confine(self, memory_bytes: int, cpu_s: float, disk_mb: int) -> None:
