@@ -165,8 +165,6 @@ def parse_value(text: str, name: str) -> tuple[Any, dict[KeyPath, int]]:
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise UsageError(f"{name}:{line}: character U+{ord(text[error.position]):04X} is not allowed in YAML") from None
-    except RecursionError:
-        raise UsageError(f"{name}: lists or blocks are nested too deeply: this is not a configuration") from None
     except UsageError:
         raise
     except (ValueError, OverflowError) as error:  # PyYAML passes an escape such as "\U00110000" straight to chr()

@@ -135,9 +135,7 @@ def notes(prepared: Prepared) -> list[str]:
         found.append(f"{config.model} is not in the cache yet: {embedded.making_of(config.model)}")
     if (base := base_of(config.model)) != config.model:
         found.append(f"{config.model} is an adapter: the run and its KL term begin with it merged into {base}")
-    kept = "weights" if config.policy.lora is None else "the adapter's weights"
-    masters = POLICIES[config.policy.kind].masters.format(weights=kept)
-    found.append(f"device: {device.type}, computing in {config.dtype}, {masters}")
+    found.append(f"device: {device.type}, computing in {config.dtype}")
     if prepared.sizes_note:
         found.append(prepared.sizes_note)
     found += host_notes(prepared)
@@ -177,19 +175,8 @@ def batch_arithmetic(prepared: Prepared) -> list[str]:
         f"{config.steps} iterations = {config.steps * per_step * n} rollouts, {up_to}{config.steps * minibatches * k} "
         f"optimiser steps, {config.steps * per_step / num_prompts:.2f} passes over {num_prompts} prompts",
     ]
-    if warmup := config.optimizer.warmup_steps:
-        iterations = warmup / (minibatches * k)
-        lines.append(
-            f"warm-up: {warmup} optimiser step{'s' if warmup > 1 else ''} = {'at least ' if up_to else ''}"
-            f"{iterations:.3g} iteration{'' if iterations == 1 else 's'}"
-        )
     if num_ranks > 1:
-        fewest, most = config.minibatch_prompts // num_ranks, -(-config.minibatch_prompts // num_ranks)
-        share = f"{most}" if fewest == most else f"{fewest} or {most}"
-        lines.append(
-            f"{num_ranks} ranks: each draws the responses to its share of the prompts and learns from {share} prompts "
-            "of each minibatch; the gradients are those of one process"
-        )
+        lines.append(f"{num_ranks} ranks share the prompts; the gradients are those of one process")
     if config.eval.every:
         before = "before training and " if config.eval.at_start else ""
         lines.append(

@@ -47,7 +47,6 @@ class PolicyKind(Protocol):
 
     is_sharded: ClassVar[bool] = False
     loads_model: ClassVar[bool] = False
-    masters: ClassVar[str] = "weights kept by the policy itself"  # for a dry run
 
     @staticmethod
     def check() -> None:
@@ -71,7 +70,6 @@ class TorchKind(PolicyKind):
     """A policy whose model is in this process."""
 
     loads_model = True
-    masters = "{weights} kept in float32"
     location: ClassVar[str]  # of the class that holds a model, whose module imports torch
 
     @classmethod
@@ -126,7 +124,6 @@ class DeepSpeed(TorchKind):
 
     is_sharded = True
     location = "quatro.policy.deepspeed:DeepSpeedPolicy"
-    masters = "float32 masters in the optimiser's shards"
 
     @staticmethod
     def check() -> None:

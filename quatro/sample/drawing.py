@@ -112,7 +112,9 @@ def plan_samples(request: SampleRequest) -> SamplePlan:
         raise UsageError("name a benchmark with -b, for example -b countdown")
     if request.limit is not None and request.limit < 1:
         raise UsageError(f"limit is the number of problems and at least 1, found {request.limit}")
-    engine = "server" if endpoint is not None else engines.engine_name(request.engine or "transformers")
+    engine = "server" if endpoint is not None else request.engine or "transformers"
+    if endpoint is None and ENGINES[engine].is_recorded:
+        raise UsageError(f"the engine {engine} deals out recorded responses and draws none; leave out --engine")
     n, sampling = request.numbers()
     notes = []
     if request.out is not None and request.tag is not None:

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evals.errors import MissingError, QuatroError, UsageError
-from evals.files.own_code import is_own
 from quatro.policy.embedded import resolve_model
 from quatro.policy.facts import context_limit, refuse_unknown_ids, vocabulary_size
 from quatro.policy.loading import load_model, load_model_config, load_tokenizer, save_folder
@@ -39,17 +38,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STOP_TIMEOUT_S = 10.0
-
-
-def engine_name(name: str) -> str:
-    """``name``; raises UsageError if no engine that draws samples is called so."""
-    names = [engine for engine in ENGINES if not ENGINES[engine].is_recorded]
-    if name not in names and not is_own(name):
-        raise UsageError(
-            f"unknown engine {name!r}; the engines are {', '.join(names)}, or your own as module:Class, and --base-url "
-            "names a server"
-        )
-    return name
 
 
 def gpu_list(text: str | None) -> list[str]:
@@ -148,37 +136,26 @@ def open_local(plan: SamplePlan) -> Iterator[Opened]:
 def open_sampler(recipe: Recipe, gpus: Sequence[str]) -> Iterator[Sampler]:
     """An engine in this process, or one on each of ``gpus`` in processes of their own; closed at the end.
 
+    One that does not take adapters gets the merged model in a folder, which is there inside.
+
     Raises:
         MissingError, UsageError, DataError: what the engines raise about the model.
         OSError: the merged model of an adapter cannot be written; TMPDIR says where.
     """
-    with _whole_model(recipe) as whole:
-        if gpus:
-            make = functools.partial(make_sampling_engine, whole)
-            sampler: ShardedSampler | Engine = ShardedSampler(make, [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus])
-        else:
-            sampler = make_sampling_engine(whole)
-        with contextlib.closing(sampler):
-            yield sampler
-
-
-@contextlib.contextmanager
-def _whole_model(recipe: Recipe) -> Iterator[Recipe]:
-    """``recipe``, or for an adapter that the engine does not take, that of the merged model in a folder there inside.
-
-    Merged once, however many GPUs draw, and loaded like any other model.
-    """
     import torch
 
-    if ENGINES[recipe.engine].takes_adapters or base_of(recipe.weights) == recipe.weights:
-        yield recipe
-        return
-    with tempfile.TemporaryDirectory(prefix="quatro-merged-") as folder:
-        logger.info("merging the adapter %s into %s", recipe.weights, folder)
-        model = load_model(recipe.weights, getattr(torch, recipe.dtype), "cpu")
-        save_folder(model, Path(folder), load_tokenizer(recipe.weights))
-        del model  # its memory is vLLM's on a machine without a GPU
-        yield replace(recipe, weights=folder)
+    with contextlib.ExitStack() as stack:
+        if not ENGINES[recipe.engine].takes_adapters and base_of(recipe.weights) != recipe.weights:
+            # Merged once, however many GPUs draw, and loaded like any other model.
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="quatro-merged-"))
+            logger.info("merging the adapter %s into %s", recipe.weights, folder)
+            model = load_model(recipe.weights, getattr(torch, recipe.dtype), "cpu")
+            save_folder(model, Path(folder), load_tokenizer(recipe.weights))
+            del model  # its memory is vLLM's on a machine without a GPU
+            recipe = replace(recipe, weights=folder)
+        make = functools.partial(make_sampling_engine, recipe)
+        devices = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus]
+        yield stack.enter_context(contextlib.closing(ShardedSampler(make, devices) if gpus else make()))
 
 
 def make_sampling_engine(recipe: Recipe) -> Engine:

@@ -31,21 +31,6 @@ def test_the_batch_in_words(tiny_config):
     assert lines[2] == "4 iterations = 64 rollouts, 16 optimiser steps, 0.40 passes over 40 prompts"
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        (["optimizer.warmup_steps=6"], "warm-up: 6 optimiser steps = 1.5 iterations"),
-        (["optimizer.warmup_steps=1"], "warm-up: 1 optimiser step = 0.25 iterations"),
-        (
-            ["optimizer.warmup_steps=14", "inner_updates=auto", "max_inner_updates=7"],
-            "warm-up: 14 optimiser steps = at least 1 iteration",
-        ),
-    ],
-)
-def test_the_warm_up_is_told_in_iterations(tiny_config, settings, said):
-    assert arithmetic(tiny_config(*settings))[3:] == [said]
-
-
 def test_passes_that_go_on_until_the_budget_is_used_up_are_counted_at_most(tiny_config):
     lines = arithmetic(tiny_config("inner_updates=auto", "max_inner_updates=7"))
     assert "2 minibatches of 2 prompts x K=up to 7 = up to 14 optimiser steps an iteration" in lines[1]
@@ -149,7 +134,7 @@ def test_ranks_are_told_in_words_and_share_the_memory(tiny_config):
     settings = ("prompts_per_step=8", "minibatch_prompts=4", "policy.kind=local")
     one, three = describe(prepare(tiny_config(*settings))), describe(prepare(tiny_config(*settings), Launch(size=3)))
     assert not any("ranks" in line for line in one.document["arithmetic"])
-    assert any("3 ranks" in line and "1 or 2 prompts" in line for line in three.document["arithmetic"])
+    assert any("3 ranks" in line for line in three.document["arithmetic"])
     with pytest.raises(UsageError, match="minibatch_prompts is 4 and there are 5 ranks"):
         prepare(tiny_config(*settings), Launch(size=5))
 

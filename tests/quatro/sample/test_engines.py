@@ -21,6 +21,8 @@ from quatro.policy.loading import load_model, load_tokenizer, save_folder
 from quatro.rollout.engine import Recipe
 from quatro.sample import engines
 from quatro.sample.benchmark import sample_benchmark
+from quatro.sample.drawing import plan_samples
+from quatro.sample.request import SampleRequest
 from quatro.sample.settings import SampleSettings, Source
 from quatro.types import Prompt, Sampling
 
@@ -54,9 +56,10 @@ def test_without_a_gpu_none_can_be_chosen(monkeypatch):
 
 
 def test_an_unknown_engine_is_refused_with_those_that_there_are():
-    assert engines.engine_name("transformers") == "transformers"
     with pytest.raises(UsageError, match="transformers, vllm"):
-        engines.engine_name("sglang")
+        plan_samples(SampleRequest("embedded:countdown", "countdown", engine="sglang"))
+    with pytest.raises(UsageError, match="replay deals out recorded responses"):
+        plan_samples(SampleRequest("embedded:countdown", "countdown", engine="replay"))
 
 
 def test_vllm_has_bounds_for_the_temperature_and_transformers_has_none(monkeypatch):
