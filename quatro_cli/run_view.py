@@ -141,7 +141,7 @@ def _kept(run: RunSummary) -> Rows:
     return rows
 
 
-# ---- several runs: a table with a column for each, and for two one of the difference
+# ---- several runs: a table with a column for each
 
 
 def compared(found: RunsBeside) -> Table:
@@ -150,21 +150,11 @@ def compared(found: RunsBeside) -> Table:
     failures = [run.reward_failures for run in found.runs]
     if any(counted and counted[0] for counted in failures):
         rows.append(("reward failures", *(counted and "{} of {}".format(*counted) for counted in failures)))
-    beside = ["difference"] if len(found.runs) == 2 else []
-    rows = [[*row, *(None for _ in beside)] for row in rows]
-    rows += [(name, *map(_mean_text, values), *_difference(values)) for name, values in found.metrics.items()]
-    return "last 10 iterations, mean ± standard deviation", ["metric", *found.names, *beside], rows
+    rows += [(name, *map(_mean_text, values)) for name, values in found.metrics.items()]
+    return "last 10 iterations, mean ± standard deviation", ["metric", *found.names], rows
 
 
 def _mean_text(value: LastIterations | None) -> str | None:
     if value is None:
         return None
     return f"{value.mean:.4g}" if value.std is None else f"{value.mean:.4g} ± {value.std:.2g}"
-
-
-def _difference(values: Sequence[LastIterations | None]) -> list[str | None]:
-    """Of two runs the second minus the first."""
-    if len(values) != 2:
-        return []
-    a, b = values
-    return [None if a is None or b is None else f"{b.mean - a.mean:+.3g}"]

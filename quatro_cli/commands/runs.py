@@ -105,8 +105,8 @@ def compare(
     """Compare settings and last iterations of runs.
 
     Metrics are means of the last 10 iterations, +- their standard deviation over these iterations; that says nothing
-    about other seeds. With two runs, the last column is the second minus the first. `quatro report RUN...` has their
-    evaluations during training, and `quatro eval compare RUN_A RUN_B` compares their samples.
+    about other seeds. `quatro report RUN...` has their evaluations during training, and `quatro eval compare RUN_A
+    RUN_B` the difference between their samples, with its interval.
 
     \b
     Examples:
