@@ -253,8 +253,6 @@ def read_result(path: str | Path) -> Result:
         raise DataError(f"{path}: cannot be read ({error})") from error
     except DataError as error:
         document, fault = {}, error
-    if "bootstrap_seed" in document:
-        raise DataError(f"{path} is a comparison: `quatro eval compare A B -o FILE.csv` writes its rows for a table")
     if "rows" not in document:
         raise samples if _are_samples(Path(path)) else fault
     result = Result.read_from(document, Path(path))
@@ -328,3 +326,17 @@ class Comparison(FileDocument):
         from evals.results.shown import grids_of_comparison
 
         return grids_of_comparison(self)
+
+
+def read_comparison(path: Path) -> Comparison | None:
+    """The comparison in ``path``, None for anything else; DataError if a key of it is wrong or it has no rows."""
+    try:
+        document = read_document(path)
+    except (OSError, DataError):
+        return None
+    if "bootstrap_seed" not in document:
+        return None
+    comparison = Comparison.read_from(document, path)
+    if not comparison.rows:
+        raise DataError(f"{path}: it has no rows, so nothing was compared; make it again: `quatro eval compare A B`")
+    return comparison

@@ -14,26 +14,32 @@ from typing import Literal
 
 from evals.benchmarks.catalogue import grader_of
 from evals.errors import DataError
+from evals.files.frames import grouped
 from evals.intervals import FEWEST_SEEDS, kinds_text
-from evals.results.document import AVERAGE
+from evals.results.document import AVERAGE, Comparison
 from evals.results.entries import ENTROPY, Entry, Number
 from evals.results.paper import BENCHMARKS, paper
+from evals.results.reading import sides_of
 from evals.results.shown import (
     in_order,
     metric_title,
     on_benchmark,
+    rows_in_order,
     title_of,
     unit_of,
     without_lone_average,
 )
 from evals.results.training_metrics import LAST_ITERATIONS
+from evals.similarity import setting_of
 from evals.tables import parts
-from evals.tables.parts import Column, Line, Section, Style, Table
+from evals.tables.parts import Cell, Column, Line, Section, Style, Table
+from evals.text import visible
 
 Layout = Literal["average", "benchmarks", "ucc", "entropy", "code", "metric"]
 
 # Neither end of these is the better one.
 UNRANKED = ("similarity",)
+_P_DIGITS = 4
 SMALL_K = 32  # UCC@k below this has a table of its own, as in the paper
 PAPER_TABLES: Mapping[Layout, tuple[str, ...]] = {
     "average": ("tab:avg_passk", "tab:appendix_passk_all"),
@@ -266,3 +272,24 @@ def _without_k(entries: Sequence[Entry], metric: str, names: Sequence[str], sett
     )
     section = Section("", columns, tuple(lines))
     return Table(metric_title(metric, setting), setting or metric, "Dataset", "", unit, (section,))
+
+
+def comparison_table(comparison: Comparison) -> list[Table]:
+    """A table for each metric and setting: benchmarks and ks down; A, B, difference and p across."""
+    columns = tuple(Column(visible(name)) for name in (*sides_of(comparison), "difference", "p", "p, Holm"))
+    groups = grouped(rows_in_order(comparison.rows), lambda row: (row.metric, setting_of(row)))
+    tables = []
+    for (metric, setting), rows in groups.items():
+        scale, unit = unit_of(metric)
+        lines = []
+        for row in rows:
+            label = title_of(visible(row.benchmark)) + (f", k = {row.k}" if row.k is not None else "")
+            difference = Cell(scale * row.difference, scale * row.ci_low, scale * row.ci_high, over=row.ci_over)
+            ps = [None if p is None else Cell(p, digits=_P_DIGITS) for p in (row.p, row.p_adjusted)]
+            cells = (Cell(scale * row.a), Cell(scale * row.b), difference, *ps)
+            lines.append(Line(label, cells))
+        name = f"{metric} ({setting})" if setting else metric
+        section = Section("", columns, tuple(lines))
+        title = f"{metric_title(metric, setting)}; {kinds_text({'': [rows[0].ci_over]})}"
+        tables.append(Table(title, name, "Dataset", "", unit, (section,)))
+    return tables

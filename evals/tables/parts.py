@@ -28,7 +28,7 @@ class Column:
 class Cell:
     """A value in the unit that is shown. A misprint is never the best.
 
-    ``over`` is what the interval from ``low`` to ``high`` is over.
+    ``over`` is what the interval from ``low`` to ``high`` is over; ``digits`` stand after the decimal point.
     """
 
     value: float
@@ -37,6 +37,7 @@ class Cell:
     is_best: bool = False
     is_misprint: bool = False
     over: str | None = None
+    digits: int = DIGITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +93,15 @@ class Style:
 _EVERY_DIGIT = Context(prec=400, rounding=ROUND_HALF_UP)  # of the largest float
 
 
-def decimal_text(value: float) -> str:
-    """``value`` with `DIGITS`. A tie up to float noise is rounded up, as in the paper's means."""
-    exact = Decimal(f"{value:.{DIGITS + 8}f}")
-    return f"{exact.quantize(Decimal(1).scaleb(-DIGITS), context=_EVERY_DIGIT):f}"
+def decimal_text(value: float, digits: int = DIGITS) -> str:
+    """``value`` with this many digits. A tie up to float noise is rounded up, as in the paper's means."""
+    exact = Decimal(f"{value:.{min(digits + 8, 12)}f}")
+    return f"{exact.quantize(Decimal(1).scaleb(-digits), context=_EVERY_DIGIT):f}"
 
 
 def cell_text(cell: Cell | None) -> str:
     """What stands in the cell, without its marks; `-` where nothing is known."""
-    return "-" if cell is None else decimal_text(cell.value)
+    return "-" if cell is None else decimal_text(cell.value, cell.digits)
 
 
 def beside_text(cell: Cell) -> str:

@@ -13,6 +13,7 @@ from quatro_cli import options
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
+    from evals.results.document import Comparison
     from evals.results.reading import RunHead, Sources
     from evals.tables.layouts import Layout
     from evals.tables.parts import Table
@@ -65,12 +66,18 @@ def table(
     """
     from evals.results.entries import own_entries, published_entries, renamed
     from evals.results.reading import read_sources
-    from evals.tables.layouts import PAPER_TABLES, build_tables
+    from evals.tables.layouts import PAPER_TABLES, build_tables, comparison_table
     from evals.tables.parts import Style
 
     ks, rows = options.numbers(k, "--k", int), options.names(labels, "--labels")
+    chosen_by = {"--metric": metric, "--average": average, "--with-paper": with_paper, "--k": k, "--models": models}
     options.refuse_loss(out, paths)
-    sources = read_sources(paths, describe=_describe, expand=options.expander(paths, top_p, temperature, cell))
+    comparison, expand = _comparison(paths), options.expander(paths, top_p, temperature, cell)
+    if comparison is not None:
+        options.refuse_idle({"--labels": labels, **chosen_by}, "what `quatro eval compare` wrote")
+        _finish(format, "comparison", comparison_table(comparison), ci=ci, out=out)
+        return
+    sources = read_sources(paths, describe=_describe, expand=expand)
     chosen, shown = _layout(sources, metric, average=average)
     if with_paper and not PAPER_TABLES[chosen]:
         raise options.usage_error(f"--with-paper: the paper has no table of {shown}; leave it out")
@@ -108,6 +115,21 @@ def _finish(format: Format | None, layout: str, tables: list[Table], *, ci: bool
     else:
         write_whole(out, [text.encode("utf-8")])
         output.info(f"written: {out}")
+
+
+def _comparison(paths: list[Path]) -> Comparison | None:
+    """What `quatro eval compare` wrote, if ``paths`` name such a document."""
+    from evals.results.document import read_comparison
+
+    for path in paths:
+        found = read_comparison(path) if path.is_file() else None
+        if found is not None:
+            if len(paths) > 1:
+                raise options.usage_error(
+                    f"{path} is of `quatro eval compare` and is a table of its own; name no other file"
+                )
+            return found
+    return None
 
 
 def _layout(sources: Sources, metric: str | None, *, average: bool) -> tuple[Layout, str]:

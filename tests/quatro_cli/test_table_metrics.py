@@ -1,4 +1,4 @@
-"""`quatro table` takes every result that `quatro eval` writes, in every format."""
+"""`quatro table` takes every document that `quatro eval` writes, in every format."""
 
 import csv
 import io
@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from quatro_cli.app import app
-from tests.kit import quatro, read_json, says
+from tests.kit import quatro, read_json
 
 runner = CliRunner()
 WORDS = ("one way", "another way to it", "a third", "one way or so")
@@ -39,6 +39,7 @@ def documents(tmp_path_factory):
         "similarity": make("similarity", "similarity", tuned),
         "flips": make("flips", "flips", base, tuned, "--k", "1,4"),
         "compare_passk": make("compare_passk", "compare", base, tuned, "--k", "1,4", "--also", "maj"),
+        "compare_ucc": make("compare_ucc", "compare", base, tuned, "--metric", "ucc@k", "--k", "1,4"),
     }
 
 
@@ -50,7 +51,7 @@ NAMES = (
     ["passk", "ucc", "similarity", "flips"]  # the metric of the document
     + [f"passk {metric}" for metric in ("maj@k", "g-pass@k")]
     + [f"ucc {metric}" for metric in ("pairs", "ucr", "num_clusters", "effective_number", "distinct@k")]
-    + ["flips flip"]
+    + ["flips flip", "compare_passk", "compare_ucc"]
 )
 
 
@@ -87,8 +88,20 @@ def test_two_results_of_another_metric_are_compared(documents):
     assert text.splitlines()[0] == "Setting,Dataset,other,ucc"
 
 
-def test_a_comparison_is_no_result_and_says_what_writes_its_rows(documents):
-    says(quatro("table", documents["compare_passk"], code=4), documents["compare_passk"], "-o FILE.csv")
+def test_a_comparison_shows_its_difference_and_is_given_alone(documents):
+    header = table(documents["compare_passk"], "--format", "csv", "--ci").splitlines()[0]
+    assert "difference ci_low" in header
+    for more in ([documents["ucc"]], ["--k", "1"], ["--layout", "ucc"]):
+        quatro("table", documents["compare_passk"], *more, code=2)
+
+
+@pytest.mark.parametrize("format", ["csv", "markdown", "latex"])
+def test_p_is_not_rounded_to_zero(documents, format):
+    document = json.loads(documents["compare_passk"].read_text(encoding="utf-8"))
+    (row,) = [row for row in document["rows"] if (row["benchmark"], row["metric"], row["k"]) == ("toy_a", "pass@k", 1)]
+    text = table(documents["compare_passk"], "--format", format)
+    assert f"{row['p']:.4f}" in text
+    assert f"{100 * row['a']:.2f}" in text
 
 
 @pytest.mark.parametrize(
@@ -128,7 +141,7 @@ def test_distinct_over_other_problems_for_each_model_says_how_many(documents, tm
     assert "of 3" not in alone.stderr
 
 
-@pytest.mark.parametrize("name", ["passk", "ucc", "flips"])
+@pytest.mark.parametrize("name", ["passk", "ucc", "flips", "compare_passk"])
 @pytest.mark.parametrize("options", [[], ["--format", "json"]])
 def test_a_result_without_rows_is_refused_by_its_name(documents, tmp_path, name, options):
     file = tmp_path / "none.json"

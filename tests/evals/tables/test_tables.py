@@ -100,7 +100,7 @@ def test_the_published_average_is_over_the_benchmarks_one_has(write):
     (table,) = tables("average", [path], with_paper=True)
     found = {one["Method"]: one["1"] for one in records(to_csv([table], with_ci=False))}
     assert found["mine"] == "30.00"
-    assert found["GSPO (paper)"] == decimal_text((16.28 + 51.47) / 2)
+    assert found["GSPO (paper)"] == decimal_text((16.28 + 51.47) / 2, 2)
     assert "over AMC23, AIME24" in table.title
 
 
@@ -460,11 +460,17 @@ def test_the_files_own_average_brings_its_interval(write):
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
-    [(37.275, "37.28"), ((0.25 + 0.30) / 2 - 0.15, "0.13"), (0.125, "0.13"), (2.505, "2.51"), (31.664999, "31.66")],
+    ("value", "digits", "text"),
+    [
+        (37.275, 2, "37.28"),
+        (100 * (0.25 + 0.30) / 2, 0, "28"),
+        (0.125, 2, "0.13"),
+        (2.5, 0, "3"),
+        (31.664999, 2, "31.66"),
+    ],
 )
-def test_ties_are_rounded_up_whatever_binary_makes_of_them(value, text):
-    assert decimal_text(value) == text
+def test_ties_are_rounded_up_whatever_binary_makes_of_them(value, digits, text):
+    assert decimal_text(value, digits) == text
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,12 @@
 """Benchmarks in the paper's order, under their titles."""
 
 from evals.benchmarks.catalogue import registry
-from evals.results.document import Result, Row
+from evals.results.document import Comparison, DifferenceRow, Result, Row
 from evals.results.entries import own_entries
 from evals.results.paper import BENCHMARKS
 from evals.results.reading import read_sources
 from evals.results.shown import in_order, rows_in_order, title_of, without_lone_average
-from evals.tables.layouts import build_tables
+from evals.tables.layouts import build_tables, comparison_table
 from evals.tables.parts import Style
 
 
@@ -59,3 +59,30 @@ def test_tables_of_a_file_in_alphabetical_order_are_in_the_papers(tmp_path):
     own, _ = own_entries(read_sources([tmp_path / "u.json"]), "ucc@k")
     (table,) = [one for one in build_tables("ucc", own, metric="ucc@k", style=Style()) if one.sections]
     assert [line.label for line in table.sections[0].lines] == titles
+
+
+def test_a_comparison_names_its_sides_by_what_tells_them_apart():
+    rows = [
+        DifferenceRow(
+            metric="pass@k",
+            benchmark=name,
+            k=1,
+            a=0,
+            b=1,
+            difference=1,
+            ci_low=1,
+            ci_high=1,
+            p=0.01,
+            num_problems=2,
+            n=8,
+        )
+        for name in sorted(BENCHMARKS)
+    ]
+    made = Comparison(
+        metric="pass@k", a="runs/base/samples/T1-p1", b="runs/tuned/samples/T1-p1", bootstrap_seed=0, rows=rows
+    )
+    (table,) = comparison_table(made)
+    assert [column.name for column in table.sections[0].columns] == ["base", "tuned", "difference", "p", "p, Holm"]
+    assert [line.label.partition(",")[0] for line in table.sections[0].lines] == list(map(title_of, BENCHMARKS))
+    (table,) = comparison_table(made.model_copy(update={"a": "a.jsonl", "b": "./a.jsonl"}))
+    assert [column.name for column in table.sections[0].columns][:2] == ["a.jsonl", "a.jsonl"]

@@ -36,8 +36,10 @@ def test_the_sides_are_called_by_their_folders_and_not_by_paths(tmp_path):
     for folder, file in zip(folders, sides(tmp_path, 10), strict=True):
         folder.mkdir(parents=True)
         file.rename(folder / "toy.jsonl")
-    shown = compare(*folders, "--k", "1")
+    shown = compare(*folders, "--k", "1", "-o", tmp_path / "c.json")
     says(shown, f"A: base-m ({folders[0]})", f"B: seed=0 ({folders[1]})")
+    head = quatro("table", tmp_path / "c.json", "--format", "csv").stdout.splitlines()[0]
+    assert "base-m,seed=0,difference" in head
     says(compare(folders[0], folders[0], "--k", "1"), f"A: T1-p1 ({folders[0]})")
 
 
