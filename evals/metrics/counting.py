@@ -144,7 +144,7 @@ def count_clusters(
     problems.
 
     Raises:
-        UsageError: as `own_matrix`, for a similarity of the user's own.
+        UsageError: as `own_matrix`, for a similarity of the user's own; as `Judge.missing`, before it is asked.
         QuatroError: a process ended early, as when memory runs out.
     """
     names = {setting.similarity for settings in settings_of.values() for setting in settings}
@@ -152,6 +152,8 @@ def count_clusters(
     num_characters = sum(len(text) for problem in problems for text in set(problem.completions))
     useful = usable_cores() if num_characters >= LEAST_SHARED and not has_own else 1
     jobs = 1 if has_model else min(jobs or useful, len(problems))
+    for name in sorted(name for name in names if name.startswith("judge:")):
+        by_model(name).missing(solutions(one, settings_of[one.benchmark][0].tokens).texts for one in problems)
     count = partial(_cluster_counts, settings_of=settings_of)
     counts: dict[Setting, list[Counts]] = {}
     others = set(multiprocessing.active_children())

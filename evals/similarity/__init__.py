@@ -78,7 +78,7 @@ SIMILARITIES: Mapping[str, Similarity] = {
 # What docs/which-similarity.md recommends for texts, and for programs with its threshold.
 DEFAULT = "rouge-l"
 OF_CODE = ("tfidf", 0.8)
-BY_MODEL = ("embed:",)  # how similarities begin that a model decides; see `evals.similarity.meaning`
+BY_MODEL = ("embed:", "judge:")  # how similarities begin that a model decides; see `evals.similarity.meaning`
 
 
 def thresholds_text() -> str:
@@ -92,7 +92,7 @@ def thresholds_text() -> str:
 def default_threshold(name: str | None) -> float | None:
     """The threshold of the similarity ``name`` where none is given; None where it has none."""
     known = SIMILARITIES.get(name or "")
-    return None if known is None else known.threshold
+    return known.threshold if known is not None else 0.5 if (name or "").startswith("judge:") else None
 
 
 class Setting(NamedTuple):

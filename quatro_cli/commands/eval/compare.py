@@ -1,7 +1,7 @@
 """`quatro eval compare`: is B better than A, or is it chance? `quatro eval flips`: which problems training turned."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Argument, Option
 
@@ -24,6 +24,8 @@ def compare(
     threshold: shared.Thresholds = None,
     linkage: shared.Linkage = "components",
     tokens: shared.Tokens = None,
+    partition: shared.Partition = None,
+    max_calls: shared.MaxCalls = None,
     jobs: shared.Jobs = None,
     over_seeds: Annotated[bool, Option("--over-seeds", help="All seeds of A first, then those of B.")] = False,
     cluster: shared.Cluster = None,
@@ -46,10 +48,9 @@ def compare(
     from evals.metrics.measuring import compare
     from evals.results.reading import sides_of
 
-    how = {"similarity": similarity, "threshold": threshold, "linkage": linkage, "tokens": tokens}
-    asked = shared.options(
-        benchmarks, n=first, grader=grader, also=also, tau=tau, cluster=cluster, seed=seed, jobs=jobs, **how
-    )
+    how: dict[str, Any] = {"similarity": similarity, "threshold": threshold, "linkage": linkage, "tokens": tokens}
+    how |= {"partition": partition, "max_calls": max_calls, "cluster": cluster}
+    asked = shared.options(benchmarks, n=first, grader=grader, also=also, tau=tau, seed=seed, jobs=jobs, **how)
     ks = numbers(k, "--k", int)
     shared.check_out(out, files)
     half = len(files) // 2
@@ -62,7 +63,7 @@ def compare(
         output.info(f"A: {labels[0]} ({found.a})\nB: {labels[1]} ({found.b})\nchange: B minus A")
         shared.show(*found.grids())
     output.warn(*found.warnings)  # below the table, where a warning is not passed over
-    shared.write(found, json=json, out=out)
+    shared.write(shared.judged(found, partition, out), json=json, out=out)
 
 
 def power(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from quatro_cli.help import SIMILARITIES, THRESHOLDS
-from quatro_cli.options import checkpoint_step, names, numbers, refuse_loss, split, usage_error
+from quatro_cli.options import checkpoint_step, names, numbers, refuse_idle, refuse_loss, split, usage_error
 from quatro_cli.output import Bar, output, visible
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ Similarities = Annotated[str | None, Option(metavar="NAME[,NAME]", help=_WHICH)]
 _SAME = f"Two samples this similar count as one. Default: {THRESHOLDS}; your own has none."
 Thresholds = Annotated[str | None, Option(metavar="T[,T]", help=_SAME)]
 Threshold = Annotated[float | None, Option(metavar="T", help=_SAME)]
+Partition = Annotated[str | None, Option(metavar="judge:URL", help="A language model says which are the same.")]
+MaxCalls = Annotated[int | None, Option(metavar="N", min=0, help="Most calls of the judge. Default: 10000.")]
 Linkage = Annotated[str, Option(metavar="NAME", help="components, complete, average or greedy.", show_default=False)]
 Tokens = Annotated[str | None, Option(metavar="NAME", help="math, sklearn, whitespace; for programs: code.")]
 Jobs = Annotated[int | None, Option(metavar="N", min=1, help="Processes. Default: one per usable core.")]
@@ -59,6 +61,8 @@ def options(
     *,
     also: str | None = None,
     similarity: str | None = None,
+    partition: str | None = None,
+    max_calls: int | None = None,
     threshold: str | None = None,
     tau: str | None = None,
     **others: Any,
@@ -71,6 +75,15 @@ def options(
         "also": names(also, "--also"),
         "tau": numbers(tau, "--tau", float),
     }
+    if partition is not None or max_calls is not None:
+        if not (partition or "").startswith("judge:"):
+            raise usage_error(f"--partition {partition}: expected judge:URL, as in judge:http://localhost:8000/v1")
+        refuse_idle({"--similarity": similarity}, "--partition")
+        from evals.similarity.measures import by_model
+
+        judge = by_model(str(partition))
+        judge.max_calls = judge.max_calls if max_calls is None else max_calls
+        typed["similarity"] = [judge.name]
     return {name: value for name, value in typed.items() if value is not None} | others
 
 
@@ -143,6 +156,18 @@ def check_shown(out: Path | None, inputs: Sequence[Path], *, per_problem: bool, 
     check_out(out, inputs)
     if per_problem and not json and (out is None or out.suffix != ".json"):
         raise usage_error("--per-problem has no effect on the screen or in rows; add --json, or -o FILE.json")
+
+
+def judged(result: Any, partition: str | None, out: Path | None) -> Any:
+    """``result`` with what the judge of ``partition``, if any, counted; its replies are written beside ``out``."""
+    if partition is None:
+        return result
+    from evals.similarity.measures import by_model
+
+    counts = by_model(partition).counts(out)
+    told = "{judge}: of {pairs} pairs {disagreements} are the same in one order alone; {unclear} replies say neither"
+    output.warn(f"{told.format(**counts)}: they count as different. -o FILE writes all replies beside FILE")
+    return result.model_copy(update={"judge": counts})
 
 
 def write(result: Result | Comparison, *, json: bool, out: Path | None) -> None:

@@ -25,6 +25,8 @@ def ucc(
     threshold: shared.Thresholds = None,
     linkage: shared.Linkage = "components",
     tokens: shared.Tokens = None,
+    partition: shared.Partition = None,
+    max_calls: shared.MaxCalls = None,
     also: AlsoClustered = None,
     valid: Valid = None,
     preset: Preset = None,
@@ -51,6 +53,7 @@ def ucc(
     from evals.results.paper import sampling_warnings
 
     same: dict[str, Any] = {"similarity": similarity, "threshold": threshold, "linkage": linkage, "tokens": tokens}
+    same |= {"partition": partition, "max_calls": max_calls}
     if preset is not None:
         from evals.similarity import PAPER
 
@@ -69,4 +72,4 @@ def ucc(
     if preset is not None:
         result = result.model_copy(update={"preset": preset})
         output.warn(*sampling_warnings(result))
-    shared.finish(result, json=json, out=out)
+    shared.finish(shared.judged(result, partition, out), json=json, out=out)
