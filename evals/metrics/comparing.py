@@ -46,14 +46,13 @@ Side = Samples | Counted | Sequence[Counted]  # several: the samples of each see
 
 def compare_passk(
     a: Side,
-    b: Side,
-    *,
-    names: tuple[str, str],
+    *others: Side,
+    names: Sequence[str],
     ks: Sequence[int] | None = None,
     also: Sequence[str] = (),
     taus: Sequence[float] = (0.5,),
 ) -> Comparison:
-    """Pass@k of ``b`` minus that of ``a`` with paired intervals and p-values; options as in `passk_result`.
+    """Pass@k of each of ``others`` minus that of ``a``, with paired intervals and p-values; options as `passk_result`.
 
     Raises:
         DataError: the two hold different problems (also under one id), or different numbers of samples of one; see also
@@ -61,7 +60,7 @@ def compare_passk(
         UsageError: as `passk_result`; the two have different numbers of seeds.
     """
     check_beside("pass@k", also, taus)
-    sides, warnings = _paired(a, b, names)
+    sides, warnings = _paired([a, *others], names)
     ks = resolve_ks(sides[0][0].problems, ks)
     estimates = [
         [passk_estimates(one.with_votes() if "maj" in also else one.problems, ks, also=also, taus=taus) for one in side]
@@ -72,45 +71,48 @@ def compare_passk(
 
 def compare_ucc(
     a: Side,
-    b: Side,
-    *,
-    names: tuple[str, str],
+    *others: Side,
+    names: Sequence[str],
     clustering: Clustering = BY_DEFAULT,
     ks: Sequence[int] | None = None,
     jobs: int | None = 1,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
-    """UCC@k and its parts (`ucc_parts`), distinct@k and what stands beside UCC@k, of ``b`` minus those of ``a``.
+    """UCC@k and its parts (`ucc_parts`), distinct@k and what stands beside UCC@k, of ``others`` minus those of ``a``.
 
-    Options as in `ucc_result`. ``on_progress`` counts the problems of ``a``, then those of ``b``.
+    Options as in `ucc_result`. ``on_progress`` counts the problems of ``a``, then those of the others.
 
     Raises: as `compare_passk` and `ucc_result`.
     """
-    sides, warnings = _paired(a, b, names)
-    first, other = sides[0][0], sides[1][0]
-    settings_of = {name: clustering.settings(name, kind) for name, kind in {**other.kinds, **first.kinds}.items()}
-    ks = resolve_ks(first.problems, ks)
+    sides, warnings = _paired([a, *others], names)
+    kinds = {name: kind for side in reversed(sides) for name, kind in side[0].kinds.items()}
+    settings_of = {name: clustering.settings(name, kind) for name, kind in kinds.items()}
+    ks = resolve_ks(sides[0][0].problems, ks)
     least = least_correct([one.problems for side in sides for one in side])
     count = partial(count_clusters, settings_of=settings_of, jobs=jobs, on_progress=on_progress)
     estimates = [[ucc_estimates(count(one.texts), ks, least, also=["distinct"]) for one in side] for side in sides]
-    for own_a, own_b in zip(*estimates, strict=True):
-        _add_parts(own_a, own_b, ks)
     return _comparison("ucc@k", names, estimates, warnings)
 
 
-def _paired(a: Side, b: Side, names: tuple[str, str]) -> tuple[list[list[Counted]], list[str]]:
-    """The counts of each seed of both, which are of the same problems, and warnings about them."""
-    sides = [each_seed(a), each_seed(b)]
-    if len(sides[0]) != len(sides[1]):
-        raise UsageError(f"A has {len(sides[0])} seeds and B has {len(sides[1])}; compare as many of each")
-    found = dict.fromkeys(told for pair in zip(*sides, strict=True) for told in check_pairs(*pair, names=names))
-    own = [[told for one in side for told in one.warnings] for side in sides]
-    return sides, [*found, *told_of_sides(*own, names=names)]
+def _paired(sides: Sequence[Side], names: Sequence[str]) -> tuple[list[list[Counted]], list[str]]:
+    """The counts of each seed of all, which are of the same problems, and warnings about them."""
+    seeds = [each_seed(side) for side in sides]
+    found: list[str] = []
+    for other, name in zip(seeds[1:], names[1:], strict=True):
+        if len(seeds[0]) != len(other):
+            raise UsageError(f"A has {len(seeds[0])} seeds and B has {len(other)}; compare as many of each")
+        both = names[0], name
+        found += [told for pair in zip(seeds[0], other, strict=True) for told in check_pairs(*pair, names=both)]
+        own = [[told for one in side for told in one.warnings] for side in (seeds[0], other)]
+        found += told_of_sides(*own, names=both)
+    return seeds, list(dict.fromkeys(found))
 
 
-def _add_parts(a: list[Estimate], b: list[Estimate], ks: Sequence[int]) -> None:
-    """Adds the parts of the difference in UCC@k (`ucc_parts`), which need both sides of a seed, to its estimates."""
+def _with_parts(a: Sequence[Estimate], b: Sequence[Estimate]) -> tuple[list[Estimate], list[Estimate]]:
+    """The estimates of a seed, and the parts of the difference in UCC@k (`ucc_parts`), which need both sides."""
+    both = list(a), list(b)
     for one, other in [pair for pair in zip(a, b, strict=True) if pair[0].metric == "ucc@k"]:
+        ks = [k for k in one.ks if k is not None]
         parts = {  # (P, K, parts, sides)
             name: np.array(
                 [
@@ -121,9 +123,10 @@ def _add_parts(a: list[Estimate], b: list[Estimate], ks: Sequence[int]) -> None:
             for name, group in one.groups.items()
         }
         for at, part in enumerate(PARTS):
-            for side, estimates in enumerate((a, b)):
+            for side, estimates in enumerate(both):
                 values = {name: value[:, :, at, side] for name, value in parts.items()}
                 estimates.append(one._replace(metric=f"ucc@k/{part}", values=values))
+    return both
 
 
 def _large_rests(rows: Sequence[DifferenceRow]) -> list[str]:
@@ -138,19 +141,24 @@ def _large_rests(rows: Sequence[DifferenceRow]) -> list[str]:
 
 def _comparison(
     metric: str,
-    names: tuple[str, str],
+    names: Sequence[str],
     estimates: Sequence[Sequence[Sequence[Estimate]]],
     warnings: list[str],
 ) -> Comparison:
-    """``estimates`` are those of each seed of both sides."""
-    by_metric = [list(zip(*side, strict=True)) for side in estimates]
-    rows = [row for pair in zip(*by_metric, strict=True) for row in _rows(*pair)]
-    rows = [row for row in rows if (row.metric, row.k) != ("distinct@k", 1)]  # one correct answer is one solution
-    warnings = [*warnings, *little_covered(rows), *_large_rests(rows)]
+    """``estimates`` are those of each seed of all sides; where there are more than two, rows name theirs."""
+    rows: list[DifferenceRow] = []
+    for name, side in zip(names[1:], estimates[1:], strict=True):
+        pairs = [_with_parts(*pair) for pair in zip(estimates[0], side, strict=True)]
+        by_metric = [list(zip(*each, strict=True)) for each in zip(*pairs, strict=True)]
+        own = [row for pair in zip(*by_metric, strict=True) for row in _rows(*pair)]
+        own = [row for row in own if (row.metric, row.k) != ("distinct@k", 1)]  # one correct answer is one solution
+        warnings = [*warnings, *little_covered(own), *_large_rests(own)]
+        rows += [DifferenceRow(**row.model_dump(), samples_b=name) for row in own] if len(names) > 2 else own
     whole = [row for row in rows if "/" not in row.metric]  # the parts of a difference have no p of their own
     adjusted = {id(row): p for row, p in zip(whole, holm([row.p for row in whole]), strict=True)}
     rows = [row.model_copy(update={"p_adjusted": adjusted.get(id(row))}) for row in rows]
-    return Comparison(metric=metric, a=names[0], b=names[1], rows=rows, warnings=warnings)
+    warnings = list(dict.fromkeys(warnings))
+    return Comparison(metric=metric, a=names[0], b=", ".join(names[1:]), rows=rows, warnings=warnings)
 
 
 def _rows(seeds_a: Sequence[Estimate], seeds_b: Sequence[Estimate]) -> list[DifferenceRow]:

@@ -208,6 +208,7 @@ def compare(
     b: Source,
     k: int | Sequence[int] | None = None,
     *,
+    others: Sequence[Source] = (),
     metric: str = "pass@k",
     progress: Progress | None = None,
     **options: Any,
@@ -224,6 +225,8 @@ def compare(
         (True, True)
 
     Args:
+        others: more samples of the same problems, each of which is compared with ``a`` as ``b`` is; the rows name
+            theirs in ``samples_b``, and `each()` has a comparison for each.
         metric: `pass@k`, perhaps with ``also``, or `ucc@k`, which brings its parts, distinct@k, pairs and more.
 
     Raises:
@@ -235,14 +238,14 @@ def compare(
     if options.get("valid"):
         raise UsageError("valid is of `measure` and `quatro eval ucc`; measure both sides by it")
     asked = Options([metric], **options)
-    sides = [paths_of(a), paths_of(b)]
-    (counted_a, _), (counted_b, _) = several_counted(sides, asked, progress=progress)
+    sides = [paths_of(a), paths_of(b), *map(paths_of, others)]
+    counted = [one for one, _ in several_counted(sides, asked, progress=progress)]
     how: dict[str, Any] = {"names": tuple(map(_name, sides)), "ks": listed(k)}
     if metric == "pass@k":
-        return compare_passk(counted_a, counted_b, also=asked.beside(metric), taus=asked.taus, **how)
+        return compare_passk(*counted, also=asked.beside(metric), taus=asked.taus, **how)
     with (progress or progress_line)("clustering problems") as tell:
         how |= {"clustering": asked.clustering, "jobs": asked.jobs, "on_progress": tell}
-        return compare_ucc(counted_a, counted_b, **how)
+        return compare_ucc(*counted, **how)
 
 
 def listed(values: Any) -> list[Any] | None:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from evals.errors import DataError
 from evals.files.belonging import refuse_other_run, refuse_other_tag
-from evals.files.frames import FRAME_SUFFIXES, TEXT, DataFrame, frame_of, other_columns, write_frame
+from evals.files.frames import FRAME_SUFFIXES, TEXT, DataFrame, frame_of, grouped, other_columns, write_frame
 from evals.files.strict_json import parse_row, read_document, read_lines, shown
 from evals.files.whole import write_whole
 from evals.intervals import PROBLEMS
@@ -325,7 +325,12 @@ class Comparison(FileDocument):
         """The differences as `quatro eval compare` prints them, a line each."""
         from evals.results.shown import grids_of_comparison
 
-        return grids_of_comparison(self)
+        return [grid for one in self.each() for grid in grids_of_comparison(one)]
+
+    def each(self) -> list[Comparison]:
+        """A comparison for every B, where there are several: their rows name them (``samples_b``)."""
+        rows = grouped(self.rows, lambda row: (row.model_extra or {}).get("samples_b", self.b))
+        return [self.model_copy(update={"b": name, "rows": own}) for name, own in rows.items()]
 
 
 def read_comparison(path: Path) -> Comparison | None:

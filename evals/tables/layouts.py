@@ -275,7 +275,9 @@ def _without_k(entries: Sequence[Entry], metric: str, names: Sequence[str], sett
 
 
 def comparison_table(comparison: Comparison) -> list[Table]:
-    """A table for each metric and setting: benchmarks and ks down; A, B, difference and p across."""
+    """A table for each metric and setting, and each B: benchmarks and ks down; A, B, difference and p across."""
+    if len(each := comparison.each()) > 1:
+        return [table for one in each for table in comparison_table(one)]
     columns = tuple(Column(visible(name)) for name in (*sides_of(comparison), "difference", "p", "p, Holm"))
     groups = grouped(rows_in_order(comparison.rows), lambda row: (row.metric, setting_of(row)))
     tables = []

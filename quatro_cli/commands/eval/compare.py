@@ -13,7 +13,9 @@ from quatro_cli.output import output
 def compare(
     files: Annotated[
         list[Path],
-        Argument(metavar="A B", help="Samples, and others of the same problems with the same n; runs or folders too."),
+        Argument(
+            metavar="A B...", help="Samples, and others of the same problems with the same n; runs or folders too."
+        ),
     ],
     benchmarks: Benchmarks,
     metric: Annotated[str, Option(metavar="NAME", help="pass@k (with --also) or ucc@k (with its parts).")] = "pass@k",
@@ -35,7 +37,7 @@ def compare(
     json: Json = False,
     out: shared.Out = None,
 ) -> None:
-    """Compare two sets of samples, B minus A, problem by problem.
+    """Compare sets of samples, each B minus A, problem by problem.
 
     The interval and p are for other problems than these; with --over-seeds for other seeds, too.
 
@@ -43,7 +45,7 @@ def compare(
     Examples:
       quatro eval compare base.jsonl tuned.jsonl --k 1,256
       quatro eval compare runs/gspo-seed=* runs/quatro-seed=* --over-seeds
-      quatro eval compare base.jsonl tuned.jsonl --metric ucc@k --k 256 -o difference.json
+      quatro eval compare base.jsonl gspo.jsonl quatro.jsonl --metric ucc@k --k 256 -o differences.json
     """
     from evals.metrics.measuring import compare
     from evals.results.reading import sides_of
@@ -53,15 +55,15 @@ def compare(
     asked = shared.options(benchmarks, n=first, grader=grader, also=also, tau=tau, seed=seed, jobs=jobs, **how)
     ks = numbers(k, "--k", int)
     shared.check_out(out, files)
-    half = len(files) // 2
-    if half < 1 or len(files) % 2 or (half > 1 and not over_seeds):
-        raise usage_error(f"{len(files)} samples: expected A and B, or with --over-seeds every seed of A, then of B")
-    a, b = files[:half], files[half:]
-    found = compare(a, b, ks, metric=metric, progress=shared.progress, over_seeds=over_seeds, **asked)
-    if not json:
-        labels = sides_of(found)
-        output.info(f"A: {labels[0]} ({found.a})\nB: {labels[1]} ({found.b})\nchange: B minus A")
-        shared.show(*found.grids())
+    half = len(files) // 2 if over_seeds else 1
+    if len(files) < 2 or (over_seeds and len(files) % 2):
+        raise usage_error(f"{len(files)} samples: expected A and B..., or with --over-seeds every seed of A, then of B")
+    a, b, *others = [files[:half], files[half:]] if over_seeds else [[file] for file in files]
+    found = compare(a, b, ks, others=others, metric=metric, progress=shared.progress, over_seeds=over_seeds, **asked)
+    for one in found.each() if not json else ():
+        labels = sides_of(one)
+        output.info(f"A: {labels[0]} ({one.a})\nB: {labels[1]} ({one.b})\nchange: B minus A")
+        shared.show(*one.grids())
     output.warn(*found.warnings)  # below the table, where a warning is not passed over
     shared.write(shared.judged(found, partition, out), json=json, out=out)
 

@@ -5,9 +5,11 @@ import pytest
 
 from evals.errors import DataError, UsageError
 from evals.estimators import effective_number, pass_at_k
+from evals.intervals import holm
 from evals.metrics.comparing import compare_passk, compare_ucc
 from evals.metrics.counting import Clustering
 from evals.samples.types import Sample, Samples
+from evals.tables.layouts import comparison_table
 
 NAMES = ("base", "tuned")
 
@@ -154,6 +156,23 @@ def test_distinct_is_compared_on_the_problems_that_both_have():
     assert (row.k, row.num_problems, row.a, row.b) == (2, 1, pytest.approx(1 + 2 / 3), pytest.approx(2))
     (pairs,) = (row for row in found.rows if row.metric == "pairs")
     assert (pairs.num_problems, pairs.difference) == (1, pytest.approx(1 / 3))
+
+
+@pytest.mark.parametrize("compare", [compare_passk, compare_ucc])
+def test_of_several_each_is_compared_with_the_first_and_p_is_adjusted_for_all(compare):
+    rng = np.random.default_rng(1)
+    sides = [samples(rng.integers(3, high, size=40)) for high in (5, 6, 8)]
+    found = compare(*sides, names=("base", "b", "c"), ks=[2])
+    alone = [compare(sides[0], side, names=("base", name), ks=[2]) for side, name in zip(sides[1:], "bc", strict=True)]
+    for one, own in zip(found.each(), alone, strict=True):
+        assert (one.a, one.b) == (own.a, own.b)
+        assert [{**row.model_dump(), "p_adjusted": 0} for row in own.rows] == [
+            {**row.model_dump(exclude={"samples_b"}), "p_adjusted": 0} for row in one.rows
+        ]
+    ps = [row.p for row in found.rows if row.p_adjusted is not None]
+    assert [row.p_adjusted for row in found.rows if row.p_adjusted is not None] == holm(ps)
+    assert set(found.frame()["samples_b"]) == {"b", "c"}
+    assert len(comparison_table(found)) == sum(len(comparison_table(one)) for one in alone)
 
 
 def test_other_problems_and_other_n_are_refused_by_name():
