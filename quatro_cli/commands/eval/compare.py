@@ -13,9 +13,7 @@ from quatro_cli.output import output
 def compare(
     files: Annotated[
         list[Path],
-        Argument(
-            metavar="A B...", help="Samples, and others of the same problems with the same n; runs or folders too."
-        ),
+        Argument(metavar="A B...", help="Samples of the same problems with the same n; runs or folders too."),
     ],
     benchmarks: Benchmarks,
     metric: Annotated[str, Option(metavar="NAME", help="pass@k (with --also) or ucc@k (with its parts).")] = "pass@k",
@@ -39,13 +37,13 @@ def compare(
 ) -> None:
     """Compare sets of samples, each B minus A, problem by problem.
 
-    The interval and p are for other problems than these; with --over-seeds for other seeds, too.
+    Intervals and p are for other problems; with --over-seeds, other seeds.
 
     \b
     Examples:
       quatro eval compare base.jsonl tuned.jsonl --k 1,256
       quatro eval compare runs/gspo-seed=* runs/quatro-seed=* --over-seeds
-      quatro eval compare base.jsonl gspo.jsonl quatro.jsonl --metric ucc@k --k 256 -o differences.json
+      quatro eval compare base.jsonl gspo.jsonl quatro.jsonl --metric ucc@k -o differences.json
     """
     from evals.metrics.measuring import compare
     from evals.results.reading import sides_of

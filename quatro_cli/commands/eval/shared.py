@@ -35,7 +35,7 @@ OverSeeds = Annotated[bool, Option("--over-seeds", help="Each FILE is a seed of 
 Cluster = Annotated[str | None, Option(metavar="KEY", help="Intervals over families that share this key.")]
 Step = Annotated[str | None, Option(metavar="N|best", help="Only samples of this checkpoint of a run. Default: all.")]
 First = Annotated[int | None, Option("--n", metavar="N", min=1, help="First N samples only: compare at equal n.")]
-BootstrapSeed = Annotated[int, Option(metavar="N", min=0, help="Of no effect.")]
+BootstrapSeed = Annotated[int, Option(metavar="N", min=0, help="Of no effect.", hidden=True)]
 PerProblem = Annotated[bool, Option("--per-problem", help="Put counts of every problem in --json, -o.")]
 Label = Annotated[str | None, Option(metavar="NAME", help="Name of the result in tables.")]
 Grader = Annotated[str | None, Option(metavar="NAME", help="math, countdown, code, reasoning-gym or your own.")]
