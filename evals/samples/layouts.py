@@ -6,15 +6,13 @@ against files of lm-evaluation-harness, inspect-ai 0.3.285 and lighteval 0.13.
 """
 
 import re
-import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evals.errors import DataError
 from evals.files.frames import csv_rows, parquet_rows
-from evals.files.strict_json import parse_row, read_document, read_lines, refuse, shown
+from evals.files.strict_json import parse_row, read_lines, refuse, shown
 from evals.samples.inspect_logs import inspect_rows
 from evals.samples.types import FIELDS
 
@@ -29,15 +27,10 @@ _INSPECT_VALUES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 _INSPECT_STOPS = {"stop": "stop", "max_tokens": "length", "model_length": "length"}
 
 
-def is_list(content: bytes) -> bool:
-    """Whether a JSON document is a list."""
-    return content.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
-
-
 def _jsonl_rows(file: Path) -> Iterator[tuple[int, Fields]]:
     """The rows of JSON lines, or of a `.json` file that is one list of them."""
-    if file.suffix == ".json" and file.is_file() and is_list(content := file.read_bytes()):
-        content = content.removeprefix(b"\xef\xbb\xbf")
+    content = file.read_bytes().removeprefix(b"\xef\xbb\xbf") if file.suffix == ".json" and file.is_file() else b""
+    if content.lstrip().startswith(b"["):
         document = parse_row(b'{"rows": ' + content + b"}", str(file)) or {}
         if list(document) != ["rows"]:
             refuse(str(file), "expected one JSON list, found more after it")
@@ -278,47 +271,3 @@ TOOLS: dict[str, Layout] = {
         Layout("jsonl", (), _table),
     )
 }
-
-# Endings of files that hold no JSON lines, whatever is in them.
-_TOOL_OF_ENDING = {".csv": "csv", ".csv.gz": "csv", ".tsv": "csv", ".parquet": "parquet", ".eval": "inspect"}
-# The keys of a log of inspect that was saved as JSON.
-_INSPECT_LOG = ("eval", "samples")
-
-
-def refusal_by_name(file: Path) -> str:
-    """Why a file is no samples file, by the ending of its name, and what to type; empty for other endings."""
-    if file.suffix.lower() in (".xlsx", ".xls", ".ods"):
-        return f"a spreadsheet; save it as CSV, then {_import('csv', file.with_suffix('.csv'))}"
-    tool = next((tool for ending, tool in _TOOL_OF_ENDING.items() if file.name.lower().endswith(ending)), None)
-    if tool == "parquet" and file.name.startswith("details_"):
-        tool = "lighteval"
-    return f"no samples file (.jsonl); import it: {_import(tool, file)}" if tool is not None else ""
-
-
-def refuse_result(file: Path) -> None:
-    """Raises DataError if ``file``, which holds no samples, is a result of quatro: what it has, and what shows it."""
-    try:
-        document = read_document(file) if file.suffix == ".json" else {}
-    except DataError:
-        return
-    if {"schema", "metric", "rows"} <= document.keys():
-        table = shlex.join(["quatro", "table", str(file)])
-        raise DataError(f"{file} is a result ({shown(document['metric'])}) and holds no samples; `{table}` shows it")
-
-
-def import_hint(file: Path, keys: Collection[str]) -> str:
-    """What to add to the refusal of a row with ``keys`` that is no sample; it begins with a semicolon."""
-    of_lines = [tool for tool, layout in TOOLS.items() if layout.rows is _jsonl_rows and not layout.lacks(keys)]
-    tool = "inspect" if set(_INSPECT_LOG) <= set(keys) else of_lines[0]
-    return f"; if another program wrote it, import it: {_import(tool, file)}"
-
-
-def document_hint(file: Path) -> str:
-    """`import_hint` of a `.json` file that is no JSON lines: a list of rows, or else a log of inspect."""
-    return import_hint(file, () if is_list(file.read_bytes()[:1000]) else _INSPECT_LOG)
-
-
-def _import(tool: str, file: Path) -> str:
-    stem = file.name.removesuffix(".gz").rpartition(".")[0] or file.name
-    words = ["quatro", "eval", "import", "--from", tool, str(file), "-o", f"{stem}-samples.jsonl"]
-    return f"`{shlex.join(words)}`"

@@ -18,12 +18,14 @@ from typing import Any
 
 from evals.benchmarks.catalogue import Kind, kind_of
 from evals.errors import DataError, UsageError
+from evals.files.belonging import read_or_empty
 from evals.files.strict_json import parse_row, read_lines, refuse, shown
 from evals.samples.about import problems_beside, refuse_misplaced
 from evals.samples.types import FIELDS, NO_EXTRA, REQUIRED_FIELDS, Sample, Samples
 
 _ZERO_WIDTH = re.compile("[\u200b-\u200d\u2060\ufeff]")
 _DIGITS = re.compile("([0-9]+)")
+_IMPORT = "; what another program wrote: `quatro eval import --from TOOL FILE -o OUT.jsonl` (--help has each TOOL)"
 
 
 def read_samples(
@@ -162,32 +164,24 @@ class SamplesReader:
 
     def read(self, file: Path, *, may_be_empty: bool = False) -> None:
         """Reads a file; raises DataError with file:line, or with the file alone if it has no row."""
-        if not file.name.endswith((".jsonl", ".jsonl.gz")):
-            from evals.samples.layouts import refusal_by_name
-
-            if why := refusal_by_name(file):
-                raise DataError(f"{file}: {why}")
         names: set[str] = set()
         self.found[file] = names
+        is_ours = file.name.endswith((".jsonl", ".jsonl.gz"))
         for number, line, ends_in_newline in read_lines(file):
             try:
-                row = parse_row(line, f"{file}:{number}", may_be_torn=not ends_in_newline)
+                row = parse_row(line, f"{file}:{number}", may_be_torn=is_ours and not ends_in_newline)
             except DataError as error:
-                if names or file.suffix != ".json":
+                if names or is_ours:
                     raise
-                from evals.samples.layouts import document_hint, refuse_result
-
-                refuse_result(file)
-                raise DataError(f"{error}{document_hint(file)}") from None
+                _refuse_result(file)
+                raise DataError(f"{error}{_IMPORT}") from None
             if row is None:
                 torn = "the last line is cut off (a crash while writing?) and was dropped"
                 self.warnings.append(f"{file}:{number}: {torn}")
                 break
             if not names and (lack := _lack(row)):
-                from evals.samples.layouts import import_hint, refuse_result
-
-                refuse_result(file)
-                refuse(f"{file}:{number}", f"{lack}{import_hint(file, row.keys())}")
+                _refuse_result(file)
+                refuse(f"{file}:{number}", f"{lack}{_IMPORT}")
             sample = self.check(row, file, number)
             names.add(sample.benchmark)
             if self.benchmarks is None or sample.benchmark in self.benchmarks:
@@ -281,6 +275,14 @@ def _how_to_choose(first: Path, second: Path) -> str:
         f"these are two sets of samples of the same problems: name one of them, or compare: `{command}`; of several "
         "seeds of one model, `quatro eval passk` and `ucc` show means with --over-seeds"
     )
+
+
+def _refuse_result(file: Path) -> None:
+    """Raises DataError if ``file``, which holds no samples, is a result of quatro: what it has, and what shows it."""
+    said = read_or_empty(file) if file.suffix == ".json" else {}
+    if {"schema", "metric", "rows"} <= said.keys():
+        table = shlex.join(["quatro", "table", str(file)])
+        raise DataError(f"{file} is a result ({shown(said['metric'])}) and holds no samples; `{table}` shows it")
 
 
 def _check_fields(row: dict[str, Any], at: str) -> None:

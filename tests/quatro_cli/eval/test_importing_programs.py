@@ -41,14 +41,6 @@ def test_a_list_of_responses_is_in_no_row_as_a_whole(tmp_path, name):
     ] * 2
 
 
-@pytest.mark.parametrize("form", ["solution", "completion"])
-def test_a_raw_file_of_evalplus_leads_to_its_import(tmp_path, monkeypatch, form):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "raw.jsonl").write_text(json.dumps({"task_id": "HumanEval/0", form: "x"}) + "\n", encoding="utf-8")
-    refused = runner.invoke(app, ["eval", "passk", "raw.jsonl", "-b", "humaneval"])
-    assert "`quatro eval import --from evalplus raw.jsonl -o raw-samples.jsonl`" in refused.stderr
-
-
 def test_a_file_that_exists_stays_and_both_ways_out_are_named(tmp_path):
     row = {"id": 1, "completion": "x", "answer": "1"}
     _, out = imported(tmp_path, row)
