@@ -148,23 +148,21 @@ class CodeGrader:
             extract_program(one.completion, prompt=one.prompt, entry_point=one.extra.get("entry_point"))
             for one in answers
         ]
-        first: dict[tuple[Hashable, str], int] = {}
-        for index, (one, program) in enumerate(zip(answers, programs, strict=True)):
+        first: dict[tuple[Hashable, str], Answer] = {}
+        for one, program in zip(answers, programs, strict=True):
             if program is not None:
-                first.setdefault((one.key, program), index)
+                first.setdefault((one.key, program), one)
         verdicts: dict[tuple[Hashable, str], dict[str, Verdict]] = {place: {} for place in first}
-        places_of = {
-            name: [place for place, index in first.items() if name in answers[index].extra["tests"]] for name in SETS
-        }
-        num_all, num_done = sum(map(len, places_of.values())), 0
-        for name, places in places_of.items():
+        num_done, num_all = 0, sum(name in one.extra["tests"] for one in first.values() for name in SETS)
+        for name in SETS:
+            places = [place for place, one in first.items() if name in one.extra["tests"]]
             asked = [
                 place
                 for place in places
                 if self.every_test or all(one.status == "pass" for one in verdicts[place].values())
             ]
             num_done += len(places) - len(asked)
-            jobs = self._jobs(name, [(answers[first[place]], place[1]) for place in asked])
+            jobs = self._jobs(name, [(first[place], place[1]) for place in asked])
             for place, verdict in zip(asked, self._sandbox.run(jobs), strict=True):
                 verdicts[place][name] = verdict
                 num_done += 1

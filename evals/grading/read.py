@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from evals.grading.parse import Parser
 from evals.grading.tokens import MAX_CHARS, NotAFormula, Token, Tokens, clean
-from evals.grading.tree import Answer, Node, num
+from evals.grading.tree import Answer, Node, num, sym
 from evals.grading.words import number_in_words, unit_name, without_sentence
 
 _PHRASES = {
@@ -50,7 +50,7 @@ def read(text: str) -> tuple[Answer, ...]:
     if (kind := _of_a_kind(plain)) is not None:
         return (Answer(kind),)
     if (letter := _LETTER.fullmatch(plain)) and not plain.startswith("\\mathbf"):
-        return (Answer(sym_of_letter(next(filter(None, letter.groups())))),)
+        return (Answer(sym(next(filter(None, letter.groups())).upper())),)  # no constant: these are small
     if names := _listed_words(plain):
         return (Answer(Node("list", names)),)
     said = " ".join(_unset(plain).casefold().split()).strip(" .")
@@ -70,12 +70,7 @@ def choice(text: str) -> tuple[Answer, ...]:
     if found is None or _ANOTHER_LETTER.search(found[4]):
         return ()
     letter = next(filter(None, found.groups()[:3]))
-    return (Answer(sym_of_letter(letter)), *read(found[4]))
-
-
-def sym_of_letter(letter: str) -> Node:
-    """A letter of multiple choice, which is no constant."""
-    return Node("sym", (letter.upper(),))
+    return (Answer(sym(letter.upper())), *read(found[4]))
 
 
 def squeezed(text: str) -> str:

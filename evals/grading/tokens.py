@@ -1,8 +1,7 @@
 r"""From the text of an answer to its tokens: numbers, words, signs and commands, each in one spelling.
 
 Every character is looked at once. What only sets a formula (`\left`, `\displaystyle`, a colour) vanishes; what hides a
-part of it makes the whole no formula. ``steps`` of `Tokens` counts the characters looked at, which a test compares with
-the length of the text.
+part of it makes the whole no formula.
 """
 
 from __future__ import annotations
@@ -187,7 +186,6 @@ class Tokens:
         if len(text) > MAX_CHARS:
             raise NotAFormula(f"longer than {MAX_CHARS:,} characters")
         self.found: list[Token] = []
-        self.steps = 0
         self._gap = ""
         self._depth = 0
         self._closing = self._braces(text)
@@ -213,7 +211,6 @@ class Tokens:
             piece = (_SAID if is_said else _PIECE).match(text, at, end)
             assert piece is not None
             kind, value, at = piece.lastgroup or "", piece[piece.lastgroup or 0], piece.end()
-            self.steps += len(piece[0])
             if kind == "gap":
                 self._space(_WIDTH.get(value, "plain"))
             elif kind == "command":
@@ -327,7 +324,6 @@ class Tokens:
                     open_braces.append(at + 1)
                 elif open_braces:
                     found[open_braces.pop()] = at
-        self.steps += len(text)
         return found
 
     def _end_of(self, opening: int) -> int:

@@ -36,6 +36,7 @@ GROWTH, CONSTANT = 4.5, 300
 LIMIT_S = 0.5
 MORE_BODIES = (
     *("\\boxed{1}", "=1", "\\pm1,", "\\cup", "1+", "^2", "x(", "f(x)", "a_", "|", "[1,", "x=1;", "1!", "\\sqrt[3]"),
+    *("\\mbox{", "5\\text{ to }", "f("),
     *("\\text{", "\\text{a}", "\\frac{1}{2}", "\\begin{pmatrix}", "\\over", "and ", "\\approx", "2{1}", "a.", "²⁄"),
     *("def f():\n  x\n", "```\n", "```python\nx\n```\n", "<think>", "</think>", "'\\", '{"a":', '"\\u0', "- ", "a: "),
 )

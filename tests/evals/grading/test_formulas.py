@@ -1,6 +1,5 @@
 """Formulas: which are the same, what a comparison may cost, and that it starts nothing."""
 
-import contextlib
 import json
 import os
 import signal
@@ -13,7 +12,6 @@ import pytest
 
 from evals.grading import grade, grade_many, same_answer
 from evals.grading.read import read
-from evals.grading.tokens import NotAFormula, Tokens
 from evals.grading.tree import same_value, written
 
 SAME = [
@@ -149,19 +147,6 @@ def test_grading_loads_no_computer_algebra_and_starts_no_process():
         "sys.exit(os.path.exists(children) and bool(open(children).read()))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-@pytest.mark.parametrize(
-    "piece", ["x+", "\\text{a}", "{", "(", "\\frac", "1,", "5\\text{ to }", "|", "f(", "a.m.", "\\mbox{", "^"]
-)
-def test_a_text_is_read_in_steps_that_grow_with_its_length(piece):
-    def steps(length: int) -> int:
-        text = (piece * length)[:length]
-        with contextlib.suppress(NotAFormula):
-            return Tokens(text).steps
-        return length
-
-    assert steps(4000) <= 4.5 * steps(1000)
 
 
 def test_a_decision_shows_what_was_read_and_names_its_rule():
