@@ -115,16 +115,13 @@ def _as_lost(error: BaseException, world: World) -> BaseException:
 
     if isinstance(error, LostRankError) and error.is_said:
         return error
-    code, message = _exit_code(error), str(error) or type(error).__name__
+    message = f"rank {world.rank}: {str(error) or type(error).__name__}"
+    cause = {"rank": world.rank, "message": message, "exit_code": _exit_code(error)}
     try:
-        if world.store.add("num_failed", 1) == 1:
-            cause = {"rank": world.rank, "message": f"rank {world.rank}: {message}", "exit_code": code}
-            world.store.set(CAUSE, json.dumps(cause))
-            return error
+        first = json.loads(world.store.compare_set(CAUSE, "", json.dumps(cause)))  # the cause that is there by then
     except RuntimeError:  # the rank that held the store is gone: this one speaks for itself
         return error
-    known = world.cause() or {"message": message, "exit_code": code}
-    return LostRankError(known["message"], exit_code=known["exit_code"], is_said=True)
+    return error if first == cause else LostRankError(first["message"], exit_code=first["exit_code"], is_said=True)
 
 
 def _exit_code(error: BaseException) -> int:
