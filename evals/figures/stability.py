@@ -35,6 +35,7 @@ from evals.results.training_metrics import Metric, training_metric
 
 # Runs of older versions know the share of tokens only; the paper counts samples.
 CLIPPED, CLIPPED_SAMPLES = training_metric("clip_fraction"), training_metric("clip_fraction_samples")
+_NEEDED = "needs two runs of one method that differ in nothing else (`quatro runs compare` says what differs)"
 
 
 def limitation_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) -> Drawn:
@@ -50,7 +51,7 @@ def limitation_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) ->
         methods = ", ".join(dict.fromkeys(one.method for one in settings)) or "none"
         raise DataError(f"no run of a baseline such as {GSPO} among the runs given (methods: {methods}); train one")
     found = {axis: _varied(comparison(baselines, axis), axis) for axis in AXES}
-    notes = [_lacking(baselines, axis) for axis, group in found.items() if not group]
+    notes = [f"{AXES[axis]}: {_NEEDED}" for axis, group in found.items() if not group]
     held = {axis: group for axis, group in found.items() if group}
     if not held:
         raise DataError(
@@ -86,13 +87,12 @@ def stability_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) -> 
         if found:
             comparisons.append(Comparison(f"({letter}) {AXES[axis]}", axis, found, (REWARD, ENTROPY)))
         else:
-            notes.append(f"({letter}) {_lacking(stable, axis)}")
+            notes.append(f"({letter}) {AXES[axis]}: {_NEEDED}")
     ablated = _log_ratio_pair(settings)
     if ablated:
         comparisons.append(Comparison("(c) log-ratio term", LOG_RATIO, ablated, (REWARD, KL)))
     else:
-        kinds = ", ".join(dict.fromkeys(str(one.log_ratio) for one in settings if one.method == QUATRO)) or "no quatro"
-        notes.append(f"(c) needs quatro runs that differ in method.log_ratio alone, none and another; found {kinds}")
+        notes.append("(c) needs quatro runs that differ in method.log_ratio alone, none and another")
     if not comparisons:
         raise DataError("; ".join(notes))
     drawn = [one for part in comparisons for one in part.settings]
@@ -129,15 +129,6 @@ def _varied(group: Sequence[RunSetting], axis: str) -> list[RunSetting]:
     values = {(one.method, one.place(axis)) for one in group}
     varied = [name for name, times in Counter(method for method, _ in values).items() if times > 1]
     return [one for one in group if one.method in varied]
-
-
-def _lacking(settings: Sequence[RunSetting], axis: str) -> str:
-    """Says which values of ``axis`` each method has, where two with all else equal are needed."""
-    found = []
-    for method, some in grouped(settings, lambda one: one.method).items():
-        values = sorted({one.place(axis) for one in some})
-        found.append(f"{method} {', '.join(f'{value:g}' for value in values)}")
-    return f"{AXES[axis]}: needs two runs of one method that differ in nothing else; found {'; '.join(found) or 'none'}"
 
 
 def _log_ratio_pair(settings: Sequence[RunSetting]) -> list[RunSetting]:
