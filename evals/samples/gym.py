@@ -33,8 +33,7 @@ def grade_tasks(
         reference = _reference(row, values.get(COLUMN), task_of[row.benchmark])
         asked.append(Asked(reference, row.completion, row.finish_reason == "length"))
     with closing(GymGrader(workers=jobs or 0)) as grader:
-        scores = grader.score(asked, on_progress)
-    return [Grade(one.is_solved, one.outcome, one.answer, "reasoning-gym", one.detail) for one in scores]
+        return [grade for _, grade in grader.score(asked, on_progress)]
 
 
 _Task = tuple[str, str, str]

@@ -46,17 +46,18 @@ class GymReward(Reward):
         ]
         scores = self._grader.score(asked)
         # A checker that raises, or never ends, may have been made to by what the model wrote: such an answer is wrong.
-        errors = [one.detail for one in scores if one.outcome == "infra_error"]
+        errors = [grade.detail for _, grade in scores if grade.outcome == "infra_error"]
         refuse_failures(errors, len(scores), "the checkers of reasoning-gym")
         return regrouped(map(self._grade, scores), completions)
 
     def _grade(self, score: Score) -> Grade:
-        has_failed = score.outcome in ("error", "infra_error", "timeout")
+        value, grade = score
+        has_failed = grade.outcome in ("error", "infra_error", "timeout")
         return Grade(
-            score.value if self._is_partial else float(score.is_solved),
-            score.is_solved,
-            error=failure(score.outcome, score.detail) if has_failed else "",
-            is_timeout=score.outcome == "timeout",
+            value if self._is_partial else float(grade.correct),
+            grade.correct,
+            error=failure(grade.outcome, grade.detail) if has_failed else "",
+            is_timeout=grade.outcome == "timeout",
         )
 
     def close(self) -> None:

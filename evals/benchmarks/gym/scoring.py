@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from evals.benchmarks.gym import Reference, dataset, entry, quiet, require
 from evals.benchmarks.gym.items import form_of
 from evals.code.grading import open_sandbox
-from evals.grading import Outcome, last_boxed
+from evals.grading import Grade, Outcome, last_boxed
 from evals.sandbox import Job, Limits, Number, Sandbox, Verdict
 
 # A longer answer is wrong. No task asks for one, and some checkers need time that grows with the square of the length.
@@ -42,22 +42,13 @@ IN_PROCESS = frozenset({
 # fmt: on
 
 
-class Score(NamedTuple):
-    """What the library gives an answer, from 0 to 1; ``answer`` is what was found in the response.
+# What the library gives an answer, from 0 to 1, and its grade, which is correct for the whole score. With `error` the
+# checker raised, with `timeout` or `infra_error` the sandbox ended it; then the score is 0.
+Score = tuple[float, Grade]
 
-    Outcomes are those of `evals.grading`. With `error` the checker raised, with `timeout` or `infra_error` the sandbox
-    ended it; then the score is 0 and ``detail`` says why.
-    """
 
-    value: float
-    outcome: Outcome
-    answer: str | None
-    detail: str = ""
-
-    @property
-    def is_solved(self) -> bool:
-        """Whether the answer earns the whole score."""
-        return self.outcome == "correct"
+def _graded(value: float, outcome: Outcome, answer: str | None, detail: str) -> Score:
+    return value, Grade(outcome == "correct", outcome, answer, "reasoning-gym", detail)
 
 
 class Asked(NamedTuple):
@@ -105,9 +96,9 @@ class GymGrader:
             if place in found or place in isolated:
                 continue
             if not text:
-                found[place] = Score(0.0, "no_answer", None, "no answer in the response")
+                found[place] = _graded(0.0, "no_answer", None, "no answer in the response")
             elif len(text) > MOST_CHARACTERS:
-                found[place] = Score(0.0, "incorrect", text, f"the answer has more than {MOST_CHARACTERS} characters")
+                found[place] = _graded(0.0, "incorrect", text, f"the answer has more than {MOST_CHARACTERS} characters")
             elif one.reference.task in IN_PROCESS:
                 found[place] = _judged(one.reference, text)
             else:
@@ -153,7 +144,7 @@ def _judged(reference: Reference, text: str) -> Score:
             checker = dataset(reference.task, reference.settings, reference.seed)
             value = float(checker.score_answer(text, deepcopy(about)))
     except Exception as error:
-        return Score(0.0, "error", text, f"the checker raised {type(error).__name__}: {str(error)[:200]}")
+        return _graded(0.0, "error", text, f"the checker raised {type(error).__name__}: {str(error)[:200]}")
     if reference.task == "spell_backward" and value != 1 and abs(value - 1) < _ROUNDING:
         value -= _SPELL_PENALTY
     return _scored(value, text)
@@ -162,9 +153,9 @@ def _judged(reference: Reference, text: str) -> Score:
 def _scored(value: float, text: str) -> Score:
     """Solved is a score of 1 or more: checkers give an answer that is right exactly 1."""
     if not math.isfinite(value):
-        return Score(0.0, "error", text, f"the checker gave {value}")
+        return _graded(0.0, "error", text, f"the checker gave {value}")
     value = min(1.0, max(0.0, value))
-    return Score(value, "correct" if value == 1.0 else "incorrect", text, f"score {value:.4g}")
+    return _graded(value, "correct" if value == 1.0 else "incorrect", text, f"score {value:.4g}")
 
 
 def _jobs(asked: Mapping[tuple[Reference, str], Any]) -> Iterator[Job]:
@@ -177,4 +168,4 @@ def _of_verdict(verdict: Verdict, text: str) -> Score:
     if verdict.status == "pass" and verdict.number is not None:
         return _scored(verdict.number, text)
     outcome = verdict.status if verdict.status in ("timeout", "infra_error") else "error"
-    return Score(0.0, outcome, text, f"{verdict.status}: {verdict.detail}")
+    return _graded(0.0, outcome, text, f"{verdict.status}: {verdict.detail}")

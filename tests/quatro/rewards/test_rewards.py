@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from evals.benchmarks.gym import Reference
-from evals.benchmarks.gym.scoring import Score
 from evals.errors import DataError, DivergedError, QuatroError, UsageError
+from evals.grading import Grade
 from quatro.rewards import Reward, make_reward
 from quatro.rewards.base import refuse_failures
 from quatro.types import FinishReason, Prompt, Rollout
@@ -267,7 +267,8 @@ def test_math_compares_formulas_and_counts_no_answer_as_a_failure():
 
 def test_reasoning_gym_stops_when_its_checkers_mostly_cannot_be_run(monkeypatch):
     def answer(*names: str) -> None:
-        scores = [Score(float(name == "correct"), name, "x", "killed") for name in names]  # type: ignore[arg-type]
+        grades = [Grade(name == "correct", name, "x", "reasoning-gym", "killed") for name in names]  # type: ignore[arg-type]
+        scores = [(float(grade.correct), grade) for grade in grades]
         monkeypatch.setattr("quatro.rewards.gym.GymGrader.score", lambda self, asked: scores)
 
     column = Reference("gcd", "{}", seed=1, index=0, digest="0").column()

@@ -29,7 +29,7 @@ def grader():
 
 def judged(grader: GymGrader, problem, *answers: str) -> list[float]:
     reference = reference_of(problem.extra[COLUMN])
-    return [score.value for score in grader.score([Asked(reference, answer) for answer in answers])]
+    return [value for value, _ in grader.score([Asked(reference, answer) for answer in answers])]
 
 
 def group(name: str, prompt: str) -> object:
@@ -106,7 +106,7 @@ def test_rows_of_the_warm_start_hold_no_test_prompt_and_as_many_wrong_answers_as
             assert ids[len(text)] == EOS_ID
         references = {item.prompt: item.reference for item in characters.problems(name, "start")}
         asked = [Asked(references[p], text.removeprefix(p)) for p, text in zip(prompts, texts, strict=True)]
-        solved = sum(score.is_solved for score in grader.score(asked))
+        solved = sum(grade.correct for _, grade in grader.score(asked))
         assert solved == 300 if share == 0 else 30 < solved < 270
 
 

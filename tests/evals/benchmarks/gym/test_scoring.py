@@ -50,7 +50,7 @@ def test_a_response_that_was_cut_off_has_only_a_finished_answer(grader):
     reference, answer = first("gcd")
     texts = [answer, f"<answer>{answer}</answer> So", f"Thus <answer>{answer}"]
     scores = grader.score([Asked(reference, text, is_cut=True) for text in texts])
-    assert [(one.value, one.outcome) for one in scores] == [(0, "no_answer"), (1, "correct"), (0, "no_answer")]
+    assert [(value, grade.outcome) for value, grade in scores] == [(0, "no_answer"), (1, "correct"), (0, "no_answer")]
 
 
 def test_the_scores_are_the_library_s(grader):
@@ -76,18 +76,18 @@ def test_the_scores_are_the_library_s(grader):
         ]
     )
     expected = [1, 0.05, 0.02, 1, 0.5, 0, 1, 6 / 7, 0.8]
-    for one, value in zip(scores, expected, strict=True):
-        assert one.value == pytest.approx(value), one
-        assert one.is_solved == (value == 1)
+    for (value, grade), right in zip(scores, expected, strict=True):
+        assert value == pytest.approx(right), grade
+        assert grade.correct == (right == 1)
 
 
 @pytest.mark.parametrize("length", range(3, 11))
 def test_a_word_with_a_letter_too_many_is_never_solved(grader, length):
     """The library adds up n times 1/n, and takes 0.2 off where the sum is exactly 1: elsewhere it is 1 by rounding."""
     word, backward = first("spell_backward", min_word_len=length, max_word_len=length)
-    (score,) = grader.score([Asked(word, backward + "x")])
-    assert not score.is_solved
-    assert score.value == pytest.approx(0.8)
+    [(value, grade)] = grader.score([Asked(word, backward + "x")])
+    assert not grade.correct
+    assert value == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize("task", sorted(IN_PROCESS - {"number_sequence", "acre"}))
@@ -97,9 +97,9 @@ def test_reference_answers_are_right_and_hostile_ones_are_not(grader, task):
     right, long, *others = grader.score(
         [Asked(reference, text) for text in (f"<answer>{answer}</answer>", "x" * (MOST_CHARACTERS + 1), *HOSTILE)]
     )
-    assert (right.value, right.outcome) == (1, "correct")
-    assert (long.value, long.outcome) == (0, "incorrect")
-    assert all(one.value < 1 and not one.is_solved for one in others)
+    assert (right[0], right[1].outcome) == (1, "correct")
+    assert (long[0], long[1].outcome) == (0, "incorrect")
+    assert all(value < 1 and not grade.correct for value, grade in others)
     assert entry(reference) == before
 
 
@@ -114,7 +114,7 @@ def test_code_in_an_answer_has_no_effect(grader, tmp_path):
         reference, answer = first(task)
         texts = [answer, attack, writing, "__import__('os')._exit(0)", "\0", "\ud800", answer]
         scores = grader.score([Asked(reference, text) for text in texts])
-        assert [one.is_solved for one in scores] == [True, False, False, False, False, False, True]
+        assert [grade.correct for _, grade in scores] == [True, False, False, False, False, False, True]
         assert not trace.exists()
 
 
@@ -123,8 +123,8 @@ def test_code_in_an_answer_has_no_effect(grader, tmp_path):
 def test_an_answer_that_never_ends_is_stopped_and_the_next_one_is_judged(grader):
     reference, answer = first("n_queens")
     endless, right = grader.score([Asked(reference, "sum(1 for i in iter(int, 1))"), Asked(reference, answer)])
-    assert (endless.value, endless.outcome) == (0, "timeout"), endless.detail
-    assert right.is_solved
+    assert (endless[0], endless[1].outcome) == (0, "timeout"), endless[1].detail
+    assert right[1].correct
 
 
 @needs_sandbox
@@ -133,15 +133,15 @@ def test_one_answer_does_not_change_the_judgement_of_another(grader):
     reference, answer = first("n_queens")
     attack = "setattr(__import__('reasoning_gym.games.n_queens').games.n_queens.NQueensDataset, 'score_answer', print)"
     scores = grader.score([Asked(reference, attack), Asked(reference, answer), Asked(reference, "no")])
-    assert [one.is_solved for one in scores] == [False, True, False]
+    assert [grade.correct for _, grade in scores] == [False, True, False]
 
 
 @needs_sandbox
 def test_a_checker_that_raises_gives_no_score_and_is_counted(grader):
     reference, answer = first("prime_factorization")
     scores = grader.score([Asked(reference, "six"), Asked(reference, answer), Asked(reference, "2 × 2")])
-    assert [(one.value, one.outcome) for one in scores] == [(0, "error"), (1, "correct"), (0.01, "incorrect")]
-    assert "ValueError" in scores[0].detail
+    assert [(value, grade.outcome) for value, grade in scores] == [(0, "error"), (1, "correct"), (0.01, "incorrect")]
+    assert "ValueError" in scores[0][1].detail
 
 
 @needs_sandbox
