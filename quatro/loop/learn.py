@@ -145,27 +145,18 @@ def _why_not_finite(it: Iteration, method: Method, index: Tensor, minibatch: Row
     """
     assert it.progress is not None
     batch = minibatch.with_batch(old_logp_BT=it.progress.old_logp_BT[index, : logp_BT.shape[1]]).batch
-    if not bool((is_known_B := batch.advantage_B.isfinite()).all()):
-        row = int((~is_known_B).nonzero()[0])
-        prompt, value = it.learnt.groups[int(batch.group_B[row])].prompt, float(batch.advantage_B[row])
-        said = f"gave the advantage {value:g} to a response to {prompt.benchmark} {prompt.id!r}"
-        return f": `advantages` of {type(method).__name__} {said}{_look_at(method, 'advantages')}"
-    if not bool(logp_BT[batch.mask_BT].isfinite().all()):
-        return ": the policy's own log-probabilities are not finite"
-    with torch.no_grad():
-        terms = method.loss(logp_BT.detach(), batch).terms
-    for term in terms:
-        found = (term.value * term.weight)[term.weight != 0]
-        wrong = found[~found.isfinite()]
+    given = [("advantages", "", batch.advantage_B)]
+    if bool(batch.advantage_B.isfinite().all()):
+        if not bool(logp_BT[batch.mask_BT].isfinite().all()):
+            return ": the policy's own log-probabilities are not finite"
+        with torch.no_grad():
+            terms = method.loss(logp_BT.detach(), batch).terms
+        given = [("loss", f" of the term {one.name!r}", (one.value * one.weight)[one.weight != 0]) for one in terms]
+    for name, what, values in given:
+        wrong = values[~values.isfinite()]
         if len(wrong):
-            said = (
-                f"gave {float(wrong[0]):g} in {len(wrong)} of {len(found)} values of the term {term.name!r}, though "
-                "log-probabilities and advantages are finite"
-            )
-            return f": `loss` of {type(method).__name__} {said}{_look_at(method, 'loss')}"
+            is_ours = type(method).__module__.startswith("quatro.")
+            place = "" if is_ours else f". Look at {place_of(getattr(type(method), name))}"
+            said = f"gave {float(wrong[0]):g} in {len(wrong)} of {len(values)} values{what}"
+            return f": `{name}` of {type(method).__name__} {said}{place}"
     return ""
-
-
-def _look_at(method: Method, name: str) -> str:
-    is_ours = type(method).__module__.startswith("quatro.")
-    return "" if is_ours else f". Look at {place_of(getattr(type(method), name))}"

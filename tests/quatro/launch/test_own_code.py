@@ -152,7 +152,7 @@ def test_a_method_that_returns_something_else_ends_the_run_and_is_named(folder, 
 @pytest.mark.parametrize(
     ("name", "code", "said", "line"),
     [
-        ("Unknown", 5, "`advantages` of Unknown gave the advantage nan to a response to countdown", 1),
+        ("Unknown", 5, "`advantages` of Unknown gave nan in 4 of 4 values", 1),
         ("Endless", 5, "`loss` of Endless gave -inf in 16 of 16 values of the term 'endless'", 1),
         ("Late", 1, "your own code raised KeyError: 'late'", 3),
     ],
