@@ -48,7 +48,7 @@ def old_logp(rows: Rows, source: Source | None, config: Config, policy: Policy) 
     logp_BT = _recomputed(rows, config, policy)
     if source is not None or config.dtype != "float32":
         return "recompute", logp_BT
-    if world.any(bool(engine_logp_BT[batch.mask_BT].isnan().any())):
+    if world.largest(bool(engine_logp_BT[batch.mask_BT].isnan().any())):
         return "recompute", logp_BT
     is_known_BT = batch.mask_BT & logp_BT.isfinite()
     gap = world.gather(sequence_log_ratio(logp_BT, engine_logp_BT, is_known_BT)).abs().max().item()

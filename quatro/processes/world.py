@@ -18,7 +18,7 @@ CAUSE = "cause"  # the store's key for the reason why the first rank failed
 CAUSE_WAIT_S = 5.0
 
 T = TypeVar("T")
-Number = TypeVar("Number", bool, int, float)
+Number = TypeVar("Number", int, float)
 
 
 class LostRankError(QuatroError):
@@ -84,10 +84,6 @@ class World:
     def largest(self, value: Number) -> Number:
         """The largest value of any rank."""
         return max(self.gather_objects(value, "the largest of a number"))
-
-    def any(self, flag: bool) -> bool:
-        """Whether ``flag`` is True on any rank."""
-        return self.largest(flag)
 
     def gather(self, value_B: torch.Tensor) -> torch.Tensor:
         """The values of all ranks, rank after rank; ranks may bring different numbers of values."""
