@@ -192,7 +192,7 @@ MUTANTS = [
     Mutant("flip@k: the tuned policy fails", FLIPS, "* hit_table(n, [k])[0, tuned_correct]", "* fail_table(n, [k])[0, tuned_correct]"),
     Mutant("flips among all problems", FLIPS, "if pair.base == 0]", "]"),
     Mutant("flips counted as solved by all samples", FLIPS, "float(pair.tuned > 0)", "float(pair.tuned == pair.n)"),
-    Mutant("flips: a mean over some benchmarks passes for all", FLIPS, "is_averaged = {pair.benchmark for pair in everyone} == set(groups)", "is_averaged = True"),
+    Mutant("flips: a mean over some benchmarks passes for all", FLIPS, "is_averaged = {pair.benchmark for pair in pairs} == set(groups)", "is_averaged = True"),
     Mutant("flips: 8 draws", FLIPS, "DEFAULT_K = 16", "DEFAULT_K = 8"),
     Mutant("difference a - b", BOOTSTRAP, "differences = [b_SPK - a_SPK for", "differences = [a_SPK - b_SPK for"),
     Mutant("one-sided p", BOOTSTRAP, "p = 2 * float(stdtr(", "p = float(stdtr("),
