@@ -184,10 +184,14 @@ class Benchmark(_Entry):
 
 
 def registry() -> Mapping[str, Benchmark]:
-    """The benchmarks by name, ours then the user's; raises UsageError naming file, entry and key that are wrong."""
-    path = user_file()
-    if path is None:
+    """The benchmarks by name, ours then those of the user's file, which ``$QUATRO_BENCHMARKS`` names, or `USER_FILE`.
+
+    Raises UsageError naming file, entry and key that are wrong.
+    """
+    named = os.environ.get("QUATRO_BENCHMARKS")
+    if not named and not os.path.isfile(USER_FILE):
         return _ours()
+    path = Path(named or USER_FILE).absolute()
     try:
         stamp = os.stat(path)
     except OSError as error:
@@ -251,14 +255,6 @@ def judged_as(benchmark: str) -> dict[str, Any]:
     """What samples of a user's own benchmark say of its kind, so that no other folder judges them otherwise."""
     known = registry().get(benchmark)
     return {} if known is None or known.defined_in is None else {JUDGED_AS: kind_of(benchmark)._asdict()}
-
-
-def user_file() -> Path | None:
-    """The TOML file with the user's own benchmarks: ``$QUATRO_BENCHMARKS``, else ``./quatro-benchmarks.toml``."""
-    named = os.environ.get("QUATRO_BENCHMARKS")
-    if named:
-        return Path(named).absolute()
-    return Path(USER_FILE).absolute() if os.path.isfile(USER_FILE) else None
 
 
 @cache

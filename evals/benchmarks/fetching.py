@@ -92,7 +92,7 @@ def fetch(entry: Benchmark, *, file: Path | None = None, accept_count: bool = Fa
         UsageError: the benchmark is built in or a user's file, or the config or split is ambiguous.
         MissingError: the package `datasets` is not installed, or the Hub cannot be reached.
         DataError: the content differs from the lock or is another benchmark's, the number of rows differs from the
-            registry, or a row is bad.
+            registry, a row is bad, or the answers of a data set named by its id are workings as GSM8K's are.
     """
     if entry.source != "hub":
         where = f"read from {entry.path} each time" if entry.file else "built in"
@@ -104,10 +104,16 @@ def fetch(entry: Benchmark, *, file: Path | None = None, accept_count: bool = Fa
     else:
         found, source, commit = _from_hub(entry, lock)
     where = str(file) if file is not None else f"{source} at commit {commit}"
-    if not is_listed(entry):
-        _refuse_working(entry, found.problems)
+    if not is_listed(entry) and any("####" in (problem.answer or "") for problem in found.problems):
+        raise DataError(
+            f"{entry.name}: its answers are whole workings, with the answer after ####; make it an entry of "
+            f'./{USER_FILE} with answer_after = "####" (`quatro benchmarks --help` shows one), and use its name'
+        )
     digest = content_hash(found.problems)
-    _refuse_another(entry, where, digest)
+    # Rows of another benchmark may look alike; a user may give one a second name.
+    other = next((one.name for one in registry().values() if one.sha256 == digest and one.name != entry.name), None)
+    if other is not None and entry.defined_in is None and is_listed(entry):
+        raise DataError(f"{entry.name}: {where} holds the problems and tests of {other}; give the file of {entry.name}")
     if lock is None:
         if entry.count and found.num_rows != entry.count and not accept_count:
             raise DataError(
@@ -141,25 +147,9 @@ def fetch(entry: Benchmark, *, file: Path | None = None, accept_count: bool = Fa
     return problems, lock
 
 
-def _refuse_another(entry: Benchmark, where: str, digest: str) -> None:
-    """Raises DataError for rows of another benchmark that look alike; a user may give one a second name."""
-    other = next((one.name for one in registry().values() if one.sha256 == digest and one.name != entry.name), None)
-    if other is not None and entry.defined_in is None and is_listed(entry):
-        raise DataError(f"{entry.name}: {where} holds the problems and tests of {other}; give the file of {entry.name}")
-
-
 def is_listed(entry: Benchmark) -> bool:
     """Whether the entry stands in the registry; a data set of the Hub that is named by its id does not."""
     return entry.name in registry()
-
-
-def _refuse_working(entry: Benchmark, problems: list[Problem]) -> None:
-    """Raises DataError if the answers are workings as GSM8K's are, with the answer after `####`."""
-    if any("####" in (problem.answer or "") for problem in problems):
-        raise DataError(
-            f"{entry.name}: its answers are whole workings, with the answer after ####; make it an entry of "
-            f'./{USER_FILE} with answer_after = "####" (`quatro benchmarks --help` shows one), and use its name'
-        )
 
 
 def _store(entry: Benchmark, problems: list[Problem], lock: Lock) -> None:

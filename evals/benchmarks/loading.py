@@ -11,7 +11,6 @@ from evals.benchmarks.problems import (
     FILE_ENDINGS,
     Columns,
     Problem,
-    ReadProblems,
     benchmark_name,
     content_hash,
     read_problem_file,
@@ -90,21 +89,9 @@ def load_problems(source: str, *, split: Split | None = None, name: str | None =
 
 
 def _all_problems(entry: Benchmark) -> list[Problem]:
-    if entry.source == "file":
-        return read_own_file(entry).problems
-    return cached_problems(entry) or fetch(entry)[0]
-
-
-def local_problems(benchmark: str) -> list[Problem]:
-    """Every problem of a benchmark whose copy is on this machine, whatever ``only`` says; none if there is no copy."""
-    entry = find_benchmark(benchmark)
-    if entry is None or not is_here(entry):
-        return []
-    return load_problems(benchmark) if entry.source == "built-in" else _all_problems(entry)
-
-
-def read_own_file(entry: Benchmark) -> ReadProblems:
-    """Problems of an entry with a `file`; raises DataError if its count or hash differs, or as `check_answer`."""
+    """Those of an entry with a file or data set; DataError if a file's count or hash differs, or as `check_answer`."""
+    if entry.source == "hub":
+        return cached_problems(entry) or fetch(entry)[0]
     found = read_problem_file(entry.path, entry.name, entry.columns())
     if entry.grader == "countdown":
         for problem in found.problems:
@@ -115,7 +102,15 @@ def read_own_file(entry: Benchmark) -> ReadProblems:
     digest = content_hash(found.problems)
     if entry.sha256 and digest != entry.sha256:
         raise DataError(f"{entry.path}: its content has SHA-256 {digest}, but {says} {entry.sha256}")
-    return found
+    return found.problems
+
+
+def local_problems(benchmark: str) -> list[Problem]:
+    """Every problem of a benchmark whose copy is on this machine, whatever ``only`` says; none if there is no copy."""
+    entry = find_benchmark(benchmark)
+    if entry is None or not is_here(entry):
+        return []
+    return load_problems(benchmark) if entry.source == "built-in" else _all_problems(entry)
 
 
 def is_here(entry: Benchmark) -> bool:
