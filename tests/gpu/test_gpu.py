@@ -72,15 +72,39 @@ def test_grouped_queries_hold_no_scores_in_float32():
     torch.testing.assert_close(found.cpu(), plain, atol=1e-5, rtol=1e-4)
 
 
+@pytest.fixture(scope="session")
+def grouped_folder(tiny_folder, tmp_path_factory):
+    """A million random weights, four query heads on two: responses so long that attention takes several blocks."""
+    from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+
+    folder, tokenizer = tmp_path_factory.mktemp("models") / "grouped", AutoTokenizer.from_pretrained(tiny_folder)
+    tokenizer.save_pretrained(folder)
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4}
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=len(tokenizer), num_key_value_heads=2, tie_word_embeddings=True, bos_token_id=None, **sizes
+    )
+    config.eos_token_id, config.pad_token_id = tokenizer.eos_token_id, tokenizer.pad_token_id
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("shape", ["tiny", "grouped"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_resume_inside_an_iteration_gives_the_same_bits(tiny_config, tmp_path, monkeypatch, dtype):
+def test_a_resume_inside_an_iteration_gives_the_same_bits(
+    tiny_config, tiny_folder, grouped_folder, tmp_path, monkeypatch, dtype, shape
+):
     from quatro.policy.torch_policy import LocalPolicy
     from quatro.processes.stop import StopRequest
     from quatro.runs.checkpoint import complete_checkpoints
     from quatro.runs.directory import RunDir
     from quatro.train import train
 
-    config = tiny_config(f"dtype={dtype}", "device=cuda", "optimizer.lr=1e-3", "steps=3", "deterministic=true")
+    folder, limit = (tiny_folder, 10) if shape == "tiny" else (grouped_folder, 200)
+    config = tiny_config(
+        *(f"model={folder}", f"rollout.max_new_tokens={limit}", f"dtype={dtype}", "device=cuda"),
+        *("optimizer.lr=1e-3", "steps=3", "deterministic=true", "checkpoint.every=3"),
+    )
     update, stop, calls = LocalPolicy.update, StopRequest(), iter(range(1, 1000))
 
     def stopped(self, *arguments, **options):
