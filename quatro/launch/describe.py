@@ -203,6 +203,7 @@ class Memory:
     reward: int = 0
     kept_gradients: int = 0
     offloaded: int = 0  # in CPU memory, and in no sum here
+    whole_copy: int = 0  # of weights in shards, while an engine draws
 
     @property
     def always(self) -> int:
@@ -212,7 +213,7 @@ class Memory:
 
     @property
     def sampling(self) -> int:
-        return self.always + self.kv_cache + self.drawing
+        return self.always + self.kv_cache + self.drawing + self.whole_copy
 
     @property
     def learning(self) -> int:
@@ -293,9 +294,10 @@ class Estimate:
             drawing                         `drawing_bytes`; of an engine with its own weights part of its share
 
         Each of several ranks holds its share of the rows, and under DeepSpeed its share of the optimiser (ZeRO-1), the
-        gradients (2), and the weights and the reference (3). DeepSpeed keeps float32 masters beside weights in the
-        format of the computation. With an adapter, only its parameters have gradients and moments, the others have the
-        format of the computation, and the reference takes nothing.
+        gradients (2), and the weights and the reference (3), of which an engine without weights of its own has a whole
+        copy while it samples. It keeps float32 masters beside weights in the format of the computation. With an
+        adapter, only its parameters have gradients and moments, the others have the format of the computation, and
+        the reference takes nothing.
         """
         config, sizes, longest = self.config, self.config.sizes, self.longest_row
         rows = -(-config.minibatch_prompts // self.num_ranks) * config.rollouts_per_prompt
@@ -331,7 +333,7 @@ class Estimate:
         room = int(USED_SHARE * device_bytes) - memory.always
         fitting = Sizes(
             footprint(config, self.shape, self.device).fitting_tokens(room - memory.gradients, self.response_share),
-            *drawing_limits(device_bytes, room, self.shape, number_bytes(config), self.longest_row),
+            *drawing_limits(device_bytes, room - memory.whole_copy, self.shape, number_bytes(config), self.longest_row),
         )
         if not ENGINES[config.rollout.engine].shares_weights:  # it has memory and limits of its own
             fitting = fitting._replace(rows_at_once=CPU_SIZES.rows_at_once, cache_tokens=CPU_SIZES.cache_tokens)

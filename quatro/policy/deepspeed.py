@@ -52,9 +52,9 @@ class DeepSpeedPolicy(TorchPolicy):
     """Every rank holds the whole of ``reference``, but under ZeRO-3 a shard.
 
     Under ZeRO-3 the weights of ``model`` count on the first rank alone, and may be `hollow` on the others. If an engine
-    draws from the policy's own weights, every rank also holds ``sampling_model``, a whole copy in the format of the
-    computation that follows the weights when an engine syncs; otherwise it is the model itself. All ranks must call
-    every method together.
+    draws from the policy's own weights, ``sampling_model`` is a `hollow` copy in the format of the computation, which
+    is whole on every rank from the engine's `sync` to its `rest`; otherwise it is the model itself. All ranks must
+    call every method together.
     """
 
     is_sharded = True
@@ -66,7 +66,8 @@ class DeepSpeedPolicy(TorchPolicy):
         self.stage, self._zero_settings = config.policy.zero_stage, _zero_settings(config)
         super().__init__(model, config, **options)
         if self.stage == 3 and ENGINES[config.rollout.engine].shares_weights:
-            self.sampling_model = lora.detach(self._cast_copy(model).to(self.device))
+            empty = copied(model, lambda one: self._cast(one.new_empty((), device=self.device)).expand(one.shape))
+            self.sampling_model = lora.detach(empty.to(self.device))
         compute: Callable[..., Forward] = super().forward
         model = self._sharded(model, model) if self.stage == 3 else model
         start = partial(_imported(self.device).initialize, config=self._zero_settings, dist_init_required=False)
@@ -76,17 +77,14 @@ class DeepSpeedPolicy(TorchPolicy):
             self.engine = start(model=_Computation(model, compute), optimizer=self.optimizer)[0]
         self._is_loss_finite = False
         self.optimizer.may_step = self._may_step
-        for name, weight in self.named_weights() if self.sampling_model is not self.model else ():
-            self.sampling_model.get_parameter(name).data.copy_(weight)
 
     def _cast(self, weight: Tensor) -> Tensor:
         return weight.to(getattr(torch, self.dtype)) if weight.is_floating_point() else weight
 
-    def _cast_copy(self, model: Any) -> Any:
-        return copied(model, lambda weight: self._cast(weight).to(self.device, copy=True))
-
     def _frozen(self, model: Any) -> Any:
-        return self._cast_copy(model) if self.stage < 3 else self._sharded(copied(model, hollow), model)
+        if self.stage == 3:
+            return self._sharded(copied(model, hollow), model)
+        return copied(model, lambda weight: self._cast(weight).to(self.device, copy=True))
 
     def _sharded(self, model: Any, source: Any) -> Any:
         """``model`` with its weights in shards on all ranks, one after the other: those of the first's ``source``."""

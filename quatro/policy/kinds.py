@@ -133,7 +133,6 @@ class DeepSpeed(TorchKind):
     def memory(config: Config, size: ModelSize) -> dict[str, int]:
         stage, num_ranks = config.policy.zero_stage, size.num_ranks
         trained, computed = FLOAT32_BYTES * size.num_trained, number_bytes(config) * size.num_parameters
-        copy_bytes = computed if stage == 3 and size.is_sampled else 0
         shard = computed // num_ranks if stage == 3 else computed
         gradients = trained // num_ranks if stage >= 2 else trained
         is_offloaded, is_half = config.policy.offload_optimizer, config.dtype == "bfloat16"
@@ -142,7 +141,8 @@ class DeepSpeed(TorchKind):
         # In CPU memory masters, moments and gradients (16 bytes a parameter), and buffers for what comes and goes.
         offloaded = 20 if stage == 3 else 18 if is_half else 24
         return {
-            "weights": shard + copy_bytes,
+            "weights": shard,
+            "whole_copy": computed if stage == 3 and size.is_sampled else 0,
             "gradients": 0 if is_kept else gradients,
             "kept_gradients": gradients if is_kept else 0,
             "optimizer": 0 if is_offloaded else 3 * trained // num_ranks,

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from evals.errors import is_out_of_memory, reason_of
 from quatro.config.blocks import CPU_SIZES
-from quatro.policy.facts import context_limit
+from quatro.policy.facts import context_limit, hollow
 from quatro.rollout.decoding import Decoding, Request, SlotModel, plan_pools
 from quatro.rollout.engine import Engine, RolloutProgress, Seeds
 from quatro.rollout.stops import ResponseTexts, response_limits
@@ -111,14 +111,19 @@ class TransformersEngine(Engine):
 
 
 class CopyEngine(TransformersEngine):
-    """Samples from ``model``, a whole copy of a policy whose weights are in shards; `sync` takes them over."""
+    """Samples from ``model``, a copy of a policy whose weights are in shards; it is whole from `sync` to `rest`."""
 
     @torch.no_grad()
     def sync(self, named_weights: Callable[[], Iterator[tuple[str, Tensor]]]) -> Mapping[str, float]:
         own = dict(self.model.named_parameters())
         for name, weight in named_weights():
+            own[name].data = own[name].contiguous()
             own[name].copy_(weight)
         return {}
+
+    def rest(self) -> None:
+        for weight in self.model.parameters():
+            weight.data = hollow(weight)
 
 
 @contextmanager

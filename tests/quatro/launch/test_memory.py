@@ -90,10 +90,10 @@ def test_what_stays_counts_at_every_time_and_the_rest_when_it_is_there():
     stays = memory.weights | memory.optimizer | memory.reference | memory.casts | memory.snapshots | memory.reward
     stays |= memory.kept_gradients
     assert memory.always == stays
-    assert memory.sampling == stays | memory.kv_cache | memory.drawing
+    assert memory.sampling == stays | memory.kv_cache | memory.drawing | memory.whole_copy
     assert memory.learning == stays | memory.gradients | memory.activations | memory.logits
     assert memory.total == max(memory.sampling, memory.learning) > min(memory.sampling, memory.learning)
-    assert dataclasses.replace(memory, kv_cache=1, drawing=1).total == memory.learning
+    assert dataclasses.replace(memory, kv_cache=1, drawing=1, whole_copy=0).total == memory.learning
 
 
 def test_a_little_memory_more_or_less_changes_nothing_and_much_of_it_goes_to_the_bounds():
@@ -285,12 +285,12 @@ def test_a_policy_of_one_process_holds_masters_moments_and_what_it_casts(tiny_co
     }
 
 
-@pytest.mark.parametrize(("stage", "weights", "gradients", "reference"), [(1, 4, 4, 4), (2, 4, 2, 4), (3, 2 + 4, 2, 2)])
+@pytest.mark.parametrize(("stage", "weights", "gradients", "reference"), [(1, 4, 4, 4), (2, 4, 2, 4), (3, 2, 2, 2)])
 def test_what_zero_shards_is_counted_once_over_its_ranks(tiny_config, stage, weights, gradients, reference):
-    """float32, two ranks, bytes a parameter; ZeRO-3 beside a whole copy to sample from."""
+    """float32, two ranks, bytes a parameter; under ZeRO-3 there is a whole copy while an engine samples from it."""
     config = tiny_config("policy.kind=deepspeed", f"policy.zero_stage={stage}", "kl.beta=0.1", "dtype=float32")
     found = POLICIES["deepspeed"].memory(config, ModelSize(1000, 1000, num_ranks=2, is_sampled=True))
-    assert found["weights"] == 1000 * weights
+    assert (found["weights"], found["whole_copy"]) == (1000 * weights, 4000 * (stage == 3))
     assert (found["gradients"], found["kept_gradients"])[:: -1 if stage == 3 else 1] == (1000 * gradients, 0)
     assert found["optimizer"] == 1000 * 6
     assert found["reference"] == 1000 * reference
@@ -307,8 +307,9 @@ def test_gradients_that_zero_1_keeps_in_bfloat16_count_once_and_at_every_time(dt
     assert memory.sampling - without.sampling == 4 * NUM_PARAMETERS * is_kept
 
 
-def test_under_zero_3_a_rank_of_four_starts_a_7b_with_14_gib():
-    config = load_config("math-7b-4gpu", overrides=["policy.zero_stage=3", "rollout.engine=vllm"])
+@pytest.mark.parametrize("engine", ["vllm", "transformers"])
+def test_under_zero_3_a_rank_of_four_starts_a_7b_with_14_gib(engine):
+    config = load_config("math-7b-4gpu", overrides=["policy.zero_stage=3", f"rollout.engine={engine}"])
     assert (config.kl.beta > 0, config.dtype) == (True, "bfloat16")
     shape, num_parameters = qwen(**LARGE, is_tied=False)
     memory = Estimate(config, shape, num_parameters, num_parameters, 512, GPU, 4).memory()

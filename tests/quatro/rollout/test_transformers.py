@@ -26,9 +26,10 @@ from transformers import (
 
 from evals.errors import DataError, DivergedError, UsageError
 from quatro.policy.device import PREFILL_TOKENS
+from quatro.policy.facts import copied, hollow
 from quatro.rollout.decoding import SlotModel
 from quatro.rollout.engine import rollout_seed
-from quatro.rollout.transformers import TransformersEngine
+from quatro.rollout.transformers import CopyEngine, TransformersEngine
 from quatro.types import Prompt, Sampling
 
 EOS = (0, 3)
@@ -87,8 +88,8 @@ def make_seeds(prompts, n):
     return [[rollout_seed(0, 0, prompt.id, j) for j in range(n)] for prompt in prompts]
 
 
-def engine(model, **options):
-    return TransformersEngine(model, Letters(), eos_ids=EOS, **options)
+def engine(model, kind=TransformersEngine, **options):
+    return kind(model, Letters(), eos_ids=EOS, **options)
 
 
 def full_forward(model, prompt, rollout):
@@ -299,6 +300,24 @@ def test_sync_and_state_have_nothing_to_carry():
     assert drawer.sync(lambda: iter(())) == {}
     assert drawer.state() == ({}, {})
     drawer.load_state({}, {})
+
+
+def test_a_copy_takes_memory_only_from_sync_to_rest():
+    policy, prompts = make_model(), make_prompts([3, 5])
+    seeds = make_seeds(prompts, 4)
+    drawer = engine(copied(policy, hollow), kind=CopyEngine)
+
+    def numbers():
+        return sum(weight.untyped_storage().nbytes() // weight.itemsize for weight in drawer.model.parameters())
+
+    expected = engine(policy).generate(prompts, seeds, Sampling(max_new_tokens=6))
+    for _ in range(2):
+        drawer.sync(policy.named_parameters)
+        drawer.sync(policy.named_parameters)
+        assert numbers() == sum(weight.numel() for weight in policy.parameters())
+        assert drawer.generate(prompts, seeds, Sampling(max_new_tokens=6)) == expected
+        drawer.rest()
+        assert numbers() == len(list(policy.parameters()))
 
 
 def test_progress_counts_every_rollout_and_token():
