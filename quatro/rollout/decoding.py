@@ -11,7 +11,7 @@ import inspect
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,8 +54,14 @@ class SlotModel:
         accepted = inspect.signature(model.forward).parameters
         self._takes_positions = "position_ids" in accepted
         self._keep_last = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
-        # For a tiny model the outer forward is a tenth of a step: call what is inside it.
-        self._has_plain_head = has_plain_head(model)
+
+    @cached_property
+    def _has_plain_head(self) -> bool:
+        """Asked when something is drawn: before, the weights may not be there yet.
+
+        For a tiny model the outer forward is a tenth of a step: call what is inside it.
+        """
+        return has_plain_head(self.model)
 
     def prefill(self, prompts: Sequence[Sequence[int]], first_slot: int, cache: PreallocatedCache) -> Tensor:
         """Next-token logits (S, V) after each prompt; slots ``first_slot``, ``first_slot`` + 1, ... then hold them.

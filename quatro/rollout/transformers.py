@@ -59,8 +59,7 @@ class TransformersEngine(Engine):
         self.max_batch_rows = max_batch_rows
         self.collect_entropy = collect_entropy
         self.compute = compute
-        with compute():
-            self._slots = SlotModel(model, self.device)
+        self._slots = SlotModel(model, self.device)
 
     def sync(self, named_weights: Callable[[], Iterator[tuple[str, Tensor]]]) -> Mapping[str, float]:
         """Nothing to take over: the engine draws from the policy's own tensors."""

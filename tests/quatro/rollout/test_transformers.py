@@ -305,7 +305,7 @@ def test_sync_and_state_have_nothing_to_carry():
 def test_a_copy_takes_memory_only_from_sync_to_rest():
     policy, prompts = make_model(), make_prompts([3, 5])
     seeds = make_seeds(prompts, 4)
-    drawer = engine(copied(policy, hollow), kind=CopyEngine)
+    drawer = engine(copied(policy, lambda one: hollow(one).new_full((), math.nan).expand(one.shape)), kind=CopyEngine)
 
     def numbers():
         return sum(weight.untyped_storage().nbytes() // weight.itemsize for weight in drawer.model.parameters())
@@ -318,6 +318,7 @@ def test_a_copy_takes_memory_only_from_sync_to_rest():
         assert drawer.generate(prompts, seeds, Sampling(max_new_tokens=6)) == expected
         drawer.rest()
         assert numbers() == len(list(policy.parameters()))
+    assert drawer._slots._has_plain_head  # which weights that were not there could not tell
 
 
 def test_progress_counts_every_rollout_and_token():
