@@ -89,7 +89,9 @@ def make_seeds(prompts, n):
 
 
 def engine(model, kind=TransformersEngine, **options):
-    return kind(model, Letters(), eos_ids=EOS, **options)
+    made = kind(model, Letters(), eos_ids=EOS, **options)
+    assert kind is CopyEngine or made._slots._has_plain_head in (True, False)  # asked before passes are counted
+    return made
 
 
 def full_forward(model, prompt, rollout):
