@@ -224,7 +224,7 @@ def main() -> int:
     survivors = []
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / "copy"
-        for folder in ("evals", "quatro", "quatro_cli", "configs", "docs", "tests"):  # pages hold methods that tests run
+        for folder in ("evals", "quatro", "quatro_cli", "configs", "docs", "tests"):  # tests run the methods of pages
             shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "pyproject.toml", copy)
         for tests in {_tests(copy, mutant) for mutant in chosen}:
