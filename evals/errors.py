@@ -79,8 +79,8 @@ def requirements() -> list[tuple[str, str, str]]:
     except metadata.PackageNotFoundError:
         return []
     # A requirement of an extra has a condition behind it, such as `; extra == "gym"`.
-    found = [re.match(r"(([\w-]+)[^;]*?)\s*(?:; extra == \W([\w-]+)\W)?$", line) for line in lines]
-    return [(one[3] or "", one[2], one[1]) for one in found if one is not None]
+    parts = [line.partition("; extra == ") for line in lines]
+    return [(extra.strip("'\""), re.split(r"[^\w-]", one, maxsplit=1)[0], one.strip()) for one, _, extra in parts]
 
 
 def extra_of(module: str) -> str:

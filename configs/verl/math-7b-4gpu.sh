@@ -11,6 +11,7 @@ python -m quatro.integrations.verl.check quatro && \
   +algorithm.quatro.max_log_ratio=20.0 \
   +algorithm.quatro.boundary_cap=0.95 \
   +algorithm.quatro.advantage_floor=-20.0 \
+  +algorithm.quatro.centred=false \
   +algorithm.quatro.temperature=dual \
   +algorithm.quatro.tau=null \
   actor_rollout_ref.actor.policy_loss._target_=quatro.integrations.verl.plugin.PolicyLoss \

@@ -89,7 +89,10 @@ def passk_result(
     estimates = [passk_estimates(one, ks, also=also, taus=taus) for one in (counts, *further)]
     rows = _rows_over_seeds(estimates, ci=ci)
     problems = [_entry(problem, {}) for problem in counts] if per_problem else None
-    return _result("pass@k", (counted, *others), rows, problems, about)
+    result = _result("pass@k", (counted, *others), rows, problems, about)
+    if "maj" in also and counted.grader.version is None:  # else the grader has said it
+        result.warnings.extend(_without_votes(counts))
+    return result
 
 
 def ucc_result(
@@ -309,6 +312,18 @@ def _of_each(
 ) -> dict[str, Floats]:
     """``value(problem, k, *more)`` of each problem at each k."""
     return {name: np.array([[value(p, k, *more) for k in ks] for p in group]) for name, group in groups.items()}
+
+
+def _without_votes(counts: Sequence[Counts]) -> list[str]:
+    warnings = []
+    for name, group in by_benchmark(counts).items():
+        num_silent, num_all = (sum(p.n - p.correct - sum(p.wrong or ()) for p in group), sum(p.n for p in group))
+        if 10 * num_silent > num_all:
+            warnings.append(
+                f"{name}: {num_silent} of {num_all} samples are wrong and hold no answer that could be found, so they "
+                "do not vote and maj@k is too high; `quatro eval grade --extraction last-number` looks for others"
+            )
+    return warnings
 
 
 def _left_out(least: Least, ks: Sequence[int]) -> list[str]:

@@ -112,6 +112,8 @@ def plan_samples(request: SampleRequest) -> SamplePlan:
         raise UsageError("name a benchmark with -b, for example -b countdown")
     if request.limit is not None and request.limit < 1:
         raise UsageError(f"limit is the number of problems and at least 1, found {request.limit}")
+    if request.engine == "server":
+        raise UsageError("--engine: found server; expected transformers or vllm; a server is named by --base-url")
     engine = "server" if endpoint is not None else request.engine or "transformers"
     if endpoint is None and ENGINES[engine].is_recorded:
         raise UsageError(f"the engine {engine} deals out recorded responses and draws none; leave out --engine")

@@ -132,10 +132,6 @@ def test_skipping_a_step_that_is_not_finite_ends_its_iteration_and_the_run_goes_
 def test_without_a_radius_or_an_audit_there_is_nothing_to_go_by(settings):
     with pytest.raises(UsageError, match=r"inner_updates: found auto.*gspo has no KL radius"):
         load_config("quickstart", overrides=["inner_updates=auto"], method="gspo")
-    assert load_config("quickstart", overrides=BY_KL).audit.prompts == "all"
-    for wrong in ("audit=false", "audit.prompts=16"):
-        with pytest.raises(UsageError, match=r"audit\.prompts: found .*, expected all: the method steers"):
-            load_config("quickstart", overrides=[wrong, *BY_KL])
     for wrong in ("0", "-1", "true", "2.0", "atuo", "null"):
         with pytest.raises(UsageError, match=r"inner_updates: found .*, expected a whole number of at least 1, or"):
             load_config("quickstart", overrides=[f"inner_updates={wrong}"])

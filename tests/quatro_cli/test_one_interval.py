@@ -132,7 +132,6 @@ def test_differences_of_several_seeds_are_over_seeds_and_problems(sweep, tmp_pat
     assert (row["p"] < 0.05) == (row["ci_low"] > 0 or row["ci_high"] < 0)
     assert "over seeds and problems" in quatro("table", out, "--ci").stdout
     says(quatro("eval", "compare", *runs, "--over-seeds", code=2), 3, advice="--over-seeds")
-    says(quatro("eval", "compare", *runs, runs[0], code=2), 4, advice="--over-seeds")
 
 
 def test_seeds_with_other_problems_are_refused_or_their_interval_is_over_seeds_only(sweep, tmp_path):
