@@ -279,7 +279,7 @@ class _Worker:
 
     def end(self) -> None:
         """Kills the process if it is busy, or does not end by itself soon after its requests have."""
-        if self.task is None:
+        if self.task is None and self.process.returncode is None:  # else its pipes are closed
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.communicate(timeout=GRACE_S)
         self.kill()

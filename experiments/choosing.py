@@ -32,6 +32,7 @@ from experiments.replication.rules import (
     Finding,
     Unit,
     Verdict,
+    both_rules,
     estimate_of,
     known,
     with_common_spread,
@@ -168,7 +169,7 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
     for task, words, delta, group in [*judged, *_not_judged(sweeps)]:
         ratio = number(measured(group, relative_to(delta)), _RATIO)
         lines.append(settings_row([task, words, delta, ratio], group))
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *both_rules(findings)]).rstrip() + "\n"
 
 
 def _not_judged(sweeps: Mapping[str, Results]) -> Iterator[tuple[str, str, str, Group]]:

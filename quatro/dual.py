@@ -152,6 +152,7 @@ def solve_budget(
     if math.isinf(spread) and boundary_cap is not None:
         delta = min(delta, boundary_cap * most)
     if most <= delta * (1 + _TOLERANCE):
+        posed.code_Q[mixed_Q & np.isinf(cap_Q)] = STATUSES.index("boundary")
         return posed.solution(cap_Q, advantage_floor), 0.0
     largest = rewards.scale_Q[mixed_Q].max()
     scale_Q = rewards.scale_Q / largest

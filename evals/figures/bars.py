@@ -117,10 +117,18 @@ def temperature_figure(rows_of: Mapping[str, Sequence[Row]], *, sheet: Sheet = P
 
     ``rows_of`` are rows of `ucc_result` under one setting, of which those with k = 1 are pass@1, by label.
 
-    Raises UsageError if there are more labels than can be told apart.
+    Raises:
+        DataError: a label has no UCR, or several (more than one setting).
+        UsageError: there are more labels than can be told apart.
     """
     labels = list(rows_of)
     _check_labels(labels)
+    for label, rows in rows_of.items():
+        names = [row.benchmark for row in rows if row.metric == "ucr"]
+        if not names:
+            raise DataError(f"{label} holds no UCR; make it with `quatro eval ucc`")
+        if len(names) > len(set(names)):
+            raise DataError(f"{label} holds several UCR of {names[0]}; draw one similarity and threshold at a time")
     everyone = [row for rows in rows_of.values() for row in rows]
     benchmarks = without_lone_average(row.benchmark for row in everyone)
     panels = {"UCR": _values(rows_of, "ucr"), "Pass@1, %": _values(rows_of, "pass@k", "ucc@k")}

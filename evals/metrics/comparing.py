@@ -153,7 +153,7 @@ def _comparison(
         own = [row for pair in zip(*by_metric, strict=True) for row in _rows(*pair)]
         own = [row for row in own if (row.metric, row.k) != ("distinct@k", 1)]  # one correct answer is one solution
         warnings = [*warnings, *little_covered(own), *_large_rests(own)]
-        rows += [DifferenceRow(**row.model_dump(), samples_b=name) for row in own] if len(names) > 2 else own
+        rows += [row.model_copy(update={"samples_b": name}) for row in own] if len(names) > 2 else own
     whole = [row for row in rows if "/" not in row.metric]  # the parts of a difference have no p of their own
     adjusted = {id(row): p for row, p in zip(whole, holm([row.p for row in whole]), strict=True)}
     rows = [row.model_copy(update={"p_adjusted": adjusted.get(id(row))}) for row in rows]

@@ -287,7 +287,7 @@ class DifferenceRow(Document):
 
     Its 95 % interval is that of `average_paired_differences`, over problems or over seeds too (``ci_over``), ``p`` its
     two-sided p-value, and ``p_adjusted`` that of `holm` among all rows (None: an earlier file). ``n`` is the smallest
-    number of samples of a problem, the same for a and b.
+    number of samples of a problem, the same for a and b. ``samples_b`` names b where several are compared with a.
     """
 
     metric: str
@@ -303,6 +303,7 @@ class DifferenceRow(Document):
     num_problems: Count
     n: Count
     ci_over: str = PROBLEMS
+    samples_b: str | None = Field(None, pattern=r"^[^\x00]+$")
 
 
 class Comparison(FileDocument):
@@ -318,7 +319,8 @@ class Comparison(FileDocument):
 
     def frame(self) -> DataFrame:
         """A data frame with one row for each of ``rows``, after the names of both samples."""
-        rows = [{"samples_a": self.a, "samples_b": self.b, **row.model_dump()} for row in self.rows]
+        heads = {"samples_a": self.a, "samples_b": self.b}
+        rows = [{**heads, **row.model_dump(exclude_none=True)} for row in self.rows]
         return frame_of(rows, COMPARISON_COLUMNS)
 
     def grids(self) -> Iterable[Grid]:
@@ -329,7 +331,7 @@ class Comparison(FileDocument):
 
     def each(self) -> list[Comparison]:
         """A comparison for every B, where there are several: their rows name them (``samples_b``)."""
-        rows = grouped(self.rows, lambda row: (row.model_extra or {}).get("samples_b", self.b))
+        rows = grouped(self.rows, lambda row: row.samples_b or self.b)
         return [self.model_copy(update={"b": name, "rows": own}) for name, own in rows.items()]
 
 

@@ -251,6 +251,13 @@ def _table(row: Fields, at: str) -> Fields:
     return {**fields, "extra": others(row, taken)}
 
 
+def _verl(row: Fields, at: str) -> Fields:
+    """Its own three columns win over any others with the names that a table has."""
+    own = {"completion": "output", "answer": "gts", "prompt": "input"}
+    others_of_row = {name: value for name, value in row.items() if name not in own.values()}
+    return _table({**others_of_row, **{name: row.get(column) for name, column in own.items()}}, at)
+
+
 def _csv(row: Fields, at: str) -> Fields:
     """Cells are texts: an empty one is none, and an index is a number."""
     fields = _table({name: cell for name, cell in row.items() if cell}, at)
@@ -265,7 +272,7 @@ TOOLS: dict[str, Layout] = {
         Layout("inspect", (("output",), ("epoch",)), _inspect, rows=inspect_rows),
         Layout("lighteval", (("doc",),), _lighteval, rows=parquet_rows),
         Layout("evalplus", (("task_id",), ("solution", "completion")), _evalplus),
-        Layout("verl", (("input",), ("output",)), _table),
+        Layout("verl", (("input",), ("output",)), _verl),
         Layout("parquet", (), _table, rows=parquet_rows),
         Layout("csv", (), _csv, rows=csv_rows),
         Layout("jsonl", (), _table),

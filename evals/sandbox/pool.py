@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -117,14 +118,17 @@ class Sandbox:
 @contextlib.contextmanager
 def _launched(settings: dict[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
     """The process of a worker, with a folder that goes when it does."""
-    # What a killed worker left there goes, too.
-    with tempfile.TemporaryDirectory(prefix="sandbox-", ignore_cleanup_errors=True) as folder:
-        command = [*interpreter("worker"), json.dumps({**settings, "work": folder})]
-        pipe, quiet = subprocess.PIPE, subprocess.DEVNULL
+    # Not TemporaryDirectory: before Python 3.11.9 its clean-up follows links, which a killed program may have left.
+    folder = tempfile.mkdtemp(prefix="sandbox-")
+    command = [*interpreter("worker"), json.dumps({**settings, "work": folder})]
+    pipe, quiet = subprocess.PIPE, subprocess.DEVNULL
+    try:
         with subprocess.Popen(
             command, 0, stdin=pipe, stdout=pipe, stderr=quiet, env=ENVIRONMENT, cwd="/", start_new_session=True
         ) as process:
             yield process
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # what a killed worker left there goes, too
 
 
 def _encoded(job: Job) -> bytes | Failure:

@@ -10,6 +10,7 @@ UCC@k as a count, entropy in nats per token.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 from evals.benchmarks.catalogue import grader_of
@@ -19,7 +20,7 @@ from evals.intervals import FEWEST_SEEDS, kinds_text
 from evals.results.document import AVERAGE, Comparison
 from evals.results.entries import ENTROPY, Entry, Number
 from evals.results.paper import BENCHMARKS, paper
-from evals.results.reading import sides_of
+from evals.results.reading import labels_of, sides_of
 from evals.results.shown import (
     in_order,
     metric_title,
@@ -277,7 +278,12 @@ def _without_k(entries: Sequence[Entry], metric: str, names: Sequence[str], sett
 def comparison_table(comparison: Comparison) -> list[Table]:
     """A table for each metric and setting, and each B: benchmarks and ks down; A, B, difference and p across."""
     if len(each := comparison.each()) > 1:
-        return [table for one in each for table in comparison_table(one)]
+        names = labels_of([Path(one.b) for one in each])
+        return [
+            replace(table, name=f"{table.name}, {name}", title=f"{table.title}; {name}")
+            for name, one in zip(names, each, strict=True)
+            for table in comparison_table(one)
+        ]
     columns = tuple(Column(visible(name)) for name in (*sides_of(comparison), "difference", "p", "p, Holm"))
     groups = grouped(rows_in_order(comparison.rows), lambda row: (row.metric, setting_of(row)))
     tables = []

@@ -15,10 +15,9 @@ from experiments.replication.rules import (
     LESS,
     Comparison,
     Finding,
-    TooAlike,
     Unit,
+    both_rules,
     known,
-    too_alike,
     with_common_spread,
 )
 
@@ -193,7 +192,6 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
         *claims_table(findings),
         "",
         *_without_stabiliser(sweeps),
-        *_of_seeds_that_agree(too_alike(findings)),
         "## Every arm",
         "",
         "The share of the KL without success of *z-score* took its advantages, whose e^A has another mean than 1, for "
@@ -208,7 +206,7 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
             if group:
                 shown = (number(measured(group, measure), unit) for measure, unit in _SHOWN.values())
                 lines.append(f"| {name}: {cell.words} | {WORDS[kind]} | {len(group)} | {' | '.join(shown)} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *both_rules(findings)]).rstrip() + "\n"
 
 
 def _without_stabiliser(sweeps: Mapping[str, Results]) -> list[str]:
@@ -239,22 +237,3 @@ def _without_stabiliser(sweeps: Mapping[str, Results]) -> list[str]:
         "not tell what the stabiliser does from what a larger step does.",
         "",
     ]
-
-
-def _of_seeds_that_agree(found: Sequence[TooAlike]) -> list[str]:
-    if not found:
-        return []
-    lines = [
-        "The rule uses a common spread of seeds only if it has 10 degrees of freedom. These intervals are of few seeds "
-        "alone, which happen to lie less than a third as far apart as those of their sisters. Behind each is the "
-        "interval with the common spread; verdicts ignore it:",
-        "",
-    ]
-    for one in found:
-        unit, estimate = one.comparison.unit, one.comparison.estimate
-        spreads = (f"{abs(spread) * unit.scale:.{unit.digits}f}" for spread in (one.own, one.of_all))
-        lines.append(
-            f"- {one.name}, {one.comparison.what}: {number(estimate, unit)} from a spread of {next(spreads)}; "
-            f"{number(one.wider, unit)} with the common one of {next(spreads)} ({one.freedom} degrees of freedom)"
-        )
-    return [*lines, ""]

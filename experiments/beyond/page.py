@@ -8,7 +8,7 @@ from experiments.beyond import graded, updates_and_radii
 from experiments.replication import markdown
 from experiments.replication.markdown import NOTE, TIMES, claims_table, settings_head, settings_row, summary
 from experiments.replication.results import Results, commits, training_seconds
-from experiments.replication.rules import Finding, with_common_spread
+from experiments.replication.rules import Finding, both_rules, with_common_spread
 
 CELLS = {
     "S0": "5 full-batch updates on each batch of rollouts",
@@ -61,7 +61,7 @@ def page(results: Results, findings: Sequence[Finding]) -> str:
         for settings, group in results.groups(cell):
             shown = ", ".join(f"{key.removeprefix('method.')} {value}" for key, value in settings.items())
             lines.append(settings_row([cell, shown], group))
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *both_rules(findings)]).rstrip() + "\n"
 
 
 def document(results: Results, findings: Sequence[Finding]) -> str:

@@ -30,6 +30,7 @@ from experiments.replication.rules import (
     Finding,
     Unit,
     Verdict,
+    both_rules,
     known,
     pooled_spread,
     sister_tables,
@@ -124,7 +125,7 @@ def page(found: Replication, figures: Sequence[str], *, images: str) -> str:
         for name, words in drawn.items():
             body += [f"![{words}]({images}/{name}.png)", "", f"*{words}*", ""]
         parts += [f"## {title}", "", *body] if body else []
-    parts += ["## How far seeds lie apart", "", *_spreads(found.findings)]
+    parts += ["## How far seeds lie apart", "", *_spreads(found.findings), *both_rules(found.findings)]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -175,9 +176,9 @@ def _rule() -> list[str]:
         "effects, Satterthwaite); numbers without problems, such as entropy, have intervals over seeds only. Seeds "
         "rotate through three base models, and intervals are for these three: another base may differ by more. The "
         "spread over seeds is that of the comparison averaged with the spread in all comparisons of the same task, "
-        "measure and kind (worth 4 degrees of freedom). Kinds are those with GSPO or GPG, those without the log-ratio, "
-        "those at learning rate 1e-3, and the others. Where they have fewer than 10 degrees of freedom together, and "
-        "for numbers of one setting alone or of temperatures, the spread is the comparison's own. A difference of "
+        "measure and kind (worth their degrees of freedom, at most 4). Kinds are those with GSPO or GPG, those without "
+        "the log-ratio, those at learning rate 1e-3, and the others. For numbers of one setting alone or of "
+        "temperatures the spread is the comparison's own. A difference of "
         "two ends is the sum of its steps and is pooled beside them, so that these degrees of freedom are somewhat "
         "too many; the interval of the comparison alone is in the JSON file. The JSON file has the value of every "
         "seed, standard errors, degrees of freedom and the interval from each comparison's own spread.",
@@ -232,7 +233,7 @@ def _beside_the_base(findings: Sequence[Finding]) -> list[str]:
     of_runs = [finding for finding in findings if finding.name != "k5"]
     sisters = next((one.sisters for one in of_base[0].comparisons if one.sisters and one.estimate), None)
     spreads_of = [
-        pooled_spread(sister_tables(some).get(sisters, ()), least=1) if sisters else None for some in (of_base, of_runs)
+        pooled_spread(sister_tables(some).get(sisters, ())) if sisters else None for some in (of_base, of_runs)
     ]
     if None in spreads_of:
         return []

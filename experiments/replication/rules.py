@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -16,7 +16,6 @@ from evals.intervals import SeedSpread, half_width, mean_over_seeds_and_problems
 
 GREATER = (0.0, math.inf)
 LESS = (-math.inf, 0.0)
-LEAST_POOLED = 10  # degrees of freedom, below which no common spread is told
 LEVEL = 0.025  # of each side of a 95 % interval
 
 
@@ -170,64 +169,61 @@ def estimate_of(value_SP: Floats | None, prior: SeedSpread | None = None) -> Est
     )
 
 
-def pooled_spread(tables: Iterable[Floats], *, freedom: float = 4.0, least: int = LEAST_POOLED) -> SeedSpread | None:
-    """The spread over seeds that (S, P) tables of one measure have in common, as a prior worth ``freedom`` degrees.
+def pooled_spread(tables: Sequence[Floats]) -> SeedSpread | None:
+    """The spread over seeds that (S, P) tables of one measure have in common, as a prior.
 
-    None if the tables have fewer than ``least`` degrees of freedom together: each would mostly be averaged with itself.
+    It is worth as many degrees of freedom as the tables have together, and at most 4. None if one table alone tells it.
     """
-    spreads = [
-        (float(np.var(value_SP.mean(axis=1), ddof=1)), len(value_SP) - 1) for value_SP in tables if len(value_SP) > 1
-    ]
-    known = sum(df for _, df in spreads)
-    if known < least:
-        return None
-    return SeedSpread(sum(df * variance for variance, df in spreads) / known, freedom)
+    known = sum(len(value_SP) - 1 for value_SP in tables)
+    return SeedSpread(_common_variance(tables), min(4.0, known)) if len(tables) > 1 else None
 
 
-def with_common_spread(findings: Sequence[Finding]) -> list[Finding]:
+def pooled_if_many(tables: Sequence[Floats]) -> SeedSpread | None:
+    """The rule until November 2026: worth 4 degrees of freedom, and None if the tables have fewer than 10 together."""
+    known = sum(len(value_SP) - 1 for value_SP in tables)
+    return SeedSpread(_common_variance(tables), 4.0) if known >= 10 else None
+
+
+def _common_variance(tables: Sequence[Floats]) -> float:
+    freedom = [len(value_SP) - 1 for value_SP in tables]
+    variance = [float(np.var(value_SP.mean(axis=1), ddof=1)) for value_SP in tables]
+    return float(np.average(variance, weights=freedom))
+
+
+def with_common_spread(
+    findings: Sequence[Finding], rule: Callable[[Sequence[Floats]], SeedSpread | None] = pooled_spread
+) -> list[Finding]:
     """The findings with intervals that know how far seeds lie apart in all comparisons of one task and measure."""
-    prior_of = {sisters: pooled_spread(tables) for sisters, tables in sister_tables(findings).items()}
+    prior_of = {sisters: rule(tables) for sisters, tables in sister_tables(findings).items()}
 
     def judged_anew(one: Comparison) -> Comparison:
         if one.value_SP is None or one.sisters is None:
             return one
-        return replace(one, estimate=estimate_of(one.value_SP, prior_of[one.sisters]))
+        return replace(one, estimate=estimate_of(one.value_SP, prior_of.get(one.sisters)))
 
     return [replace(finding, comparisons=tuple(map(judged_anew, finding.comparisons))) for finding in findings]
 
 
-@dataclass(frozen=True)
-class TooAlike:
-    """A comparison whose few seeds lie far closer together than those of its sisters do.
-
-    The sisters have too few degrees of freedom for a common spread, so that the verdict is from ``own`` seeds alone;
-    ``wider`` is the estimate with the spread ``of_all``.
-    """
-
-    name: str
-    comparison: Comparison
-    own: float
-    of_all: float
-    freedom: int
-    wider: Estimate
-
-
-def too_alike(findings: Sequence[Finding]) -> list[TooAlike]:
-    """Every comparison whose spread over seeds is less than a third of the common one, which its verdict ignores."""
-    found = []
-    tables_of = sister_tables(findings)
-    for finding in findings:
-        for one in finding.comparisons:
-            tables = tables_of[one.sisters] if one.sisters is not None and one.value_SP is not None else []
-            common = pooled_spread(tables, least=1)
-            if one.value_SP is None or len(one.value_SP) < 2 or common is None or pooled_spread(tables) is not None:
-                continue
-            own, of_all = float(np.std(one.value_SP.mean(axis=1), ddof=1)), math.sqrt(common.variance)
-            if own < of_all / 3:
-                freedom = sum(len(value_SP) - 1 for value_SP in tables)
-                wider = known(estimate_of(one.value_SP, common))
-                found.append(TooAlike(finding.name, one, own, of_all, freedom, wider))
-    return found
+def both_rules(findings: Sequence[Finding]) -> list[str]:
+    """An appendix: which verdicts and comparisons were others by the rule before `pooled_spread`."""
+    before = with_common_spread(findings, pooled_if_many)
+    lines = [
+        "## Appendix: the rule before",
+        "",
+        "Until November 2026 the spread of seeds was averaged with that of other comparisons only where these had 10 "
+        "degrees of freedom together. Three seeds that agree by chance then gave too narrow an interval. Now it always "
+        "is, and the others count for as many degrees of freedom as they have, at most 4. Verdicts that changed:",
+        "",
+        "| | before | now |",
+        "|---|---|---|",
+    ]
+    for old, new in zip(before, findings, strict=True):
+        if old.verdict is not new.verdict:
+            lines.append(f"| {new.name}: {new.claim} | {old.verdict} | {new.verdict} |")
+        for one, other in zip(old.comparisons, new.comparisons, strict=True):
+            if one.verdict is not other.verdict:
+                lines.append(f"| {new.name}, {other.what} | {one.verdict} | {other.verdict} |")
+    return [*(lines if lines[-1] != "|---|---|---|" else [*lines[:-2], "None."]), ""]
 
 
 @dataclass(frozen=True)
@@ -258,7 +254,7 @@ def sister_tables(findings: Sequence[Finding]) -> dict[Sisters, list[Floats]]:
     found = defaultdict[Sisters, dict[bytes, Floats]](dict)
     for finding in findings:
         for one in finding.comparisons:
-            if one.sisters is not None and one.value_SP is not None:
+            if one.sisters is not None and one.value_SP is not None and len(one.value_SP) > 1:
                 found[one.sisters].setdefault(one.value_SP.tobytes(), one.value_SP)
     return {sisters: list(tables.values()) for sisters, tables in found.items()}
 

@@ -6,7 +6,6 @@ problem of `eval.benchmark`, every `eval.every` iterations.
 
 # Axes: B rows (rollouts), Q prompts, N rollouts of a prompt.
 
-import contextlib
 import logging
 import math
 from collections import Counter
@@ -87,12 +86,12 @@ def draw_and_grade(parts: Parts, prompts: Sequence[Prompt], seeds: Seeds, sampli
     """Responses to ``prompts`` and their grades; one rank draws and grades each group, and all ranks get it.
 
     So what is measured or decided is the same for every number of ranks. A batch of 2 million tokens takes 30 MB.
-    Raises Stopped if a stop was requested of a rank before all had their responses.
+    Raises Stopped if a stop was requested of a rank before it had all its responses.
     """
     world, stop, phase, count = parts.policy.world, parts.stop, parts.stopwatch.phase, parts.stopwatch.count
     share = world.share(len(prompts))
     own_prompts = [prompts[i] for i in share]
-    responses, grades = list[list[Rollout]](), list[list[Grade]]()
+    responses, grades, is_cut = list[list[Rollout]](), list[list[Grade]](), False
     if own_prompts:
         own_seeds = [seeds[i] for i in share]
         num_wanted = sum(map(len, own_seeds))
@@ -103,14 +102,16 @@ def draw_and_grade(parts: Parts, prompts: Sequence[Prompt], seeds: Seeds, sampli
 
         phase("generate")
         count(responses=(0, num_wanted))
-        with contextlib.suppress(Stopped):  # `check` raises it on all ranks
+        try:
             drawn = parts.engine.generate(own_prompts, own_seeds, sampling, progress=progress)
             markers = parts.config.rollout.thinking
             responses = [
                 [rollout.without_thought(markers, prompt) for rollout in group]
                 for prompt, group in zip(own_prompts, drawn, strict=True)
             ]
-    stop.check()
+        except Stopped:
+            is_cut = True
+    stop.end_of_work(is_cut=is_cut)
     phase("reward")
     if own_prompts:
         grades = reward.score(own_prompts, responses)

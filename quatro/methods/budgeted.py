@@ -3,9 +3,10 @@
 # Axes: Q prompts, N rollouts of one prompt.
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 from quatro.dual import DualSolution, solve_budget
 from quatro.methods.quatro import Quatro
@@ -36,7 +37,12 @@ class Budgeted(Quatro):
     delta: float = Field(
         default=0.01, gt=0, le=1e6, description="mean KL over the prompts of an iteration whose rewards differ, in nats"
     )
-    spread: Annotated[float, BeforeValidator(_number)] = Field(
+    # JSON, which checkpoints are in, has no infinity.
+    spread: Annotated[
+        float,
+        BeforeValidator(_number),
+        PlainSerializer(lambda one: "inf" if math.isinf(one) else one, when_used="json"),
+    ] = Field(
         default=3.0,
         ge=1,
         allow_inf_nan=True,

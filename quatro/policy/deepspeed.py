@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from evals.errors import DataError, MissingError, is_out_of_memory
+from evals.errors import DataError, MissingError, UsageError, is_out_of_memory
 from quatro.config import Config
 from quatro.policy import lora
 from quatro.policy.base import Forward
@@ -65,7 +65,13 @@ class DeepSpeedPolicy(TorchPolicy):
     def __init__(self, model: Any, config: Config, **options: Any) -> None:
         self.stage, self._zero_settings = config.policy.zero_stage, _zero_settings(config)
         super().__init__(model, config, **options)
-        if self.stage == 3 and ENGINES[config.rollout.engine].shares_weights:
+        engine = ENGINES[config.rollout.engine]
+        if self.stage == 3 and engine.shares_weights:
+            if engine is not ENGINES["transformers"]:
+                raise UsageError(
+                    f"rollout.engine: found {config.rollout.engine}, which draws from the policy's own tensors; with "
+                    "policy.zero_stage=3 these are shards: expected transformers, vllm, or policy.zero_stage=2"
+                )
             empty = copied(model, lambda one: self._cast(one.new_empty((), device=self.device)).expand(one.shape))
             self.sampling_model = lora.detach(empty.to(self.device))
         compute: Callable[..., Forward] = super().forward

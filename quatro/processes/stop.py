@@ -85,17 +85,27 @@ class StopCheck:
         self._world = world
 
     def check(self) -> None:
-        """All ranks call it between steps of their work; raises Stopped on all if a stop was requested of any.
-
-        Then every rank counts as asked.
-        """
-        number = self._world.largest(self._request.signal or 0)
-        if number:
-            if not self._request.requested:
-                self._request.request(signal.Signals(number))
+        """All ranks call it between optimiser steps or iterations; raises Stopped on all if a stop was asked of any."""
+        if self._is_agreed():
             raise Stopped
 
     def poll(self) -> None:
-        """A rank calls it amid work that `check` follows; raises Stopped if a stop was requested of this rank."""
+        """A rank calls it amid work that `end_of_work` ends; raises Stopped if a stop was requested of this rank."""
         if self._request.requested:
             raise Stopped
+
+    def end_of_work(self, *, is_cut: bool) -> None:
+        """All ranks call it after work with polls; raises Stopped on all if any ``is_cut``: stopped in the middle."""
+        if self._world.largest(is_cut):
+            self._is_agreed()
+            raise Stopped
+
+    def _is_agreed(self) -> bool:
+        """Whether any rank was asked to stop; then every rank counts as asked."""
+        request = self._request
+        if self._world.size == 1:
+            return request.requested
+        number = self._world.largest(request.signal or 0)
+        if number and not request.requested:
+            request.request(signal.Signals(number))
+        return number > 0

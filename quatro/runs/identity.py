@@ -6,7 +6,6 @@ a resume asks besides, whether a checkpoint goes on with these settings, and whe
 """
 
 import logging
-import os
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -105,24 +104,26 @@ def planned_differences(planned: Config, config: Config, *, only_lasting: bool =
         ("model", planned.model, config.model),
         ("kl.reference", planned.kl.reference, config.kl.reference),
     ):
-        if _is_checkpoint_of(name, found):
+        if _is_checkpoint_of(name, found, may_be_moved=only_lasting):
             planned = planned.with_values({key: found})
     pairs = differing_keys([one.with_sizes(config.sizes) for one in (planned, config)]).items()
     return [f"{key} is {now} there, not {then}" for key, (then, now) in pairs if not (only_lasting and may_change(key))]
 
 
-def _is_checkpoint_of(name: str | None, model: str | None) -> bool:
+def _is_checkpoint_of(name: str | None, model: str | None, *, may_be_moved: bool) -> bool:
     """Whether the folder ``model`` is that of a checkpoint which ``name``, of a run or checkpoint, may mean.
 
-    The place does not count, since runs are moved.
+    With ``may_be_moved`` its place does not count.
     """
     checkpoint = Path(model or "").parent
     step = step_number(checkpoint.name)
     if name is None or step is None:
         return False
     run, _, named_step = name.rpartition("@")
-    place = Path(os.path.abspath(run if named_step in ("best", str(step)) else name)).name
-    return place in (checkpoint.name, checkpoint.absolute().parents[1].name)
+    place = Path(run if named_step in ("best", str(step)) else name).resolve()
+    if may_be_moved:
+        return place.name in (checkpoint.name, checkpoint.absolute().parents[1].name)
+    return checkpoint.resolve() in (place, place / "checkpoints" / checkpoint.name)
 
 
 def missing_rollouts(run: Path, written: Mapping[str, Any]) -> list[str]:

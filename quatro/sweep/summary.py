@@ -34,7 +34,7 @@ class PointOutcome:
 
 def write_summary(outcomes: Sequence[PointOutcome], folder: Path) -> None:
     """summary.csv: a row for each point, with means of training metrics over its last iterations and sample metrics."""
-    axes = (key for outcome in outcomes for key in outcome.point.settings)
+    axes = (key for outcome in outcomes for key in outcome.point.settings if key != "steps")
     measured = (name for outcome in outcomes for name in outcome.measured)
     place = ("point", "cell", "status") if any(outcome.point.cell for outcome in outcomes) else ("point", "status")
     columns = {**dict.fromkeys(place, TEXT), "steps": "int64", **dict.fromkeys(axes, TEXT)}
@@ -46,4 +46,4 @@ def _row(outcome: PointOutcome, folder: Path) -> dict[str, Any]:
     point, rows = outcome.point, list(read_metrics(folder / "runs" / outcome.point.name))
     about = {"point": point.name, "cell": point.cell, "status": outcome.status, "reason": outcome.reason}
     means = {name: last_mean(rows, name) for name in SUMMARY_METRICS}
-    return {**about, "steps": len(rows), **point.settings, **means, **outcome.measured}
+    return {**about, **point.settings, "steps": len(rows), **means, **outcome.measured}

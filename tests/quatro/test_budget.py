@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from quatro.dual import solve_budget, solve_dual
+from quatro.methods.budgeted import Budgeted
 from quatro.registry import METHODS
 
 RNG = np.random.default_rng(0)
@@ -104,3 +106,9 @@ def test_centring_keeps_the_direction_of_the_expected_gradient(name, rewards, de
     cosine = plain @ other / np.linalg.norm(plain) / np.linalg.norm(other)
     assert cosine > 0.99999
     assert np.linalg.norm(other) / np.linalg.norm(plain) == pytest.approx(1.0, abs=0.02)
+
+
+def test_an_infinite_spread_is_kept_in_json_which_has_no_infinity():
+    method = Budgeted(spread=math.inf)
+    written = json.loads(json.dumps(method.model_dump(mode="json"), allow_nan=False))
+    assert Budgeted.model_validate(written) == method

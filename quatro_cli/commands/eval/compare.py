@@ -52,10 +52,12 @@ def compare(
     how |= {"partition": partition, "max_calls": max_calls, "cluster": cluster}
     asked = shared.options(benchmarks, n=first, grader=grader, also=also, tau=tau, seed=seed, jobs=jobs, **how)
     ks = numbers(k, "--k", int)
-    shared.check_out(out, files)
+    shared.check_out(out, files, partition)
     half = len(files) // 2 if over_seeds else 1
     if len(files) < 2 or (over_seeds and len(files) % 2):
         raise usage_error(f"{len(files)} samples: expected A and B..., or with --over-seeds every seed of A, then of B")
+    if len(files) > 2 and not over_seeds and len({file.resolve() for file in files}) < len(files):
+        raise usage_error("a set of samples is named twice; name each once")
     a, b, *others = [files[:half], files[half:]] if over_seeds else [[file] for file in files]
     found = compare(a, b, ks, others=others, metric=metric, progress=shared.progress, over_seeds=over_seeds, **asked)
     for one in found.each() if not json else ():

@@ -75,13 +75,15 @@ def options(
         "also": names(also, "--also"),
         "tau": numbers(tau, "--tau", float),
     }
-    if partition is not None or max_calls is not None:
-        if not (partition or "").startswith("judge:"):
+    if partition is None and max_calls is not None:
+        raise usage_error("--max-calls is for --partition judge:URL; add it, or leave this out")
+    if partition is not None:
+        if not partition.startswith("judge:"):
             raise usage_error(f"--partition {partition}: expected judge:URL, as in judge:http://localhost:8000/v1")
         refuse_idle({"--similarity": similarity}, "--partition")
         from evals.similarity.measures import by_model
 
-        judge = by_model(str(partition))
+        judge = by_model(partition)
         judge.max_calls = judge.max_calls if max_calls is None else max_calls
         typed["similarity"] = [judge.name]
     return {name: value for name, value in typed.items() if value is not None} | others
@@ -135,8 +137,8 @@ def progress(description: str) -> Iterator[Callable[[int, int], None]]:
         yield tell
 
 
-def check_out(out: Path | None, inputs: Sequence[Path]) -> None:
-    """Raises, before anything is computed, what writing ``out`` would raise.
+def check_out(out: Path | None, inputs: Sequence[Path], partition: str | None = None) -> None:
+    """Raises, before anything is computed, what writing ``out`` would raise, and beside it the replies of a judge.
 
     Raises:
         UsageError: it is a folder, one of ``inputs`` or another file that must not be lost (`refuse_loss`).
@@ -149,11 +151,16 @@ def check_out(out: Path | None, inputs: Sequence[Path]) -> None:
     if out is not None and out.suffix in FRAME_SUFFIXES:
         check_frame_file(out)
     refuse_loss(out, inputs)
+    replies = None if out is None or partition is None else out.with_suffix(".judge.jsonl").resolve()
+    if replies in [path.resolve() for path in inputs]:
+        raise usage_error(f"-o {out}: the judge's replies would be written to {replies}, which is read; name another")
 
 
-def check_shown(out: Path | None, inputs: Sequence[Path], *, per_problem: bool, json: bool) -> None:
+def check_shown(
+    out: Path | None, inputs: Sequence[Path], *, per_problem: bool, json: bool, partition: str | None = None
+) -> None:
     """`check_out`; raises UsageError, too, if counts of every problem were asked for but would be shown nowhere."""
-    check_out(out, inputs)
+    check_out(out, inputs, partition)
     if per_problem and not json and (out is None or out.suffix != ".json"):
         raise usage_error("--per-problem has no effect on the screen or in rows; add --json, or -o FILE.json")
 

@@ -67,7 +67,7 @@ def ucc(
         benchmarks, n=first, grader=grader, also=also, valid=valid, cluster=cluster, seed=seed, jobs=jobs, **same
     )
     files = shared.of_step(files, step, benchmarks)
-    shared.check_shown(out, files, per_problem=per_problem, json=json)
+    shared.check_shown(out, files, per_problem=per_problem, json=json, partition=partition)
     result = shared.measured(files, k, "ucc@k", ci=ci, per_problem=per_problem, label=label, **asked)
     if preset is not None:
         result = result.model_copy(update={"preset": preset})

@@ -130,7 +130,7 @@ def test_a_comparison_is_a_frame_of_its_rows(tmp_path):
     comparison = compare_passk(samples("10", "00"), samples("11", "01"), names=("a.jsonl", "b.jsonl"), ks=[1, 2])
     frame = comparison.frame()
     assert list(frame["difference"]) == [row.difference for row in comparison.rows]
-    assert list(frame.columns[2:]) == list(type(comparison.rows[0]).model_fields)
+    assert [*frame.columns[2:], "samples_b"] == list(type(comparison.rows[0]).model_fields)
     comparison.write(tmp_path / "difference.csv")
     text = (tmp_path / "difference.csv").read_text(encoding="utf-8")
     pd.testing.assert_frame_equal(pd.read_csv(io.StringIO(text), dtype=dict(frame.dtypes)), frame)

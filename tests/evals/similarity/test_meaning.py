@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -166,6 +167,9 @@ def test_a_judge_sees_each_pair_in_both_orders_and_nothing_else(serve, tmp_path,
     quatro(*command)
     assert len(stub.posts) == 8
     assert read_rows(tmp_path / "ucc.judge.jsonl") == transcript
+    taken = Path(file).rename(tmp_path / "t.judge.jsonl")
+    says(quatro("eval", "ucc", taken, *command[3:-1], tmp_path / "t.json", code=2), "t.judge.jsonl", "name another")
+    assert len(read_rows(taken)) == 6
 
 
 def test_more_calls_than_allowed_are_refused_before_the_first_one(serve, tmp_path, monkeypatch):
