@@ -101,7 +101,7 @@ GUARDS = [
     Guard(40, "a damaged generation_config.json is passed over", "quatro/policy/loading.py", "settings = settings_in(name, GENERATION_CONFIG)", "settings: dict[str, Any] = {}"),
     Guard(40, "a generation config is saved as it came", "quatro/policy/loading.py", "    for candidate in (config, sampled):\n", "    return config\n    for candidate in (config, sampled):\n"),
     Guard(41, "a lost rank is any error", "quatro/processes/world.py", "if self.size == 1 or not is_lost(error):", "if True:"),
-    Guard(42, "ranks do not agree", "quatro/processes/stop.py", "self._world.largest(self._request.signal or 0)", "self._request.signal or 0"),
+    Guard(42, "ranks do not agree", "quatro/processes/stop.py", "self._world.largest(request.signal or 0)", "request.signal or 0"),
     Guard(43, "any base will do", SAVING, 'if state["inputs"].get(what) != own', "if False"),
     Guard(44, "engine and policy may differ", "quatro/rollout/probe.py", "if not found <= allowed:", "if False:"),
     Guard(45, "any number of ranks will do", SAVING, "then != world.size", "then < 0"),
