@@ -323,11 +323,16 @@ class Comparison(FileDocument):
         rows = [{**heads, **row.model_dump(exclude_none=True)} for row in self.rows]
         return frame_of(rows, COMPARISON_COLUMNS)
 
+    @property
+    def num_adjusted(self) -> int:
+        """How many comparisons ``p_adjusted`` is adjusted for: those of all B."""
+        return sum(row.p_adjusted is not None for row in self.rows)
+
     def grids(self) -> Iterable[Grid]:
         """The differences as `quatro eval compare` prints them, a line each."""
         from evals.results.shown import grids_of_comparison
 
-        return [grid for one in self.each() for grid in grids_of_comparison(one)]
+        return [grid for one in self.each() for grid in grids_of_comparison(one, self.num_adjusted)]
 
     def each(self) -> list[Comparison]:
         """A comparison for every B, where there are several: their rows name them (``samples_b``)."""

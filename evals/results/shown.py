@@ -119,11 +119,10 @@ def grids_of_rows(rows: Iterable[Row]) -> Iterator[Grid]:
         yield Grid(title, columns, body, notes)
 
 
-def grids_of_comparison(comparison: Comparison) -> Iterator[Grid]:
-    """A line for each difference, with its interval and p-value."""
+def grids_of_comparison(comparison: Comparison, num_adjusted: int) -> Iterator[Grid]:
+    """A line for each difference, with its interval and p-value, of which the call adjusted ``num_adjusted``."""
     columns = ["benchmark", "problems", "n", "metric", "A", "B", "change", "low to high", "p", "p, Holm"]
-    num = sum(row.p_adjusted is not None for row in comparison.rows)
-    notes = [f"p, Holm: adjusted for the {num} comparisons of this call"] if num else []
+    notes = [f"p, Holm: adjusted for the {num_adjusted} comparisons of this call"] if num_adjusted else []
     for title, rows in tables_of(comparison.rows).items():
         if rows[0].metric in _PART:
             yield _grid_of_parts(title, rows)

@@ -47,6 +47,7 @@ def compare(
     """
     from evals.metrics.measuring import compare
     from evals.results.reading import sides_of
+    from evals.results.shown import grids_of_comparison
 
     how: dict[str, Any] = {"similarity": similarity, "threshold": threshold, "linkage": linkage, "tokens": tokens}
     how |= {"partition": partition, "max_calls": max_calls, "cluster": cluster}
@@ -63,7 +64,7 @@ def compare(
     for one in found.each() if not json else ():
         labels = sides_of(one)
         output.info(f"A: {labels[0]} ({one.a})\nB: {labels[1]} ({one.b})\nchange: B minus A")
-        shared.show(*one.grids())
+        shared.show(*grids_of_comparison(one, found.num_adjusted))
     output.warn(*found.warnings)  # below the table, where a warning is not passed over
     shared.write(shared.judged(found, partition, out), json=json, out=out)
 

@@ -50,6 +50,9 @@ def test_p_is_adjusted_for_all_comparisons_of_the_call(tmp_path):
     ps = [(row["p"], row["p_adjusted"]) for row in json.loads((tmp_path / "c.json").read_text())["rows"]]
     smallest = min(p for p, _ in ps)
     assert min(adjusted for _, adjusted in ps) == min(1.0, 3 * smallest)
+    third = tmp_path / "third.jsonl"
+    third.write_bytes(files[0].read_bytes())
+    assert "adjusted for the 6 comparisons of this call" in compare(*files, third, "--k", "1,2,4").stdout
 
 
 def test_a_side_without_answers_is_named_below_the_table(tmp_path):
