@@ -19,6 +19,7 @@ def _plot() -> None:
 app.add("training", "quatro_cli.commands.plot.runs:training")
 app.add("passk", "quatro_cli.commands.plot.results:passk")
 app.add("ucc", "quatro_cli.commands.plot.results:ucc")
+app.add("differences", "quatro_cli.commands.plot.results:differences")
 app.add("flips", "quatro_cli.commands.plot.results:flips")
 app.add("similarity", "quatro_cli.commands.plot.results:similarity")
 app.add("heatmap", "quatro_cli.commands.plot.results:heatmap")

@@ -4,11 +4,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Option
+from typer import Argument, Option
 
 from quatro_cli.commands.eval import shared
 from quatro_cli.commands.plot.printing import Printing, printed
-from quatro_cli.options import Benchmarks, SweepCell, SweepTemperature, SweepTopP, expander, run_paths, split
+from quatro_cli.options import (
+    Benchmarks,
+    SweepCell,
+    SweepTemperature,
+    SweepTopP,
+    expander,
+    run_paths,
+    split,
+    usage_error,
+)
 from quatro_cli.output import output
 
 Results = Annotated[list[Path], run_paths("RESULT", "Files from `quatro eval ... -o FILE`, or runs with results/.")]
@@ -70,6 +79,32 @@ ucc = _over_k(
       quatro plot ucc runs/quickstart-quatro-0 -b countdown -o ucc.svg
     """,
 )
+
+
+@printed
+def differences(
+    file: Annotated[Path, Argument(metavar="COMPARISON", help="A file from `quatro eval compare ... -o FILE.json`.")],
+    benchmarks: Benchmarks,
+    *,
+    printing: Printing,
+) -> None:
+    """Draw paired differences in Pass@k, UCC@k and distinct@k.
+
+    There is a panel for each metric, benchmark and similarity, and a curve for each model that was compared.
+
+    \b
+    Examples:
+      quatro plot differences difference.json
+      quatro plot differences difference.json -b math500 -o differences.pdf
+    """
+    from evals.figures.curves import curves_figure, difference_panels
+    from evals.results.document import read_comparison
+
+    found = read_comparison(file)
+    if found is None:
+        raise usage_error(f"{file} is no comparison; make one: `quatro eval compare A B -o {file.stem}.json`")
+    panels = difference_panels(found, benchmarks=split(benchmarks, "-b"))
+    printing.save(curves_figure(panels, sheet=printing.sheet), "differences")
 
 
 @printed
