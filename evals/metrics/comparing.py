@@ -7,7 +7,6 @@ to both sets (some problems are easy, some are not) and cancels.
 # Axes: P problems, K values of k.
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from evals.estimators import PARTS, ucc_parts
 from evals.files.strict_json import shown
 from evals.grading import same_answer
 from evals.intervals import average_paired_differences, holm
-from evals.metrics.counting import BY_DEFAULT, Clustering, Counted, count_clusters
+from evals.metrics.counting import BY_DEFAULT, Clustering, Counted, count_each
 from evals.metrics.passk_ucc import (
     Estimate,
     blocks_of,
@@ -80,7 +79,7 @@ def compare_ucc(
 ) -> Comparison:
     """UCC@k and its parts (`ucc_parts`), distinct@k and what stands beside UCC@k, of ``others`` minus those of ``a``.
 
-    Options as in `ucc_result`. ``on_progress`` counts the problems of ``a``, then those of the others.
+    Options as in `ucc_result`. ``on_progress`` counts the problems of all.
 
     Raises: as `compare_passk` and `ucc_result`.
     """
@@ -89,8 +88,9 @@ def compare_ucc(
     settings_of = {name: clustering.settings(name, kind) for name, kind in kinds.items()}
     ks = resolve_ks(sides[0][0].problems, ks)
     least = least_correct([one.problems for side in sides for one in side])
-    count = partial(count_clusters, settings_of=settings_of, jobs=jobs, on_progress=on_progress)
-    estimates = [[ucc_estimates(count(one.texts), ks, least, also=["distinct"]) for one in side] for side in sides]
+    texts = [one.texts for side in sides for one in side]
+    counts = iter(count_each(texts, settings_of, jobs=jobs, on_progress=on_progress))
+    estimates = [[ucc_estimates(next(counts), ks, least, also=["distinct"]) for _ in side] for side in sides]
     return _comparison("ucc@k", names, estimates, warnings)
 
 

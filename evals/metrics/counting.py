@@ -11,7 +11,7 @@ from functools import partial
 from itertools import islice
 from multiprocessing.pool import Pool
 from multiprocessing.process import BaseProcess
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from evals.benchmarks.catalogue import Kind, kind_of, maker_of
 from evals.clustering import check_linkage, cluster_sizes, partitions, resolve_threshold, solutions_in
@@ -170,6 +170,21 @@ def count_clusters(
             if on_progress is not None:
                 on_progress(done, len(problems))
     return counts
+
+
+def count_each(
+    sides: Sequence[Sequence[GradedProblem]], settings_of: Mapping[str, Sequence[Setting]], **how: Any
+) -> list[dict[Setting, list[Counts]]]:
+    """`count_clusters` of each of ``sides``: processes start once, and a judge is asked for all of them or for none."""
+    counts = count_clusters([problem for side in sides for problem in side], settings_of, **how)
+    left = {setting: iter(group) for setting, group in counts.items()}
+    return [
+        {
+            setting: list(islice(group, sum(setting in settings_of[problem.benchmark] for problem in side)))
+            for setting, group in left.items()
+        }
+        for side in sides
+    ]
 
 
 def _counted_by(

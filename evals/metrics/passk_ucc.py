@@ -19,7 +19,7 @@ from evals.estimators import Floats
 from evals.files.frames import grouped
 from evals.files.strict_json import shown
 from evals.intervals import Families, mean_intervals
-from evals.metrics.counting import BY_DEFAULT, Clustering, Counted, Counts, count_clusters
+from evals.metrics.counting import BY_DEFAULT, Clustering, Counted, Counts, count_clusters, count_each
 from evals.metrics.valid import Checked, checked, shares_of_right
 from evals.results.document import (
     AVERAGE,
@@ -124,9 +124,8 @@ def ucc_result(
     counted, *others = each_seed(samples)
     settings_of = {name: clustering.settings(name, kind) for name, kind in counted.kinds.items()}
     ks = resolve_ks(counted.problems, ks)
-    counts, *further = (
-        count_clusters(one.texts, settings_of, jobs=jobs, on_progress=on_progress) for one in (counted, *others)
-    )
+    texts = [one.texts for one in (counted, *others)]
+    counts, *further = count_each(texts, settings_of, jobs=jobs, on_progress=on_progress)
     least = least_correct([counted.problems, *(one.problems for one in others)])
     estimates = [ucc_estimates(one, ks, least, also=also) for one in (counts, *further)]
     if valid is not None:

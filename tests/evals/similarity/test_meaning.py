@@ -178,6 +178,9 @@ def test_more_calls_than_allowed_are_refused_before_the_first_one(serve, tmp_pat
     file = samples(tmp_path / "s.jsonl", ["a1", "a2", "b1"], ["c1", "d1"])
     command = ("eval", "ucc", file, "--partition", f"judge:{stub.url}", "--k", "2", "--max-calls")
     says(quatro(*command, 7, code=2), "8 more calls", "--max-calls 7")
+    other = samples(tmp_path / "t.jsonl", ["a1", "a2", "b1"], ["c1", "d2"])
+    of_two = ("compare", file, other, "--metric", "ucc@k", *command[3:])
+    says(quatro("eval", *of_two, 9, code=2), "10 more calls", "--max-calls 9")
     assert stub.posts == []
     quatro(*command, 8, "--n", 2)
     again(monkeypatch)
