@@ -19,12 +19,13 @@ from experiments.replication.rules import (
     Sisters,
     Unit,
     Verdict,
+    both_rules,
     estimate_of,
     exact,
+    pooled_if_many,
     pooled_spread,
     seeds_to_decide,
     spreads,
-    too_alike,
     with_common_spread,
 )
 
@@ -203,24 +204,28 @@ def test_a_prior_is_averaged_by_degrees_of_freedom():
     assert found.error == pytest.approx(math.sqrt((2 * 7 + 4 * 1) / 6 / 3))
     assert found.freedom == 6
     assert found.high - found.mean == pytest.approx(2.44691 * found.error, rel=1e-5)  # t(.975, 6)
-    assert pooled_spread([column] * 4) is None  # 8 degrees of freedom are too few
-    assert pooled_spread([column, 2 * column] * 3) == SeedSpread(pytest.approx((7 + 28) / 2), 4.0)
+    assert pooled_if_many([column] * 4) is None  # until November 2026 8 degrees of freedom were too few
+    assert pooled_spread([column]) is None  # it would be averaged with itself
+    assert pooled_spread([column[:2], 3 * column[:2]]) == SeedSpread(pytest.approx((0.5 + 4.5) / 2), 2.0)
+    for rule in (pooled_spread, pooled_if_many):
+        assert rule([column, 2 * column] * 3) == SeedSpread(pytest.approx((7 + 28) / 2), 4.0)
 
 
-def test_seeds_that_agree_by_chance_are_named_where_the_rule_has_no_common_spread():
+def test_seeds_that_agree_by_chance_have_the_spread_of_their_sisters():
     sisters = Sisters("task", "measure", "")
     apart, alike = np.array([[0.0], [1.0], [5.0]]), np.array([[2.0], [2.0], [2.01]])
 
     def findings(*tables):
-        compared = [Comparison("x", estimate_of(one), GREATER, UNIT, 0.0, one, sisters) for one in tables]
+        compared = [Comparison(f"x{at}", None, GREATER, UNIT, 0.0, one, sisters) for at, one in enumerate(tables)]
         return with_common_spread([Finding("t", "", "", tuple(compared))])
 
-    (found,) = too_alike(findings(apart, alike))
-    assert found.comparison.value_SP is alike
-    assert (found.freedom, found.of_all) == (4, pytest.approx(math.sqrt(3.5), rel=1e-4))  # variances of 7 and about 0
-    assert found.wider.low < 0.0 < found.comparison.estimate.low
-    assert not too_alike(findings(apart, 2 * apart))
-    assert not too_alike(findings(alike, *(apart + shift for shift in range(5))))  # 12 degrees of freedom: pooled
+    found = findings(apart, alike)
+    one = found[0].comparisons[1].estimate
+    assert one.low < 0.0 < one.own_low
+    assert one.freedom == 2 + 4  # variances of 7 and about 0 have 4 degrees of freedom together
+    assert one.error == pytest.approx(math.sqrt((2 * 0 + 4 * 3.5) / 6 / 3), rel=1e-4)
+    assert "| t, x1 | holds | undecided |" in both_rules(found)
+    assert both_rules(findings(alike, *(apart + shift for shift in range(5))))[-2] == "None."  # 12: pooled before, too
 
 
 @pytest.mark.parametrize("num_seeds", [3, 8])
