@@ -6,9 +6,10 @@
 A file holds, of every finished and measured run of a cell, what the pages of docs/ are made from: its configuration,
 the metrics in `METRICS` to six digits, and the counts of every problem. It is JSON, compressed with xz. Checkpoints,
 samples and rollouts are not kept. The command that began a sweep goes on with an unpacked one: it trains what is
-missing. But `pack` takes new runs into kept ones only where both began with the same weights of the model. An embedded
-model differs between types of processors, and runs before digests were recorded, as all kept ones of paper-small, take
-no others: make such a sweep anew as a whole.
+missing. An embedded model is taught on each machine, and has other weights on another type of processor. Runs of such a
+machine are made in a folder of their own and packed into the same results: their untrained model is then kept beside the
+first one, as `base/NAME~DIGEST`, and they count as seeds of another base. A run that is kept is not replaced by one of
+other weights.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import json
 import lzma
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ import yaml
 from evals.errors import DataError, UsageError
 from evals.files.whole import write_whole
 from quatro.runs.metrics import read_metrics
-from quatro.runs.points import is_sweep
+from quatro.runs.points import base_name, is_sweep
 from quatro.sample.folder import PASSK, UCC
 from quatro.sweep.measure import BASE_CELL
 from quatro.sweep.results import read_sweep
@@ -44,7 +45,8 @@ METRICS = (
 _PLAN = "sweep.yaml"
 _ENVIRONMENT = "environment.json"
 _OF_A_RUN = ("config.yaml", "status.json", _ENVIRONMENT)
-_KEPT_OF_ENVIRONMENT = ("quatro", "commit", "python", "device", "model_digest")  # without folders, hosts and times
+# Without folders, hosts and times.
+_KEPT_OF_ENVIRONMENT = ("quatro", "commit", "python", "processor", "device", "model_digest")
 
 Files = dict[str, Any]  # path in the sweep -> text, or the rows of a metrics.jsonl, or the content of another .json
 
@@ -52,11 +54,12 @@ Files = dict[str, Any]  # path in the sweep -> text, or the rows of a metrics.js
 def pack(sweep: Path, out: Path) -> list[Path]:
     """Writes a file for the plan, for the untrained models and for each cell with measured runs; returns their paths.
 
-    The same runs give the same bytes. What a file that is there holds of other runs stays in it.
+    The same runs give the same bytes. What a file that is there holds of other runs stays in it, and so does a run that
+    began with other weights than the one of its name here.
 
     Raises:
-        DataError: ``sweep`` is no sweep, a file of it cannot be read, or runs that are kept began with other weights of
-            the same model, so that neither they nor the untrained model can be compared with these.
+        DataError: ``sweep`` is no sweep, a file of it cannot be read, or runs of it began with different weights of one
+            model, whose untrained model was measured once.
     """
     if not is_sweep(sweep):
         raise DataError(f"{sweep} is no sweep; give the folder that `quatro sweep` wrote")
@@ -68,8 +71,8 @@ def pack(sweep: Path, out: Path) -> list[Path]:
     for cell, folder in folders:  # a sweep without cells is one file
         found[cell or "runs"] |= _slim(sweep, folder)
     kept = {path.name.removesuffix(ENDING): _files_in(path) for path in sorted(out.glob(f"*{ENDING}"))}
+    found = _as_other_bases(found, kept, sweep)
     merged = {cell: kept.get(cell, {}) | files for cell, files in found.items() if files}
-    _refuse_other_weights((kept | merged).values(), out)
     written = []
     for cell, files in merged.items():
         path = out / f"{cell}{ENDING}"
@@ -80,20 +83,47 @@ def pack(sweep: Path, out: Path) -> list[Path]:
     return written
 
 
-def _refuse_other_weights(archive: Iterable[Files], out: Path) -> None:
-    digests = defaultdict[str, set[str | None]](set)
-    for files in archive:
-        for name, content in files.items():
-            if name.endswith("/config.yaml"):
-                about = files.get(name.replace("config.yaml", _ENVIRONMENT), {})
-                digests[str(yaml.safe_load(content)["model"])].add(about.get("model_digest"))
-    for model, found in digests.items():
-        if len(found) > 1:
+def _as_other_bases(found: Mapping[str, Files], kept: Mapping[str, Files], sweep: Path) -> dict[str, Files]:
+    """``found``, with untrained models of other weights than the kept ones under names of their own.
+
+    Without the runs that are kept with other weights.
+    """
+    before = {name: (model, digest) for files in kept.values() for name, model, digest in _runs_in(files)}
+    here = {name: (model, digest) for files in found.values() for name, model, digest in _runs_in(files)}
+    digests: dict[str, str | None] = {}
+    for model, digest in here.values():
+        if digests.setdefault(model, digest) != digest:
             raise DataError(
-                f"runs of {model} in {out} began with other weights than those of this sweep, or did not record "
-                "theirs: another machine teaches an embedded model otherwise. Name another folder with --out, train "
-                "other seeds of the model, or all runs of the sweep anew"
+                f"runs of {model} in {sweep} began with different weights, or some did not record theirs: another "
+                "machine teaches an embedded model otherwise. Train the runs of each machine in a folder of its own, "
+                "and pack them one after the other"
             )
+    names = {}  # of the folder of an untrained model, as it is kept
+    for model, digest in digests.items():
+        own = f"{base_name(model)}~{digest}"
+        known = {each for name, each in before.values() if name == model}
+        if known and (digest not in known or any(name.startswith(f"{BASE_CELL}/{own}/") for name in kept.get(BASE_CELL, {}))):
+            names[base_name(model)] = own
+    left_out = sorted(name for name, run in here.items() if before.get(name, run) != run)
+    if left_out:
+        sys.stderr.write(f"{len(left_out)} runs are kept with other weights, and stay: {', '.join(left_out)}\n")
+
+    def renamed(name: str) -> str:
+        first, folder, rest = (*name.split("/", 2), "", "")[:3]
+        return f"{first}/{names[folder]}/{rest}" if first == BASE_CELL and folder in names else name
+
+    return {
+        cell: {renamed(name): content for name, content in files.items() if not name.startswith(tuple(left_out))}
+        for cell, files in found.items()
+    }
+
+
+def _runs_in(files: Files) -> Iterator[tuple[str, str, str | None]]:
+    """Of each run its folder, with a slash, its model, and the digest of the weights if it recorded one."""
+    for name, content in files.items():
+        if name.endswith("/config.yaml"):
+            folder = name.removesuffix("config.yaml")
+            yield folder, str(yaml.safe_load(content)["model"]), files.get(folder + _ENVIRONMENT, {}).get("model_digest")
 
 
 def unpack(archive: Path, sweep: Path) -> None:
@@ -164,9 +194,11 @@ def _content(path: Path) -> Any:
     if path.suffix != ".json":
         return text
     content = json.loads(text)
-    return (
-        {key: content[key] for key in _KEPT_OF_ENVIRONMENT if key in content} if path.name == _ENVIRONMENT else content
-    )
+    if path.name != _ENVIRONMENT:
+        return content
+    torch = content.get("packages", {}).get("torch", content.get("torch"))
+    kept = {key: content[key] for key in _KEPT_OF_ENVIRONMENT if key in content}
+    return kept | ({"torch": torch} if torch else {})
 
 
 def _text(content: Any) -> str:

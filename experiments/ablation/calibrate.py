@@ -93,19 +93,19 @@ def calibrated(task: Task, scratch: Path) -> dict[str, Any]:
     return {"log_kl": target.tolist(), "fixed": fixed, "zscore": fitted("zscore", task.delta, -1.0)}
 
 
-def trained(task: Task, name: str, keys: tuple[str, ...], scratch: Path) -> list[Path]:
-    """The runs of all seeds."""
+def trained(task: Task, name: str, keys: tuple[str, ...], scratch: Path, method: str = "quatro") -> list[Path]:
+    """The runs of all seeds; a base model that ``task`` numbers is that of all of them."""
 
     def train(seed: int) -> Path:
         run = scratch / name.replace(" ", "-").replace(",", "") / str(seed)
         settings = (
-            f"model={task.model}@{seed % 3 + 1}",
+            f"model={task.model if '@' in task.model else f'{task.model}@{seed % 3 + 1}'}",
             f"seed={seed}",
             f"steps={STEPS}",
             "audit.prompts=all",
             *task.more,
         )
-        command = [sys.executable, "-m", "quatro_cli", "train", task.config, "-m", "quatro", "-o", str(run)]
+        command = [sys.executable, "-m", "quatro_cli", "train", task.config, "-m", method, "-o", str(run)]
         command += [part for text in (*settings, *keys) for part in ("-s", text)]
         subprocess.run(command, check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
         return run

@@ -93,7 +93,10 @@ class Results:
 
     def bases_of(self, group: Group) -> Group | None:
         """The untrained model that each run of ``group`` began with, by its seed; None without one of them."""
-        found = {seed: self.bases.get(base_name(run.model)) for seed, run in group.items()}
+        names = {seed: base_name(run.model) for seed, run in group.items()}
+        found = {
+            seed: self.bases.get(f"{name}~{group[seed].digest}", self.bases.get(name)) for seed, name in names.items()
+        }
         return {seed: base for seed, base in found.items() if base is not None} if all(found.values()) else None
 
     def distinct_bases(self, group: Group) -> Group:

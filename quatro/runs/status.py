@@ -78,10 +78,21 @@ def collect_environment(argv: Sequence[str]) -> dict[str, Any]:
         "commit": git_commit(),
         "python": platform.python_version(),
         "platform": platform.platform(),
+        "processor": processor(),
         "host": socket.gethostname(),
         "cpus": os.cpu_count(),
         "packages": installed,
     }
+
+
+def processor() -> str:
+    """The name of the processor: another type rounds otherwise."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor()
 
 
 def packages() -> dict[str, str]:

@@ -3,12 +3,14 @@
 import json
 import lzma
 import shutil
+from dataclasses import replace
 
 import pytest
 
 from evals.errors import DataError, UsageError
 from evals.results.document import ProblemEntry, Result, Row
 from experiments.archive import METRICS, known_archives, pack, unpack
+from experiments.replication.results import Run, read_results
 from quatro.sweep.plan import Axis, plan_sweep, read_plan
 from quatro.sweep.results import Tag, counts_in, read_sweep
 from quatro.sweep.run import write_plan
@@ -84,18 +86,48 @@ def test_a_damaged_file_is_named(sweep, tmp_path):
     assert "kept" not in known_archives()
 
 
-def test_runs_that_began_with_other_weights_are_not_packed_together(sweep, tmp_path):
-    """The untrained model is kept once: it can be compared only with the runs that began with it."""
+def test_runs_of_other_weights_are_seeds_of_another_base(sweep, tmp_path, capsys):
+    """They are kept beside the others with their own untrained model, and a run that is kept is not replaced."""
+    (first,) = (sweep / "runs").iterdir()
+    points = read_plan(sweep).points
+    second = sweep / "runs" / next(one for one in points if one.name != first.name).name
+
+    def is_of(digest, run):
+        (run / "environment.json").write_text(json.dumps({"model_digest": digest}), encoding="utf-8")
+
+    base = sweep / "base/base-embedded-countdown/samples"
+    shutil.copytree(first / "samples", base)
+    is_of("aa", first)
     pack(sweep, tmp_path / "kept")
-    (name,) = (path.name for path in (sweep / "runs").iterdir())
-    second = sweep / "runs" / next(one for one in read_plan(sweep).points if one.name != name).name
-    shutil.copytree(sweep / "runs" / name, second)
+    shutil.copytree(first, second)
     shutil.copy(sweep / "configs" / f"{second.name}.yaml", second / "config.yaml")
-    (second / "environment.json").write_text(json.dumps({"model_digest": "aa"}), encoding="utf-8")
-    before = [path.read_bytes() for path in sorted((tmp_path / "kept").iterdir())]
-    with pytest.raises(DataError, match=r"embedded:countdown in .* began with other weights"):
+    is_of("bb", second)
+    with pytest.raises(DataError, match=r"embedded:countdown in .* began with different weights"):
         pack(sweep, tmp_path / "kept")
-    assert [path.read_bytes() for path in sorted((tmp_path / "kept").iterdir())] == before
-    for run in (sweep / "runs" / name, second):
-        (run / "environment.json").write_text(json.dumps({"model_digest": "aa"}), encoding="utf-8")
-    pack(sweep, tmp_path / "kept")  # the run that was kept is replaced
+    is_of("bb", first)
+    for _ in range(2):  # packing again changes nothing
+        pack(sweep, tmp_path / "kept")
+        assert f"1 runs are kept with other weights, and stay: runs/{first.name}/" in capsys.readouterr().err
+        shutil.rmtree(tmp_path / "again", ignore_errors=True)
+        unpack(tmp_path / "kept", tmp_path / "again")
+        again = tmp_path / "again"
+        bases = sorted(path.name for path in (again / "base").iterdir())
+        assert bases == ["base-embedded-countdown", "base-embedded-countdown~bb"]
+        digests = [read_json(again / "runs" / run.name / "environment.json")["model_digest"] for run in (first, second)]
+        assert digests == ["aa", "bb"]
+    results = read_results(tmp_path / "again")
+    bases = {name: Run(name, "base", {}, again / "base" / name) for name in bases}
+    runs = {0: Run("a", "", {}, again / "runs" / first.name), 1: Run("b", "", {}, again / "runs" / second.name)}
+    found = replace(results, bases=bases).bases_of(runs)
+    assert [found[seed].name for seed in (0, 1)] == ["base-embedded-countdown", "base-embedded-countdown~bb"]
+
+
+def test_torch_and_processor_are_kept(sweep, tmp_path):
+    (run,) = (sweep / "runs").iterdir()
+    about = {"processor": "A 1", "packages": {"torch": "2.0", "numpy": "1"}, "host": "mine"}
+    (run / "environment.json").write_text(json.dumps(about), encoding="utf-8")
+    for _ in range(2):  # packed from what was unpacked, too
+        pack(sweep, tmp_path / "kept")
+        shutil.rmtree(run)
+        unpack(tmp_path / "kept", sweep)
+        assert read_json(run / "environment.json") == {"processor": "A 1", "torch": "2.0"}
