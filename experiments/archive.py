@@ -7,9 +7,9 @@ A file holds, of every finished and measured run of a cell, what the pages of do
 the metrics in `METRICS` to six digits, and the counts of every problem. It is JSON, compressed with xz. Checkpoints,
 samples and rollouts are not kept. The command that began a sweep goes on with an unpacked one: it trains what is
 missing. An embedded model is taught on each machine, and has other weights on another type of processor. Runs of such a
-machine are made in a folder of their own and packed into the same results: their untrained model is then kept beside the
-first one, as `base/NAME~DIGEST`, and they count as seeds of another base. A run that is kept is not replaced by one of
-other weights.
+machine are made in a folder of their own and packed into the same results: their untrained model is then kept beside
+the first one, as `base/NAME~DIGEST`, and they count as seeds of another base. A run that is kept is not replaced by one
+of other weights.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def pack(sweep: Path, out: Path) -> list[Path]:
     for cell, folder in folders:  # a sweep without cells is one file
         found[cell or "runs"] |= _slim(sweep, folder)
     kept = {path.name.removesuffix(ENDING): _files_in(path) for path in sorted(out.glob(f"*{ENDING}"))}
-    found = _as_other_bases(found, kept, sweep)
-    merged = {cell: kept.get(cell, {}) | files for cell, files in found.items() if files}
+    added = _as_other_bases(found, kept, sweep)
+    merged = {cell: kept.get(cell, {}) | files for cell, files in added.items() if files}
     written = []
     for cell, files in merged.items():
         path = out / f"{cell}{ENDING}"
@@ -102,7 +102,9 @@ def _as_other_bases(found: Mapping[str, Files], kept: Mapping[str, Files], sweep
     for model, digest in digests.items():
         own = f"{base_name(model)}~{digest}"
         known = {each for name, each in before.values() if name == model}
-        if known and (digest not in known or any(name.startswith(f"{BASE_CELL}/{own}/") for name in kept.get(BASE_CELL, {}))):
+        if known and (
+            digest not in known or any(name.startswith(f"{BASE_CELL}/{own}/") for name in kept.get(BASE_CELL, {}))
+        ):
             names[base_name(model)] = own
     left_out = sorted(name for name, run in here.items() if before.get(name, run) != run)
     if left_out:
@@ -123,7 +125,11 @@ def _runs_in(files: Files) -> Iterator[tuple[str, str, str | None]]:
     for name, content in files.items():
         if name.endswith("/config.yaml"):
             folder = name.removesuffix("config.yaml")
-            yield folder, str(yaml.safe_load(content)["model"]), files.get(folder + _ENVIRONMENT, {}).get("model_digest")
+            yield (
+                folder,
+                str(yaml.safe_load(content)["model"]),
+                files.get(folder + _ENVIRONMENT, {}).get("model_digest"),
+            )
 
 
 def unpack(archive: Path, sweep: Path) -> None:

@@ -2,8 +2,8 @@
 
     python -m experiments.budgeted.calibrate
 
-As `experiments.ablation.calibrate`, whose iterations, seeds and limit of 5 % hold here, too. What was tried is written to
-experiments/budgeted/calibration.json.
+As `experiments.ablation.calibrate`, whose iterations, seeds and limit of 5 % hold here, too. What was tried is written
+to experiments/budgeted/calibration.json.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from experiments.ablation.calibrate import CLOSE, MOST_ROUNDS, Task, log_kl, tra
 OUT = Path(__file__).parent / "calibration.json"
 BASE = "embedded:palindrome@19"
 P1 = Task("P1", "quickstart-palindrome", BASE, 0.01)
-O = Task("O", "quickstart-palindrome", BASE, 0.01, ("reward=experiments.budgeted.outlier:outlier",))  # noqa: E741
+O = Task("O", "quickstart-palindrome", BASE, 0.01, ("reward=experiments.budgeted.outlier:outlier",))
 ARMS = {"P1 budgeted": (P1, ()), "P1 budgeted centred": (P1, ("method.centred=true",)), "O budgeted": (O, ())}
 
 
