@@ -1,6 +1,6 @@
 """How sure a mean is: `mean_intervals` makes the 95 % interval that tables, figures, files and reports show."""
 
-# Axes: B resamples, S seeds, P problems, K values of k.
+# Axes: S seeds, P problems, K values of k.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,19 +12,9 @@ from numpy.typing import NDArray
 from evals.estimators import Floats
 
 Families = Sequence[NDArray[np.int64]]  # for each benchmark the (P,) number of each problem's family, 0, 1, ...
-NUM_RESAMPLES = 10_000
-PERCENTILES = (2.5, 97.5)
 FEWEST_MOVED = 6  # of the problems that a difference rests on: with fewer, Student's interval of it is too narrow
-_CHUNK = 500
 FEWEST_SEEDS = 3  # of an interval over seeds alone: the one of two seeds is 13 times as wide as they are apart
 SEEDS_AND_PROBLEMS, PROBLEMS, SEEDS = "seeds and problems", "problems only", "seeds only"  # what an interval is over
-
-
-class Interval(NamedTuple):
-    """The two ends of a 95 % interval."""
-
-    low: float
-    high: float
 
 
 class Estimate(NamedTuple):
@@ -50,22 +40,6 @@ class PairedDifference(NamedTuple):
     high: float
     p: float
     over: str = PROBLEMS
-
-
-def resampled_means(value_PK: Floats, rng: np.random.Generator) -> Floats:
-    """Means over resampled problems, shape (B, K); draws what one `rng.integers(0, P, size=(B, P))` would.
-
-    With `intervals` a percentile bootstrap, which is narrower than `mean_intervals` and holds the truth less often.
-    """
-    shape = (_CHUNK, len(value_PK))  # (B, P, K) at once would take gigabytes
-    drawn = (rng.integers(0, len(value_PK), size=shape) for _ in range(NUM_RESAMPLES // _CHUNK))
-    return np.concatenate([value_PK[chosen_BP].mean(axis=1) for chosen_BP in drawn])
-
-
-def intervals(mean_BK: Floats) -> list[Interval]:
-    """The 95 % percentile interval of each column."""
-    low_K, high_K = np.percentile(mean_BK, PERCENTILES, axis=0)
-    return [Interval(float(low), float(high)) for low, high in zip(low_K, high_K, strict=True)]
 
 
 def kinds_text(over_of: Mapping[str, Iterable[str | None]]) -> str:
@@ -136,18 +110,18 @@ def mean_of_seeds(
     return found._replace(low=low, high=high, over=SEEDS)
 
 
-def _on_scale(found: Estimate, largest: float | None) -> Interval:
-    """The interval of Student's t made on the logit scale of [0, ``largest``], which it cannot leave."""
+def _on_scale(found: Estimate, largest: float | None) -> tuple[float, float]:
+    """The ends of the interval of Student's t made on the logit scale of [0, ``largest``], which it cannot leave."""
     from scipy.special import expit, logit
 
     assert found.high is not None
     half = found.high - found.mean
     if largest is None or not 0 < found.mean < largest:
-        return Interval(found.mean - half, found.high)
+        return found.mean - half, found.high
     share = found.mean / largest
     half /= largest * share * (1 - share)  # the slope of the logit is 1 / (p (1 - p))
     low, high = expit([logit(share) - half, logit(share) + half])
-    return Interval(largest * float(low), largest * float(high))
+    return largest * float(low), largest * float(high)
 
 
 def average_paired_differences(

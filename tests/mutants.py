@@ -199,8 +199,6 @@ MUTANTS = [
     Mutant("few problems as sure as many", BOOTSTRAP, "num_moved < FEWEST_MOVED", "num_moved < 0"),
     Mutant("p not adjusted step by step", BOOTSTRAP, "np.maximum.accumulate(factor", "(factor"),
     Mutant("families drawn apart", BOOTSTRAP, "np.bincount(one, value_P", "np.bincount(np.arange(len(one)), value_P"),
-    Mutant("90 % intervals", BOOTSTRAP, "PERCENTILES = (2.5, 97.5)", "PERCENTILES = (5.0, 95.0)"),
-    Mutant("resampling without replacement", BOOTSTRAP, "rng.integers(0, len(value_PK), size=shape)", "np.argsort(rng.random(shape))"),
     Mutant("the average pools the problems", PASSK_UCC, "np.mean([value_SPK.mean(axis=(0, 1)) for value_SPK in values], axis=0)", "np.concatenate(values, axis=1).mean(axis=(0, 1))"),
     Mutant("compared with more problems on one side", PAIRING, "((n_a, n_b, names), (n_b, n_a, names[::-1]))", "((n_a, n_b, names),)"),
     Mutant("compared at different n", PAIRING, "if n != n_b[benchmark, id]:", "if False:"),

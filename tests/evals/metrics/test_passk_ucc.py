@@ -270,14 +270,6 @@ def test_mathematics_is_graded_by_its_answer():
     assert not is_right(Sample("aime24", "p", 0, r"so \boxed{8}", "7"))
 
 
-def test_intervals_resample_problems_as_numpy_does_in_one_call():
-    value_PK = np.random.default_rng(1).random((17, 2))
-    chosen = np.random.default_rng(5).integers(0, 17, size=(10_000, 17))
-    expected = np.percentile(value_PK[chosen].mean(axis=1), [2.5, 97.5], axis=0)
-    found = np.array(intervals.intervals(intervals.resampled_means(value_PK, np.random.default_rng(5)))).T
-    np.testing.assert_allclose(found, expected, atol=1e-12)
-
-
 def test_rows_carry_the_interval_of_their_own_values():
     problems = [("a", f"p{i}", ["ok"] * i + ["no"] * (8 - i)) for i in range(9)]
     row = passk_result(samples(*problems), ks=[2], ci=True).document()["rows"][0]
@@ -300,13 +292,6 @@ def test_the_average_is_as_sure_as_its_independent_benchmarks():
 def paired_difference(a, b):
     a_SPK, b_SPK = (np.array(values)[None, :, None] for values in (a, b))
     return intervals.average_paired_differences([a_SPK], [b_SPK], [1.0])[0]
-
-
-def bootstrap_difference(a, b, seed):
-    """Mean of b - a, the ends of its percentile interval, and a p-value that is never 0."""
-    mean_B = intervals.resampled_means((b - a)[:, None], np.random.default_rng(seed))
-    smaller_side = min((mean_B <= 0).sum(), (mean_B >= 0).sum())
-    return [np.mean(b - a), *intervals.intervals(mean_B)[0], min(1.0, 2 * (smaller_side + 1) / (len(mean_B) + 1))]
 
 
 def test_the_paired_difference_of_equal_methods_is_nothing():
@@ -369,23 +354,6 @@ def test_row_order_changes_no_number(tmp_path):
         for name in ("a.jsonl", "b.jsonl")
     )
     assert one == other
-
-
-def test_public_bootstrap_vectors():
-    folder = os.environ.get("QUATRO_UCC_VECTORS")
-    if not folder:
-        pytest.skip("QUATRO_UCC_VECTORS is not set")
-    files = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(Path(folder).glob("*.json"))]
-    vectors = [vector["bootstrap"] for vector in files if "bootstrap" in vector]
-    if not vectors:
-        pytest.skip(f"{folder} holds no bootstrap")
-    for vector in vectors:
-        n, k, seed = vector["n"], vector["k"], vector["seed"]
-        a, b = (np.array([pass_at_k(n, c, k) for c in vector[key]]) for key in ("correct_a", "correct_b"))
-        for value, key in ((a, "ci_a"), (b, "ci_b")):
-            drawn = intervals.resampled_means(value[:, None], np.random.default_rng(seed))
-            assert [value.mean(), *intervals.intervals(drawn)[0]] == pytest.approx(vector[key], abs=1e-9)
-        assert bootstrap_difference(a, b, seed) == pytest.approx(vector["paired_b_minus_a"], abs=1e-9)
 
 
 def test_the_public_ragged_file_computes_small_k_and_refuses_large():
