@@ -46,7 +46,8 @@ class Block(BaseModel):
 class Prompt:
     """One query q: what the model reads (``token_ids``) and the reference that responses are graded by (``answer``).
 
-    A server may get ``text`` instead, which for a chat is its messages as JSON; ``token_ids`` are empty then.
+    A server may get ``text`` instead, which for a chat is its messages as JSON, perhaps with other fields of the
+    request; ``token_ids`` are empty then.
     ``extra`` is that of its `Problem`: the tests of code, and the other columns of a user's own file.
     """
 

@@ -8,22 +8,27 @@ A template of one's own is a text with `{problem}` in it: the whole prompt, or a
 Models that think answer with a thought, its end marker and then what is judged: only what follows the marker.
 """
 
+import json
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from evals.errors import DataError, MissingError, UsageError
 from evals.files.strict_json import shown
 
 Message = dict[str, str]
-ChatTemplate = Callable[[Sequence[Message]], str]
+ChatTemplate = Callable[..., str]  # of messages, and what else the chat template reads by name
 
 # The column of a samples file that holds the thought; the completion beside it is the rest.
 THOUGHT = "thought"
 MARKERS_ARE = "expected the end marker, such as `</think>`, or both, such as `<think> </think>`"
 PLACE = "{problem}"
 CHAT = "chat:"
+# What quatro itself says to what renders a chat template.
+_OURS = ("tokenizer", "messages", "conversation", "chat_template", "tokenize", "add_generation_prompt")
 _BOXED = "Please reason step by step, and put your final answer within \\boxed{}."
 # What a base model writes once a program is over: it uses the program, tests it, or begins to explain.
 _AFTER_PROGRAM = ("\nif __name__", "\nassert ", "\nprint(", "\n# Test", "\n```", '\n"""')
@@ -35,6 +40,7 @@ class Template:
 
     Without ``is_chat`` that is the whole prompt, before which the tokenizer's special tokens stand if
     ``adds_special_tokens``. Samples end at the strings ``stop``. ``about`` says in a line what the model reads.
+    ``kwargs`` are what the model's chat template is told besides.
     """
 
     name: str
@@ -44,6 +50,7 @@ class Template:
     is_chat: bool = True
     stop: tuple[str, ...] = ()
     adds_special_tokens: bool = False
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
 TEMPLATES: dict[str, Template] = {
@@ -127,22 +134,36 @@ def template_text(given: str) -> str:
     return kind + text
 
 
-def find_template(template: str | Template, system: str | None = None) -> Template:
+def find_template(
+    template: str | Template, system: str | None = None, kwargs: Mapping[str, Any] | None = None
+) -> Template:
     """The template of that name, or that a text with ``{problem}`` is; with ``system`` as its system prompt.
 
-    An empty ``system`` leaves out the template's own; None keeps it.
+    An empty ``system`` leaves out the template's own; None keeps it. ``kwargs`` are for the model's chat template.
 
-    Raises UsageError if there is no such template, or it makes no chat and there is a ``system``.
+    Raises UsageError if there is no such template, or it makes no chat and there is a ``system`` or ``kwargs``.
     """
     found = _named(template) if isinstance(template, str) else template
-    if system is None:
-        return found
-    if not found.is_chat:
+    if kwargs:
+        found = replace(found, kwargs=kwargs)
+    if not found.is_chat and (system is not None or kwargs):
+        what = "a system prompt" if system is not None else f"chat_template_kwargs ({', '.join(kwargs or ())})"
         raise UsageError(
-            f"the prompt template {shown(found.name)} makes no chat, so it has no place for a system prompt; leave "
+            f"the prompt template {shown(found.name)} makes no chat, so it has no place for {what}; leave "
             f"that out, or begin a template of your own with `{CHAT}`"
         )
-    return replace(found, system=system or None)
+    return found if system is None else replace(found, system=system or None)
+
+
+def checked_kwargs(kwargs: object) -> Mapping[str, Any]:
+    """``kwargs``, if they are values of JSON by names that a chat template may read; else raises UsageError."""
+    names = kwargs if isinstance(kwargs, Mapping) else {}
+    with suppress(TypeError, ValueError):  # no values of JSON
+        json.dumps(kwargs, allow_nan=False)
+        if names == kwargs and all(name.isidentifier() and name not in _OURS for name in names):
+            return names
+    ours = "".join(f"; {name} is quatro's own to say" for name in _OURS if name in names)
+    raise UsageError(f"expected chat_template_kwargs such as {{enable_thinking: false}}, with values of JSON{ours}")
 
 
 def _named(name: str) -> Template:
@@ -191,7 +212,7 @@ def render(
             f"{model} has none; use a model that has one, or the problem alone (`--template plain`, in training "
             "`-s data.template=plain`)"
         )
-    return apply_chat_template(turns)
+    return apply_chat_template(turns, **found.kwargs)
 
 
 def check_markers(markers: str) -> str:

@@ -16,6 +16,7 @@ from evals.benchmarks.prompts import (
     TEMPLATES,
     Template,
     check_markers,
+    checked_kwargs,
     find_template,
     template_text,
 )
@@ -139,6 +140,11 @@ class DataConfig(Block):
     system: str | None = Field(
         None, description="system prompt of a chat, in place of the template's; \"\" is none; null is the template's"
     )
+    chat_template_kwargs: Annotated[dict[str, Any], AfterValidator(checked_kwargs)] = Field(
+        {},
+        description="what the model's chat template is told by name, such as {enable_thinking: false}, in training, "
+        "evaluations and samples",
+    )
     max_prompt_tokens: int = Field(1024, ge=1, description="longest prompt, in tokens; verl's default is 512")
     too_long: Literal["refuse", "skip"] = Field(
         "refuse",
@@ -148,8 +154,8 @@ class DataConfig(Block):
 
     @property
     def prompt_template(self) -> Template:
-        """The template with the system prompt that these keys say."""
-        return find_template(self.template, self.system)
+        """The template with the system prompt, and what the chat template is told, that these keys say."""
+        return find_template(self.template, self.system, self.chat_template_kwargs)
 
     @model_validator(mode="before")
     @classmethod

@@ -278,15 +278,14 @@ def _check_batch(config: Config) -> Problems:
 
 
 def _check_data(config: Config) -> Problems:
-    prompts, template = config.data.prompts, config.data.template
+    prompts, template, kwargs = config.data.prompts, config.data.template, config.data.chat_template_kwargs
     known = {**EMBEDDED_PROMPTS, "math_train": "math"}  # and the benchmark that grades each
     if prompts in EMBEDDED_PROMPTS and template != "plain":
         yield "data.template", f"found {template}, expected plain: {prompts} prompts take no template"
-    if config.data.system is not None and not find_template(template).is_chat:
-        yield (
-            "data.system",
-            f"found {shown(config.data.system)}, expected null: the prompt template {shown(template)} makes no chat",
-        )
+    for key, found, none in (("system", config.data.system, None), ("chat_template_kwargs", kwargs, {})):
+        if found != none and not find_template(template).is_chat:
+            why = f"the prompt template {shown(template)} makes no chat"
+            yield f"data.{key}", f"found {shown(found)}, expected {shown(none)}: {why}"
     for reward in config.reward.names:
         graded = "countdown" if reward == "countdown-distance" else reward
         if prompts in known and graded in known.values() and graded != known[prompts]:

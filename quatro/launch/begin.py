@@ -25,7 +25,7 @@ from quatro.config.packages import require
 from quatro.launch.health import prompt_warnings
 from quatro.methods.base import AbsentMethod
 from quatro.policy import embedded
-from quatro.policy.model_files import require_model
+from quatro.policy.model_files import require_model, unread_kwargs
 from quatro.processes.launcher import Launch, torchrun_options
 from quatro.registry import ENGINES, POLICIES
 from quatro.rewards import Reward, RewardConfig, check_prompts, make_reward
@@ -94,6 +94,8 @@ def prepare(config: Config, launch: Launch | None = None) -> Prepared:
     for name in (config.model, config.kl.reference):
         if name is not None:
             require_model(name, weights=policy.loads_model)
+    for note in unread_kwargs(config.model, config.data.chat_template_kwargs):
+        logger.warning("data.%s", note)
     if config.policy.lora is not None:
         require("peft", "policy.lora")
     temperatures = {"rollout.temperature": config.rollout.temperature, "eval.temperature": config.eval.temperature}

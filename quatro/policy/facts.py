@@ -195,28 +195,30 @@ def _text_config(model: Any) -> Any:
     return config.get_text_config() if hasattr(config, "get_text_config") else config
 
 
-def chat_renderer(tokenizer: Any) -> Callable[[Messages], str] | None:
+def chat_renderer(tokenizer: Any) -> Callable[..., str] | None:
     """What makes text of messages, generation prompt included; None where the tokenizer has no chat template.
+
+    It also takes what else the chat template reads, by name.
 
     Raises (when called):
         DataError: as `render_chat`.
     """
     if getattr(tokenizer, "chat_template", None) is None:
         return None
-    return lambda messages: render_chat(tokenizer, messages, add_generation_prompt=True)
+    return lambda messages, **kwargs: render_chat(tokenizer, messages, add_generation_prompt=True, **kwargs)
 
 
-def render_chat(tokenizer: Any, messages: Messages, *, add_generation_prompt: bool) -> str:
-    """The text that the tokenizer's chat template makes of ``messages``.
+def render_chat(tokenizer: Any, messages: Messages, *, add_generation_prompt: bool, **kwargs: Any) -> str:
+    """The text that the tokenizer's chat template makes of ``messages``, with the values that it reads by name.
 
     Raises DataError if the template does not parse, raises, or takes too much time, memory or room; names its file.
     """
-    most = MOST_ADDED + MOST_ESCAPED * sum(len(message["content"]) for message in messages)
+    most = MOST_ADDED + MOST_ESCAPED * (len(str(kwargs)) + sum(len(message["content"]) for message in messages))
     try:
         with _bounded():
             text = str(
                 tokenizer.apply_chat_template(
-                    list(messages), tokenize=False, add_generation_prompt=add_generation_prompt
+                    list(messages), tokenize=False, add_generation_prompt=add_generation_prompt, **kwargs
                 )
             )
         text.encode()  # half of a surrogate pair is nothing that a tokenizer reads

@@ -11,13 +11,17 @@ import json
 import os
 import re
 import stat
+from collections.abc import Collection
+from contextlib import suppress
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 
 from evals.errors import DataError, MissingError, UsageError
 from evals.files.belonging import run_of
 from evals.files.strict_json import read_document, shown
 from quatro.config import load_config, packages
+from quatro.config.errors import closest
 from quatro.config.paths import folder_digest
 from quatro.policy import embedded
 
@@ -60,6 +64,38 @@ def require_tokenizer(name: str) -> None:
         embedded.require(name)
         return
     place_of(name, "tokenizer")
+
+
+def unread_kwargs(name: str, kwargs: Collection[str]) -> list[str]:
+    """A line for each of ``kwargs`` that the chat template of the model ``name`` does not read, as far as it is here.
+
+    Looks at the names in the template's expressions, without rendering it.
+    """
+    if not kwargs or find_spec("jinja2") is None:
+        return []
+    from jinja2 import Environment, TemplateSyntaxError
+
+    tokens = [("", "")]
+    with suppress(MissingError, TemplateSyntaxError):  # said by who loads it, or renders it
+        lexed = Environment().lex(_chat_template(name))
+        tokens += [(kind, value) for _, kind, value in lexed if not value.isspace()]
+    read = {value for (_, before), (kind, value) in pairwise(tokens) if kind == "name" and before != "."}
+    said = f"chat_template_kwargs: the chat template of {name} reads no"
+    return [f"{said} {key}, which changes no prompt{closest(key, read)}" for key in kwargs if read and key not in read]
+
+
+def _chat_template(name: str) -> str:
+    """The text of the chat templates of a model whose tokenizer is in a folder here or in the Hub's cache."""
+    place = place_of(embedded.resolve_model(name), "tokenizer") if embedded.is_cached(name) else ""
+    if place and not os.path.isdir(place):
+        from huggingface_hub import try_to_load_from_cache
+
+        place = os.path.dirname(str(try_to_load_from_cache(place, "tokenizer_config.json") or ""))
+    folders = [Path(place, below) for below in _FOLDERS if place]
+    found = [path.read_text("utf-8", "replace") for folder in folders for path in folder.glob("*.jinja")]
+    if place and not found and (file := Path(place, "tokenizer_config.json")).is_file():
+        found = [str(read_document(file, allow_non_finite=True).get("chat_template", ""))]
+    return "\n".join(found)
 
 
 def place_of(name: str, part: str) -> str:

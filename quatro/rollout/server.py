@@ -149,7 +149,8 @@ class ServerSampler:
             "seed": wanted.seed >> (64 - SEED_BITS),
         }
         if form == "chat":
-            body["messages"] = json.loads(prompt.text)
+            sent = json.loads(prompt.text)
+            body |= sent if isinstance(sent, dict) else {"messages": sent}
         else:
             body["prompt"] = list(prompt.token_ids) if form == "ids" else prompt.text
         if sampling.stop:

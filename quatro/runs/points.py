@@ -114,6 +114,8 @@ def asked_as(config: Config) -> list[str]:
     thinking, system = config.rollout.thinking, config.data.system
     found = ["--template", escaped(config.data.template)]
     found += [] if thinking is None else ["--thinking", thinking]
+    if kwargs := config.data.chat_template_kwargs:
+        found.append("--chat-template-kwargs=" + scalar_text(kwargs))
     return found + ([] if system is None else ["--system=" + escaped(system)])
 
 

@@ -15,10 +15,10 @@ from typing import Any
 from evals.benchmarks.catalogue import find_benchmark, grader_of
 from evals.benchmarks.loading import load_problems
 from evals.benchmarks.problems import odd_references
-from evals.benchmarks.prompts import check_markers, find_template, template_text
+from evals.benchmarks.prompts import check_markers, checked_kwargs, find_template, template_text
 from evals.errors import UsageError
 from evals.files.whole import file_stem
-from quatro.policy.model_files import check_model
+from quatro.policy.model_files import check_model, unread_kwargs
 from quatro.registry import ENGINES
 from quatro.rewards import make_grader
 from quatro.runs.checkpoint import unfinished_note
@@ -71,6 +71,8 @@ def draw_samples(
             Default: the run's, else the benchmark's.
         system: system prompt in place of the template's own; an empty text means no system prompt. Default: the run's
             with the run's template, else the template's own.
+        chat_template_kwargs: what the model's chat template is told by name, such as ``{"enable_thinking": False}``.
+            Default: the run's with the run's template, else nothing.
         thinking: markers of a thought before the answer, ``</think>`` or ``<think> </think>``; each row then has the
             ``thought``, and the ``completion`` is the text after it. Default: the run's; an empty text is none.
         seed: each sample has its own seed, made from this one, the problem and the sample's index.
@@ -136,6 +138,7 @@ def plan_samples(request: SampleRequest) -> SamplePlan:
     if twice:
         raise UsageError(f"-b names the benchmark {twice[0]!r} twice; name each once")
     notes += [note for plan in plans for note in odd_references(plan.problems, [plan.grader])]
+    notes += unread_kwargs(found.name, dict.fromkeys(key for plan in plans for key in plan.template.kwargs))
     if request.tag is not None and file_stem(request.tag) != request.tag:
         raise UsageError(
             f"--tag {request.tag!r} cannot be a folder's name; use letters, digits, dots and dashes, or -o DIR"
@@ -181,6 +184,8 @@ def _plan_benchmark(
     template = request.template or usual
     is_runs = template == found.template
     system = found.system if request.system is None and is_runs else request.system
+    own = found.chat_template_kwargs if is_runs else {}
+    kwargs = own if request.chat_template_kwargs is None else checked_kwargs(request.chat_template_kwargs)
     stop = (request.stop,) if isinstance(request.stop, str) else request.stop
     if stop is None:
         stop = (found.stop if is_runs else ()) or find_template(template, system).stop
@@ -194,6 +199,7 @@ def _plan_benchmark(
         source=found.source,
         system=system,
         thinking=request.thinking,
+        chat_template_kwargs=kwargs,
     )
     return BenchmarkPlan(name, problems[: request.limit], grader, settings)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ class SampleRequest:
     preset: str | None = None
     template: str | None = None
     system: str | None = None
+    chat_template_kwargs: Mapping[str, Any] | None = None
     thinking: str | None = None
     seed: int = 0
     tag: str | None = None
@@ -87,7 +88,7 @@ class SampleRequest:
 class SampledModel:
     """What to load (``name``: folder, Hub id or `embedded:` name), what to call it, and what its run suggests.
 
-    ``template``, ``system``, ``max_tokens``, ``stop`` and ``thinking`` are what the run was trained with.
+    ``template`` and what follows it are what the run was trained with.
     """
 
     name: str
@@ -96,6 +97,7 @@ class SampledModel:
     checkpoint: Checkpoint | None = None
     template: str | None = None
     system: str | None = None
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     thinking: str | None = None
@@ -146,6 +148,7 @@ def find_model(name: str, step: Step | None = None) -> SampledModel:
         checkpoint=checkpoint,
         template=config.data.template,
         system=config.data.system,
+        chat_template_kwargs=config.data.chat_template_kwargs,
         max_tokens=config.rollout.max_new_tokens,
         stop=config.stop,
         thinking=config.rollout.thinking,
@@ -163,8 +166,8 @@ class BenchmarkPlan:
 
     @property
     def template(self) -> Template:
-        """The prompt template with the system prompt."""
-        return find_template(self.settings.template, self.settings.system)
+        """The prompt template with the system prompt, and what the chat template is told."""
+        return find_template(self.settings.template, self.settings.system, self.settings.chat_template_kwargs)
 
 
 @dataclass(frozen=True)

@@ -140,5 +140,8 @@ def open_server(plan: SamplePlan, endpoint: Endpoint) -> Iterator[Opened]:
 
 def _text(problem: Problem, template: Template, form: PromptForm) -> str:
     if form == "chat":
-        return json.dumps(messages(template, problem.problem), ensure_ascii=False)
+        sent: object = messages(template, problem.problem)
+        if template.kwargs:
+            sent = {"messages": sent, "chat_template_kwargs": dict(template.kwargs)}
+        return json.dumps(sent, ensure_ascii=False)
     return render(template, problem.problem, None)

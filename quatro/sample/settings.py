@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ class SampleSettings:
     """How the samples of one benchmark are drawn: what `sampling.json` holds.
 
     ``n`` is the number of samples per problem, ``template`` a name or a text. ``system`` is a system prompt in place of
-    the template's own, ``thinking`` the markers of thoughts.
+    the template's own, ``thinking`` the markers of thoughts; ``chat_template_kwargs`` are told to the model's own one.
     """
 
     n: int
@@ -54,14 +54,15 @@ class SampleSettings:
     source: Source
     system: str | None = None
     thinking: str | None = None
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
 def claim_folder(folder: Path, benchmark: str, settings: SampleSettings) -> None:
     """Write sampling.json, or compare with the one that is there; a larger n is a continuation.
 
-    Benchmarks of one folder share everything but n, max_tokens, the prompt template, the system prompt, the stop
-    strings and the markers of thoughts. These stand under `benchmarks`, and `sampling` has what is the same for all of
-    them and null for the rest.
+    Benchmarks of one folder share everything but n, max_tokens, the prompt template, the system prompt, what the chat
+    template is told, the stop strings and the markers of thoughts. These stand under `benchmarks`, and `sampling` has
+    what is the same for all of them and null for the rest.
 
     Raises:
         UsageError: another setting than n differs, or there are samples but nothing says how they were drawn.
@@ -75,8 +76,9 @@ def claim_folder(folder: Path, benchmark: str, settings: SampleSettings) -> None
     shared = {key: getattr(sampling, key) for key in ("temperature", "top_p", "top_k")}
     own = {"n": settings.n, "max_tokens": sampling.max_new_tokens, "prompt": settings.template}
     own["stop"] = list(sampling.stop)
-    optional = {"system": settings.system, "thinking": settings.thinking}  # written only where there is one
-    own |= {key: value for key, value in optional.items() if value is not None}
+    kwargs = dict(settings.chat_template_kwargs) or None
+    optional = {"system": settings.system, "chat_template_kwargs": kwargs, "thinking": settings.thinking}
+    own |= {key: value for key, value in optional.items() if value is not None}  # written only where there is one
     found = _read_settings(path) if path.exists() else {"benchmarks": {}, "devices": [], "server": {}}
     known = set(map(file_stem, found["benchmarks"]))
     strange = [path for path in sorted(folder.glob("*.jsonl")) if path.stem not in known and path.stat().st_size]

@@ -13,6 +13,7 @@ from evals.results.document import read_result
 from evals.results.entries import model_labels
 from evals.text import escaped
 from quatro.config.paths import PATHS, digest_of, relative
+from quatro.config.yaml_text import scalar_text
 from quatro.registry import ENGINES
 from quatro.runs.points import asked_as, base_name
 from quatro.runs.status import read_environment
@@ -69,7 +70,8 @@ def base_points(plan: SweepPlan) -> list[Point]:
     labels = model_labels(dict.fromkeys(typed.values(), ""))
     for config in configs:
         rollout, data = config.rollout, config.data
-        asked = (data.template, data.system, tuple(config.stop), rollout.thinking)
+        kwargs = scalar_text(data.chat_template_kwargs)
+        asked = (data.template, data.system, kwargs, tuple(config.stop), rollout.thinking)
         key = (config.model, rollout.max_new_tokens, *asked)
         if key not in found:
             name = base_name(typed.get(config.model, config.model), labels.get(typed.get(config.model, "")))

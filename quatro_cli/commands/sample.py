@@ -29,6 +29,7 @@ Stop = Annotated[list[str] | None, Option(metavar="TEXT", help=r"End before TEXT
 Preset = Annotated[str | None, Option(metavar="NAME", help="paper (T 1, top_p 0.7, n 256), verl-generation.")]
 Template = Annotated[str | None, Option(metavar="NAME|TEXT|FILE", help="As data.template (docs/data.md), or your own.")]
 System = Annotated[str | None, Option(metavar="TEXT", help="System prompt in place of the template's.")]
+Kwargs = Annotated[str | None, Option(metavar="YAML", help="For the chat template: {enable_thinking: false}.")]
 TagOption = Annotated[str | None, Option(metavar="TAG", help="The folder's name. Default: from the settings.")]
 Out = Annotated[
     Path | None, Option("-o", "--out", metavar="DIR", help="Default: RUN/samples/TAG or samples/MODEL/TAG.")
@@ -53,6 +54,7 @@ def sample(
     preset: Preset = None,
     template: Template = None,
     system: System = None,
+    chat_template_kwargs: Kwargs = None,
     thinking: Annotated[str | None, Option(metavar="MARKERS", help="End of a thought, as </think>.")] = None,
     seed: Seed = 0,
     tag: TagOption = None,
@@ -77,6 +79,7 @@ def sample(
     """
     from evals.benchmarks.prompts import PLACE
     from evals.text import unescaped
+    from quatro.config.yaml_text import parse_value
     from quatro.sample.drawing import plan_samples
     from quatro.sample.request import SampleRequest
 
@@ -93,6 +96,7 @@ def sample(
         preset=preset,
         template=unescaped(template) if template and PLACE in template else template,
         system=unescaped(system) if system else system,
+        chat_template_kwargs=parse_value(chat_template_kwargs or "null", "--chat-template-kwargs")[0],
         thinking=thinking,
         seed=seed,
         tag=tag,
@@ -177,13 +181,15 @@ def _keeping(folder: Path) -> Iterator[None]:
 def _words(settings: SampleSettings) -> str:
     from evals.benchmarks.prompts import TEMPLATES
     from evals.files.strict_json import shown
+    from quatro.config.yaml_text import scalar_text
 
     template = settings.template if settings.template in TEMPLATES else shown(settings.template)
     system = "" if settings.system is None else f" with the system prompt {shown(settings.system)}"
+    told = f" with {scalar_text(settings.chat_template_kwargs)}" if settings.chat_template_kwargs else ""
     sampling = settings.sampling
     top_k = f", top_k {sampling.top_k}" if sampling.top_k else ""
     stop = f", stop {', '.join(map(repr, sampling.stop))}" if sampling.stop else ""
     return (
-        f"template {template}{system}, temperature {sampling.temperature:g}, top_p {sampling.top_p:g}{top_k}, "
+        f"template {template}{system}{told}, temperature {sampling.temperature:g}, top_p {sampling.top_p:g}{top_k}, "
         f"at most {sampling.max_new_tokens} tokens{stop}"
     )

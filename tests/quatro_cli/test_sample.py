@@ -328,6 +328,7 @@ def test_every_option_is_a_field_of_the_request(monkeypatch):
     texts |= {"--engine": "e", "--gpus": "0", "--base-url": "u", "--served-model": "v", "-o": "o", "--stop": "x"}
     numbers = {"--step": 9, "-n": 8, "--temperature": 0.5, "--top-p": 0.25, "--top-k": 7, "--max-tokens": 6}
     numbers |= {"--seed": 5, "--concurrency": 4, "--limit": 3}
+    texts["--chat-template-kwargs"] = "{a: [true]}"
     words = [word for pair in (texts | numbers).items() for word in pair]
     quatro("sample", "m", "-b", "a,b", *words, "--chat", "--text", "--grade", code=2)
     whole = SampleRequest(
@@ -336,6 +337,7 @@ def test_every_option_is_a_field_of_the_request(monkeypatch):
         preset="paper",
         template="{problem}",
         system="s",
+        chat_template_kwargs={"a": [True]},
         thinking="t",
         tag="g",
         engine="e",

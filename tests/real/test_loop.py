@@ -14,7 +14,7 @@ import pytest
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("started")]
 pytest.importorskip("torch")
 
-from tests.kit import quatro, read_json, read_rows, settings  # noqa: E402
+from tests.kit import quatro, read_json, read_rows, says, settings  # noqa: E402
 from tests.real.smollm2 import BATCH, LIMIT_S  # noqa: E402
 
 
@@ -54,6 +54,25 @@ def test_a_run_is_exported_sampled_again_and_reported(first, tmp_path):
     assert len(answers[0]) == 16
     quatro("report", first, "-o", tmp_path / "report.html")
     assert "word-problems" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+DEFAULT = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+
+
+@pytest.mark.parametrize(
+    ("system", "begins"), [('""', DEFAULT), ("Be brief.", "<|im_start|>system\nBe brief.<|im_end|>\n")]
+)
+def test_its_own_chat_template_has_a_default_system_prompt_and_no_switch(tmp_path, system, begins):
+    chat = (
+        "data.template=chat: {problem}",
+        f"data.system={system}",
+        "data.chat_template_kwargs={enable_thinking: false}",
+    )
+    done = quatro("train", "smollm2", *settings(*BATCH, *chat), "-o", tmp_path / "run", "--dry-run", "--json")
+    text = json.loads(done.stdout)["first_prompt"]["text"]
+    assert text.startswith(f"{begins}<|im_start|>user\n")
+    assert text.endswith("<|im_end|>\n<|im_start|>assistant\n")
+    says(done, "enable_thinking", key="data.chat_template_kwargs")
 
 
 def test_a_run_that_is_stopped_inside_an_iteration_ends_with_the_same_bits(first, tmp_path):

@@ -157,6 +157,8 @@ def _data(config: Config, prompts: str) -> dict[str, Any]:
         "reward.custom_reward_function.name": "compute_score",
         "+reward.custom_reward_function.reward_kwargs.reward": {"name": config.reward.name, **config.reward.changed},
     }
+    if config.data.chat_template_kwargs:
+        settings["data.apply_chat_template_kwargs"] = config.data.chat_template_kwargs
     if not config.data.prompt_template.is_chat:
         settings["actor_rollout_ref.model.custom_chat_template"] = "{{ messages[0].content }}"
     return settings

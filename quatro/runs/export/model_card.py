@@ -101,8 +101,8 @@ def _prompting(facts: Facts) -> str:
         *("```text", *"\n".join(shown).splitlines(), "```"),
         "",
         *([_EMBEDDED_NOTE, ""] if config.model.startswith("embedded:") else []),
-        "With quatro: `quatro sample FOLDER -b BENCHMARK`, with `--template` and `--system` as `data.template` and "
-        "`data.system` below.",
+        "With quatro: `quatro sample FOLDER -b BENCHMARK`, with `--template`, `--system` and `--chat-template-kwargs` "
+        "as `data.template`, `data.system` and `data.chat_template_kwargs` below.",
     ]
     return "\n".join(lines)
 

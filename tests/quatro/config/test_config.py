@@ -81,6 +81,7 @@ def test_defaults_are_the_contracts(write):
             "prompts": "math_train",
             "template": "qwen-boxed",
             "system": None,
+            "chat_template_kwargs": {},
             "max_prompt_tokens": 1024,
             "too_long": "refuse",
         },
