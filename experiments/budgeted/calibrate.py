@@ -3,7 +3,7 @@
     python -m experiments.budgeted.calibrate
 
 As `experiments.ablation.calibrate`, whose iterations, seeds and limit of 5 % hold here, too. What was tried is written
-to experiments/budgeted/calibration.json.
+to experiments/budgeted/calibration.json; an arm that is there is not tried again.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ ARMS = {"P1 budgeted": (P1, ()), "P1 budgeted centred": (P1, ("method.centred=tr
 
 
 def main() -> None:
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = json.loads(OUT.read_text(encoding="utf-8")) if OUT.is_file() else {}
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         dual = trained(P1, "dual", (f"method.delta={P1.delta}",), scratch)
         target = np.array([log_kl(run) for run in dual])
         found["log_kl"] = target.tolist()
-        for arm, (task, keys) in ARMS.items():
+        for arm, (task, keys) in ((arm, ARMS[arm]) for arm in ARMS if arm not in found):
             delta, tried = task.delta, []
             for number in range(MOST_ROUNDS):
                 runs = trained(task, f"{arm}-{number}", (f"method.delta={delta}", *keys), scratch, "budgeted")
@@ -44,8 +44,8 @@ def main() -> None:
                 # To second order the KL of a step is proportional to delta.
                 delta = float(f"{delta * math.exp(-tried[-1][1]):.4g}")
             found[arm] = {"knob": min(tried, key=lambda one: abs(one[1]))[0], "tried": tried}
+            write_whole(OUT, [(json.dumps(found, indent=1) + "\n").encode("utf-8")])
             sys.stdout.write(f"{arm}: {json.dumps(found[arm])}\n")
-    write_whole(OUT, [(json.dumps(found, indent=1) + "\n").encode("utf-8")])
 
 
 if __name__ == "__main__":
