@@ -1,13 +1,14 @@
 """Removes runs, and the checkpoints of finished runs that are neither the newest nor the best."""
 
 import shutil
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from evals.errors import UsageError
 from quatro.runs.checkpoint import complete_checkpoints, remove_checkpoint, verify
 from quatro.runs.directory import folder_bytes, require_run, step_number
-from quatro.runs.status import held, is_locked, refuse_locked
+from quatro.runs.status import RunLock, is_locked, refuse_locked
 
 
 def refuse_removal(run: Path) -> None:
@@ -26,7 +27,7 @@ def refuse_removal(run: Path) -> None:
 def remove_run(run: Path) -> None:
     """Remove a run and all that is in its folder. Raises: as `refuse_removal`."""
     refuse_removal(run)
-    with held(run):
+    with closing(RunLock(run)):
         shutil.rmtree(run.absolute())  # not `.`, which cannot be removed by that name
 
 
@@ -62,7 +63,7 @@ def prune(plan: Pruning) -> None:
         DataError: a checkpoint that is to stay was changed; nothing is removed.
         LockedError: a process has begun to work on the run.
     """
-    with held(plan.run):
+    with closing(RunLock(plan.run)):
         for path in plan.kept:
             verify(path)
         for path in plan.removed:

@@ -12,7 +12,7 @@ import platform
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from email.parser import HeaderParser
 from importlib.metadata import distributions
@@ -22,7 +22,7 @@ from typing import Any
 
 from evals.errors import DataError, LockedError, MissingError
 from evals.files.strict_json import read_document, refuse, shown
-from evals.files.whole import lock_file, naming
+from evals.files.whole import lock_file
 
 logger = logging.getLogger(__name__)
 
@@ -149,13 +149,13 @@ class RunLock:
         self._descriptor: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             _take(self._descriptor, run, path)
-            owner = json.dumps({"pid": os.getpid(), "host": socket.gethostname()})
-            with naming(path):
-                os.ftruncate(self._descriptor, 0)
-                os.pwrite(self._descriptor, f"{owner}\n".encode(), 0)
         except BaseException:
             self.close()
             raise
+        owner = json.dumps({"pid": os.getpid(), "host": socket.gethostname()})
+        with contextlib.suppress(OSError):  # on a full disk it is held all the same, and nobody is told by whom
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, f"{owner}\n".encode(), 0)
         # A forked worker that outlives a killed trainer must not keep the run locked.
         os.register_at_fork(after_in_child=self.close)
 
@@ -187,17 +187,6 @@ def is_locked(run: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
-
-
-@contextlib.contextmanager
-def held(run: Path) -> Iterator[None]:
-    """Nobody else works on the run inside; it writes nothing, since a disk may be full. Raises as `RunLock`."""
-    descriptor = os.open(run / "lock", os.O_RDWR)
-    try:
-        _take(descriptor, run, run / "lock")
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _take(descriptor: int, run: Path, path: Path) -> None:
