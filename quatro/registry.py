@@ -7,21 +7,28 @@ example). A user's own method, engine or policy is named `module:Class`, and a f
 
 import difflib
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from evals.errors import UsageError
-from evals.files.own_code import import_own, is_own
+from evals.files.own_code import import_own, is_own, own_kind
 
 
 class LazyTable(Mapping[str, Any]):
     """A mapping from the name of a ``what`` to a class, given as ``package.module:Class`` and imported when looked up.
 
-    ``own`` is where the function lies that gives the class behind a user's own `module:name`, where such are taken.
+    ``own`` gives the class behind a user's own `module:name`, where such are taken; it raises UsageError for any other.
     ``removed`` are former names, of which docs/methods.md has the code.
     """
 
-    def __init__(self, what: str, locations: dict[str, str], *, own: str = "", removed: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        what: str,
+        locations: dict[str, str],
+        *,
+        own: Callable[[str], Any] | None = None,
+        removed: tuple[str, ...] = (),
+    ) -> None:
         self.what = what
         self.locations = locations
         self.own = own
@@ -30,8 +37,8 @@ class LazyTable(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name in self.locations:
             return located(self.locations[name])
-        if self.takes(name):
-            return located(self.own)(name)
+        if self.own is not None and is_own(name):
+            return self.own(name)
         guess = difflib.get_close_matches(name, self.locations, n=1)
         hint = f" Did you mean {guess[0]!r}?" if guess else ""
         if name in self.removed:
@@ -42,7 +49,7 @@ class LazyTable(Mapping[str, Any]):
 
     def takes(self, name: str) -> bool:
         """Whether ``name`` may be looked up; a user's own, which is imported only then, may still be missing."""
-        return name in self.locations or bool(self.own and is_own(name))
+        return name in self.locations or (self.own is not None and is_own(name))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.locations)
@@ -70,11 +77,6 @@ class _Methods(LazyTable):
     """
 
 
-def own_method(spec: str) -> Any:
-    """What ``spec``, a user's own `module:Class`, names; raises UsageError if it cannot be imported."""
-    return import_own(spec, "method")
-
-
 METHODS = _Methods(
     "method",
     {
@@ -87,7 +89,7 @@ METHODS = _Methods(
         "dapo": "quatro.methods.dapo:Dapo",
         "cispo": "quatro.methods.cispo:Cispo",
     },
-    own="quatro.registry:own_method",
+    own=lambda spec: import_own(spec, "method"),
     removed=("dppo", "pmd", "maxrl", "pkpo"),
 )
 # Each is an `EngineKind` of quatro/rollout/engine.py.
@@ -98,13 +100,13 @@ ENGINES = LazyTable(
         "vllm": "quatro.rollout.engine:Vllm",
         "replay": "quatro.rollout.engine:Replay",
     },
-    own="quatro.rollout.engine:own_engine",
+    own=lambda spec: own_kind(spec, "engine", located("quatro.rollout.engine:EngineKind")),
 )
 # Each is a `PolicyKind` of quatro/policy/kinds.py.
 POLICIES = LazyTable(
     "policy",
     {"local": "quatro.policy.kinds:Local", "deepspeed": "quatro.policy.kinds:DeepSpeed"},
-    own="quatro.policy.kinds:own_policy",
+    own=lambda spec: own_kind(spec, "policy.kind", located("quatro.policy.kinds:PolicyKind")),
 )
 # Each is a `Reward` of quatro/rewards/base.py.
 REWARDS = LazyTable(
@@ -118,5 +120,5 @@ REWARDS = LazyTable(
         "model": "quatro.policy.reward_model:ModelReward",
         "sum": "quatro.rewards.sum:SumReward",
     },
-    own="quatro.rewards.function:own_reward",
+    own=lambda spec: located("quatro.rewards.function:FunctionReward"),
 )

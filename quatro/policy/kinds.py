@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from evals.errors import UsageError
-from evals.files.own_code import own_kind
 from quatro.config import packages
 from quatro.config.model import Config
 from quatro.policy import embedded
@@ -157,12 +156,6 @@ class DeepSpeed(TorchKind):
 def _has_copy(config: Config) -> bool:
     """Whether the reference is a second model: with an adapter it is the first one without it."""
     return config.kl.beta > 0 and config.policy.lora is None
-
-
-def own_policy(spec: str) -> type[PolicyKind]:
-    """The class that ``spec`` names, `module:Class`; raises as `own_kind`."""
-    kind: type[PolicyKind] = own_kind(spec, "policy.kind", PolicyKind)
-    return kind
 
 
 def make_policy(config: Config, model: Any, world: World, weights: Path | None, **options: Any) -> TorchPolicy:

@@ -27,11 +27,6 @@ START_TIMEOUT_S = 120.0
 _log = logging.getLogger(__name__)
 
 
-def own_reward(spec: str) -> type[Reward]:
-    """The class behind ``spec``, a function of the user's own."""
-    return FunctionReward
-
-
 def _through_json(value: Any) -> Any:
     """``value`` as the worker process will get it."""
     try:

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evals.errors import UsageError
-from evals.files.own_code import own_kind
 from evals.samples.reading import read_samples
 from quatro.config import packages
 from quatro.config.blocks import CPU_SIZES
@@ -215,12 +214,6 @@ class Replay(EngineKind):
         from quatro.rollout.replay import ReplayEngine
 
         return ReplayEngine(Path(recipe.replay_file or ""), tokenizer)
-
-
-def own_engine(spec: str) -> type[EngineKind]:
-    """The class that ``spec`` names, `module:Class`; raises as `own_kind`."""
-    kind: type[EngineKind] = own_kind(spec, "engine", EngineKind)
-    return kind
 
 
 # --- random streams -------------------------------------------------------------------------------------------------
