@@ -24,7 +24,7 @@ from quatro.config.blocks import OptimizerConfig
 from quatro.config.model import EMBEDDED_MODELS, embedded_benchmark
 from quatro.policy import gguf
 from quatro.tasks import countdown
-from quatro.tasks.warm_start import EOS, EOS_ID, PAD, PAD_ID, UNKNOWN, Vocabulary, WarmStart
+from quatro.tasks.warm_start import EOS, EOS_ID, PAD, PAD_ID, UNKNOWN, Vocabulary, WarmStart, WarmstartRows
 from quatro.tasks.word_problems import SMOLLM2, STARTED, StartRecipe
 
 if TYPE_CHECKING:
@@ -179,14 +179,8 @@ def start(recipe: StartRecipe, before: str, folder: Path, progress: Progress = g
         for first in range(0, recipe.steps * recipe.rows, recipe.rows):
             batch = pairs[first : first + recipe.rows]
             ids = [(tokenizer(prompt).input_ids, tokenizer(answer).input_ids) for prompt, answer in batch]
-            width = max(len(prompt) + len(answer) for prompt, answer in ids) + 1
-            rows = torch.full((len(ids), width), tokenizer.eos_token_id)
-            is_answer = torch.zeros(rows.shape, dtype=torch.bool)
-            for row, mask, (prompt, answer) in zip(rows, is_answer, ids, strict=True):
-                end = len(prompt) + len(answer) + 1
-                row[: end - 1] = torch.tensor([*prompt, *answer])
-                mask[len(prompt) : end] = True
-            yield rows.to(device), is_answer.to(device)
+            rows = WarmstartRows.of(ids, eos_id=tokenizer.eos_token_id, pad_id=tokenizer.eos_token_id)
+            yield torch.from_numpy(rows.token_ids).to(device), torch.from_numpy(rows.answer_mask).to(device)
 
     _learn(model, batches(), recipe, progress)
     model.eval().save_pretrained(folder)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from evals.errors import UsageError
+from evals.worker_pool import usable_cores
 from quatro.processes.launcher import torchrun_options
 from quatro.processes.stop import StopRequest
 
@@ -62,10 +63,7 @@ def launched(command: Sequence[str], processes: int) -> list[str]:
 
 def _available_threads() -> int:
     wanted = os.environ.get("OMP_NUM_THREADS", "")
-    if wanted.isdecimal() and int(wanted) > 0:
-        return int(wanted)
-    # A container or batch system may allow fewer cores than the machine has.
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(wanted) if wanted.isdecimal() and int(wanted) > 0 else usable_cores()
 
 
 class Children:

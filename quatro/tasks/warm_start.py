@@ -28,6 +28,18 @@ class WarmstartRows:
     token_ids: NDArray[np.int64]
     answer_mask: NDArray[np.bool_]
 
+    @classmethod
+    def of(cls, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], *, eos_id: int, pad_id: int) -> "WarmstartRows":
+        """A row for each (prompt, answer) in token ids."""
+        width = max((len(prompt) + len(answer) for prompt, answer in pairs), default=0) + 1
+        token_ids = np.full((len(pairs), width), pad_id, dtype=np.int64)
+        mask = np.zeros(token_ids.shape, dtype=bool)
+        for row, is_answer, (prompt, answer) in zip(token_ids, mask, pairs, strict=True):
+            end = len(prompt) + len(answer) + 1
+            row[:end] = [*prompt, *answer, eos_id]
+            is_answer[len(prompt) : end] = True
+        return cls(token_ids, mask)
+
 
 @dataclass(frozen=True)
 class Vocabulary:
@@ -53,15 +65,7 @@ class Vocabulary:
     def rows(self, pairs: Sequence[tuple[str, str]]) -> WarmstartRows:
         """A row for each (prompt, answer)."""
         ids = {text: self.encode(text) for text in chain.from_iterable(pairs)}
-        encoded = [(ids[prompt], ids[answer]) for prompt, answer in pairs]
-        width = max((len(prompt) + len(answer) for prompt, answer in encoded), default=0) + 1
-        token_ids = np.full((len(pairs), width), PAD_ID, dtype=np.int64)
-        mask = np.zeros(token_ids.shape, dtype=bool)
-        for row, is_answer, (prompt, answer) in zip(token_ids, mask, encoded, strict=True):
-            end = len(prompt) + len(answer) + 1
-            row[:end] = [*prompt, *answer, EOS_ID]
-            is_answer[len(prompt) : end] = True
-        return WarmstartRows(token_ids, mask)
+        return WarmstartRows.of([(ids[prompt], ids[answer]) for prompt, answer in pairs], eos_id=EOS_ID, pad_id=PAD_ID)
 
 
 @dataclass(frozen=True)
