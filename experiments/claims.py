@@ -26,9 +26,10 @@ from evals.results.document import AVERAGE
 from evals.results.paper import BENCHMARKS, Series, paper
 from evals.results.shown import title_of
 from evals.text import visible
+from experiments.counts import Counts, counts_in
 from quatro.sample.folder import Tag
 from quatro.sweep.paper import SweepSources
-from quatro.sweep.results import Counts, SweptRun, counts_in, is_measured, label_of
+from quatro.sweep.results import SweptRun, is_measured, label_of
 
 METRICS = {"pass@k": "Pass@k", "ucc@k": "UCC@k"}
 ORDERED_KS = (1, 16, 256)

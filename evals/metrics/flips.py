@@ -120,7 +120,7 @@ def flips_result(
         Pair(problem.benchmark, problem.id, problem.n, problem.correct, tuned_count[problem.benchmark, problem.id])
         for problem in base.problems
     ]
-    rows = flip_rows(pairs, ks, ci=ci)
+    rows = flip_rows(pairs, ks=ks, ci=ci)
     problems = [_entry(pair) for pair in pairs] if per_problem else None
     warnings += told_of_sides(*(warnings_of(side.warnings, side.problems) for side in (base, tuned)), names=names)
     return Result(
@@ -134,32 +134,33 @@ def flips_result(
     )
 
 
-def flip_rows(pairs: Sequence[Pair], ks: Sequence[int], *, ci: bool = False) -> list[Row]:
-    """Rows of `flips_result` from counts."""
-
-    def flip(pair: Pair, k: int) -> float:
-        return flip_at_k(pair.n, pair.base, pair.tuned, k)
+def flip_rows(*seeds: Sequence[Pair], ks: Sequence[int], ci: bool = False) -> list[Row]:
+    """Rows of `flips_result` from counts; of several seeds against one base means over these."""
 
     def rows(
         metric: str,
         at: Sequence[int | None],
         bucket: str,
-        members: Sequence[Pair],
         value: Callable[[Pair, Any], float],
+        is_member: Callable[[Pair], bool],
     ) -> list[Row]:
-        groups = grouped(members, lambda pair: pair.benchmark)
-        counts = {name: [Counts(*one[:3], one.tuned) for one in group] for name, group in groups.items()}
-        values = {name: np.array([[value(pair, k) for k in at] for pair in group]) for name, group in groups.items()}
-        # A mean over the benchmarks that have such problems would pass for the mean over all.
-        is_averaged = {pair.benchmark for pair in pairs} == set(groups)
-        estimate = Estimate(metric, at, counts, values, {"bucket": bucket}, is_averaged)
-        return rows_of(estimate, ci=ci) if members else []
+        estimates = []
+        for pairs in seeds:
+            groups = grouped(filter(is_member, pairs), lambda pair: pair.benchmark)
+            counts = {name: [Counts(*one[:3], one.tuned) for one in group] for name, group in groups.items()}
+            values = {name: np.array([[value(one, k) for k in at] for one in group]) for name, group in groups.items()}
+            # A mean over the benchmarks that have such problems would pass for the mean over all.
+            is_averaged = {pair.benchmark for pair in pairs} == set(groups)
+            estimates.append(Estimate(metric, at, counts, values, {"bucket": bucket}, is_averaged))
+        return rows_of(*estimates, ci=ci) if estimates[0].groups else []
 
-    unsolved = [pair for pair in pairs if pair.base == 0]
-    found = rows(FLIP, [None], BUCKETS[0].name, unsolved, lambda pair, k: float(pair.tuned > 0))
+    def flips(bucket: str, is_member: Callable[[Pair], bool]) -> list[Row]:
+        return rows(FLIP_AT_K, ks, bucket, lambda one, k: flip_at_k(one.n, one.base, one.tuned, k), is_member)
+
+    found = rows(FLIP, [None], BUCKETS[0].name, lambda one, k: float(one.tuned > 0), lambda one: one.base == 0)
     for bucket in BUCKETS:
-        found += rows(FLIP_AT_K, ks, bucket.name, [pair for pair in pairs if pair.bucket == bucket.name], flip)
-    return found + rows(FLIP_AT_K, ks, "all", pairs, flip)
+        found += flips(bucket.name, lambda one: one.bucket == bucket.name)  # noqa: B023 - it is called at once
+    return found + flips("all", lambda one: True)
 
 
 def _entry(pair: Pair) -> ProblemEntry:

@@ -16,13 +16,14 @@ import numpy as np
 from evals.errors import DataError
 from evals.estimators import Floats
 from evals.results.training_metrics import LAST_ITERATIONS
+from experiments.counts import Counts, counts_in
 from quatro.config.yaml_text import load_yaml
 from quatro.runs.metrics import read_metrics
 from quatro.runs.points import base_name
 from quatro.runs.status import read_environment
 from quatro.sample.folder import Tag
 from quatro.sweep.measure import BASE_CELL
-from quatro.sweep.results import Counts, SweptRun, counts_in, is_measured, read_sweep
+from quatro.sweep.results import SweptRun, is_measured, read_sweep
 
 BENCHMARK = "countdown-600"
 ALL, NUCLEUS = TAGS = (Tag(), Tag(top_p=0.7))  # the whole distribution, the paper's evaluation

@@ -10,6 +10,7 @@ import numpy as np
 
 from evals.estimators import Floats
 from evals.metrics.flips import BUCKETS
+from experiments.counts import NEVER
 from experiments.replication.cells import (
     DELTAS,
     POINTS,
@@ -25,7 +26,7 @@ from experiments.replication.results import ALL, NUCLEUS, Group, Measure, Result
 from experiments.replication.rules import GREATER, LESS, Comparison, Finding, Unit
 from quatro.runs.points import base_name
 from quatro.sample.folder import Tag
-from quatro.sweep.results import NEVER, is_measured
+from quatro.sweep.results import is_measured
 
 HOT = {tag: replace(tag, temperature=1.5) for tag in (NUCLEUS, ALL)}
 FLIP_K = 16

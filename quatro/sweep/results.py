@@ -1,27 +1,24 @@
 """Results of a sweep under the paper's labels, of each seed or means over seeds. Imports no torch."""
 
-# Axes: S seeds, P problems, C counts of correct samples.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from evals.errors import DataError, UsageError
-from evals.estimators import Floats, hit_table
 from evals.figures.method_looks import method_title
 from evals.files.frames import grouped
-from evals.intervals import mean_intervals
-from evals.metrics.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_of, flip_at_k
-from evals.results.document import Result, Row, read_result
+from evals.metrics import flips
+from evals.metrics.counting import Counts
+from evals.metrics.passk_ucc import least_correct, passk_estimates, resolve_ks, rows_of, ucc_estimates
+from evals.results.document import AVERAGE, ProblemEntry, Result, Row, read_result
 from evals.results.entries import ENTROPY, model_labels
 from evals.results.training_metrics import last_mean
+from evals.similarity import Setting
 from quatro.config import Config
 from quatro.runs.metrics import read_metrics
 from quatro.runs.points import SWEEP, is_sweep, point_config, read_points, refuse_other_base
@@ -32,8 +29,8 @@ from quatro.sweep.plan import METHOD_AXIS, SEED_AXIS
 
 logger = logging.getLogger(__name__)
 
-NEVER = "never"  # solved by the base
 _ENTROPY_METRIC = "entropy/token_mean"
+_UNKNOWN = Setting("", None, "", "")  # what counted as one cluster, where a file does not say
 
 
 @dataclass(frozen=True)
@@ -235,55 +232,19 @@ def _final_entropies(runs: Sequence[tuple[SweptRun, Mapping[str, Any]]]) -> list
     return [one for one in found if (one.result.label, one.result.model) not in unknown]
 
 
-# ---- counts of each problem, and means over seeds and problems of what follows from them
+# ---- means over seeds and problems, of the counts of each problem
 
 
-@dataclass(frozen=True)
-class Counts:
-    """For each problem, in one order: ``n`` samples, the ``correct`` ones (P,), and the sizes of their clusters."""
-
-    benchmark: str
-    ids: tuple[str, ...]
-    n: int
-    correct: Floats
-    clusters: tuple[tuple[int, ...], ...]
-    setting: Mapping[str, str | float | None]  # what counted as one cluster: similarity, threshold, linkage, tokens
-
-    def passed(self, k: int) -> Floats:
-        """pass@k (P,)."""
-        passed_P: Floats = hit_table(self.n, [k])[0][self.correct.astype(int)]
-        return passed_P
-
-    def unique(self, k: int) -> Floats:
-        """UCC@k (P,)."""
-        hit_C = hit_table(self.n, [k])[0]
-        return np.array([math.fsum(hit_C[list(sizes)]) for sizes in self.clusters])
-
-    def unique_ratio(self) -> Floats:
-        """UCR (P,): clusters of correct answers over samples."""
-        return np.array([len(sizes) / self.n for sizes in self.clusters])
-
-    def flips(self, base: Counts, name: str, k: int) -> Floats:
-        """Over the problems that ``base`` never solved (`never`) or of a bucket: newly solved, or flip@k (P,).
-
-        Raises DataError if the two hold other problems, or other numbers of samples.
-        """
-        if (self.ids, self.n) != (base.ids, base.n):
-            raise DataError("the samples of the base and of a run hold different problems or numbers of samples")
-        counts = list(zip(base.correct.astype(int).tolist(), self.correct.astype(int).tolist(), strict=True))
-        if name == NEVER:
-            return np.array([float(after > 0) for before, after in counts if before == 0])
-        of_bucket = [(before, after) for before, after in counts if bucket_of(self.n, before) == name]
-        return np.array([flip_at_k(self.n, before, after, k) for before, after in of_bucket])
-
-
-def counts_in(run: Path, tag: Tag) -> Mapping[str, Counts]:
-    """The counts of the samples ``tag`` of a run by benchmark.
-
-    Raises DataError if the samples have not been measured, or the counts of each problem are missing.
-    """
+def problems_in(run: Path, tag: Tag) -> list[ProblemEntry]:
+    """The counts of each problem in the samples ``tag`` of a run, by benchmark and id; DataError if there are none."""
     path = tag.folder(run) / UCC
-    return _read_counts(path, path.stat().st_mtime_ns if path.is_file() else 0)  # measured again, it is read again
+    problems = read_result(path).problems
+    if not problems:
+        raise DataError(
+            f"{path} lacks the counts of each problem; delete it and repeat the sweep's command, which measures the "
+            "samples again"
+        )
+    return sorted(problems, key=lambda one: (one.benchmark, one.id))
 
 
 def is_measured(run: Path, tag: Tag) -> bool:
@@ -291,54 +252,40 @@ def is_measured(run: Path, tag: Tag) -> bool:
     return (tag.folder(run) / UCC).is_file()
 
 
-def averaged_row(metric: str, k: int | None, value_SP: Floats, counts: Counts, **more: Any) -> Row:
-    """The mean of shares over seeds and problems, with its interval."""
-    (found,) = mean_intervals([value_SP[:, :, None]], [1.0])
-    return Row(
-        metric=metric,
-        benchmark=counts.benchmark,
-        k=k,
-        value=found.mean,
-        num_problems=value_SP.shape[1],
-        n=counts.n,
-        ci_low=found.low,
-        ci_high=found.high,
-        ci_over=found.over,
-        **more,
-    )
-
-
 def temperature_rows(group: Mapping[int, Path], tag: Tag) -> list[Row]:
     """UCR and pass@1 of a setting on each benchmark; ``group`` is its run by seed."""
-    rows = []
-    for everyone in _by_benchmark(group, tag):
-        ratio_SP = np.stack([counts.unique_ratio() for counts in everyone])
-        solved_SP = np.stack([counts.passed(1) for counts in everyone])
-        rows.append(averaged_row("ucr", None, ratio_SP, everyone[0], **everyone[0].setting))
-        rows.append(averaged_row("pass@k", 1, solved_SP, everyone[0]))
-    return rows
+    seeds = []
+    for problems in _of_each_seed(group, tag):
+        counts = {
+            setting: [Counts(one.benchmark, one.id, one.n, one.correct, one.clusters or ()) for one in some]
+            for setting, some in grouped(problems, lambda one: Setting.of(one) or _UNKNOWN).items()
+        }
+        everyone = [one for some in counts.values() for one in some]
+        ratios = [one for one in ucc_estimates(counts, [1], least_correct([everyone])) if one.metric == "ucr"]
+        seeds.append([one._replace(is_averaged=False) for one in (*ratios, *passk_estimates(everyone, [1]))])
+    return [row for estimates in zip(*seeds, strict=True) for row in rows_of(*estimates, ci=True)]
 
 
 def flip_rows(group: Mapping[int, Path], base: Path, tag: Tag) -> list[Row]:
     """Newly solved problems, and flip@k of each bucket that is not empty at k = 1, 2, 4, ..., n, on each benchmark."""
-    befores, rows = counts_in(base, tag), []
-    for everyone in _by_benchmark(group, tag):
-        before = befores.get(everyone[0].benchmark)
-        if before is None:
-            raise DataError(f"{tag.folder(base)}: no samples of {everyone[0].benchmark}; repeat the sweep's command")
-        solved_SP = np.stack([counts.flips(before, NEVER, 1) for counts in everyone])
-        rows += [averaged_row(FLIP, None, solved_SP, before, bucket=BUCKETS[0].name)] if solved_SP.size else []
-        for k in [2**i for i in range(before.n.bit_length())]:
-            for bucket in BUCKETS:
-                value_SP = np.stack([counts.flips(before, bucket.name, k) for counts in everyone])
-                rows += [averaged_row(FLIP_AT_K, k, value_SP, before, bucket=bucket.name)] if value_SP.size else []
-    return rows
+    before = {(one.benchmark, one.id, one.n): one.correct for one in problems_in(base, tag)}
+    keys = [
+        [((one.benchmark, one.id, one.n), one.correct) for one in problems] for problems in _of_each_seed(group, tag)
+    ]
+    if not all(key in before for counts in keys for key, _ in counts):
+        raise DataError(
+            f"{tag.folder(base)}: the samples of the base and of a run hold different problems or numbers of samples; "
+            "repeat the sweep's command"
+        )
+    seeds = [[flips.Pair(*key, before[key], correct) for key, correct in counts] for counts in keys]
+    return [row for row in flips.flip_rows(*seeds, ks=resolve_ks(seeds[0], None), ci=True) if row.benchmark != AVERAGE]
 
 
-def _by_benchmark(group: Mapping[int, Path], tag: Tag) -> list[list[Counts]]:
-    """The counts of all seeds, for each benchmark that every seed has been measured on."""
-    everyone = [counts_in(group[seed], tag) for seed in sorted(group)]
-    return [[found[name] for found in everyone] for name in everyone[0] if all(name in found for found in everyone)]
+def _of_each_seed(group: Mapping[int, Path], tag: Tag) -> list[list[ProblemEntry]]:
+    """The problems of the benchmarks that every seed has been measured on."""
+    everyone = [problems_in(group[seed], tag) for seed in sorted(group)]
+    names = set.intersection(*({one.benchmark for one in problems} for problems in everyone))
+    return [[one for one in problems if one.benchmark in names] for problems in everyone]
 
 
 def temperatures_by_label(runs: Sequence[SweptRun], tags: Sequence[Tag]) -> dict[str, list[Row]]:
@@ -381,28 +328,4 @@ def _by_label(
             if measured := [run for run in members if is_measured(run.folder, tag)]:
                 name = label if len(tags) == 1 else f"{label}, T {tag.temperature:g}"
                 found[name] = rows_at(measured, tag)
-    return found
-
-
-@cache
-def _read_counts(path: Path, written_ns: int) -> Mapping[str, Counts]:
-    problems = read_result(path).problems
-    if not problems:
-        raise DataError(
-            f"{path} lacks the counts of each problem; delete it and repeat the sweep's command, which measures the "
-            "samples again"
-        )
-    found = {}
-    for name in dict.fromkeys(problem.benchmark for problem in problems):
-        own = sorted((one for one in problems if one.benchmark == name), key=lambda one: one.id)
-        if len({problem.n for problem in own}) > 1:
-            raise DataError(f"{path}: problems of {name} with different numbers of samples")
-        found[name] = Counts(
-            benchmark=name,
-            ids=tuple(problem.id for problem in own),
-            n=own[0].n,
-            correct=np.array([problem.correct for problem in own], dtype=np.float64),
-            clusters=tuple(tuple(problem.clusters or ()) for problem in own),
-            setting={key: getattr(own[0], key) for key in ("similarity", "threshold", "linkage", "tokens")},
-        )
     return found

@@ -10,9 +10,10 @@ import pytest
 from evals.errors import DataError, UsageError
 from evals.results.document import ProblemEntry, Result, Row
 from experiments.archive import METRICS, known_archives, pack, unpack
+from experiments.counts import counts_in
 from experiments.replication.results import Run, read_results
 from quatro.sweep.plan import Axis, plan_sweep, read_plan
-from quatro.sweep.results import Tag, counts_in, read_sweep
+from quatro.sweep.results import Tag, read_sweep
 from quatro.sweep.run import write_plan
 from tests.kit import read_json
 

@@ -5,13 +5,13 @@ import numpy as np
 from evals.results.paper import BENCHMARKS
 from experiments import claims
 from experiments.claims import Interval, NumberClaim, OrderClaim, claims_page, number_claims, order_claims
-from quatro.sweep.results import Counts
+from experiments.counts import Counts
 
 
 def made(correct: int) -> list[dict[str, Counts]]:
     """One seed with 30 problems of each benchmark, of whose 16 samples ``correct`` are right."""
     shared = {"ids": tuple("abc"), "n": 16, "correct": np.full(3, correct), "clusters": ((correct,),) * 3}
-    return [{name: Counts(name, setting={}, **shared) for name in BENCHMARKS}]
+    return [{name: Counts(name, **shared) for name in BENCHMARKS}]
 
 
 def test_a_number_agrees_if_the_interval_holds_it_and_an_order_is_decided_by_the_side_of_zero():

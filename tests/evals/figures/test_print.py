@@ -67,7 +67,7 @@ def samples(*texts):
 
 def flips(name):
     pairs = [Pair(name, str(at), 256, at * 3 % 256, at) for at in range(12)]
-    return flip_rows(pairs, [16], ci=True)
+    return flip_rows(pairs, ks=[16], ci=True)
 
 
 def curve_rows(name):

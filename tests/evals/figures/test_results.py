@@ -37,7 +37,7 @@ def samples(texts):
 
 
 def flips(tuned=3):
-    return flip_rows([Pair("a", "1", 8, 0, tuned), Pair("a", "2", 8, 0, 0), Pair("a", "3", 8, 8, 8)], [4], ci=True)
+    return flip_rows([Pair("a", "1", 8, 0, tuned), Pair("a", "2", 8, 0, 0), Pair("a", "3", 8, 8, 8)], ks=[4], ci=True)
 
 
 def sides(ucr=0.2):
@@ -171,7 +171,7 @@ def test_whiskers_end_where_the_intervals_of_the_rows_do():
 
 
 def test_flips_of_different_bases_are_refused():
-    other = flip_rows([Pair("a", "1", 8, 0, 1)], [4])
+    other = flip_rows([Pair("a", "1", 8, 0, 1)], ks=[4])
     with pytest.raises(DataError, match="different bases"):
         flips_figure({"ours": flips(), "other": other}, k=4)
     with pytest.raises(UsageError, match=r"no flip@k at k = 2 in the files, only at 4"):

@@ -75,7 +75,7 @@ def test_newly_solved_and_flip_at_k_and_the_number_of_problems_of_each_bucket():
         Pair("a", "very hard", 256, 1, 200),
         Pair("a", "medium", 256, 100, 0),
     ]
-    rows = flip_rows(pairs, [1, 256])
+    rows = flip_rows(pairs, ks=[1, 256])
     assert value(rows, "flip", "very hard", None) == 1 / 2
     assert value(rows, "flip@k", "very hard", 256) == pytest.approx(1 / 3)  # newly solved over the bucket
     assert value(rows, "flip@k", "very hard", 1) == pytest.approx((3 / 256 + 255 / 256 * 200 / 256) / 3)
@@ -88,14 +88,14 @@ def test_newly_solved_and_flip_at_k_and_the_number_of_problems_of_each_bucket():
 
 def test_at_n_only_problems_that_were_never_solved_flip():
     pairs = [Pair("a", str(base), 16, base, 16) for base in range(17)]
-    rows = flip_rows(pairs, [16])
+    rows = flip_rows(pairs, ks=[16])
     flips = {bucket.name: value(rows, "flip@k", bucket.name, 16) for bucket in BUCKETS}
     assert flips == pytest.approx({"very hard": 1, "hard": 0, "medium": 0, "easy": 0})
 
 
 def test_the_mean_over_benchmarks_needs_the_bucket_in_all_of_them():
     pairs = [Pair("a", "1", 4, 0, 4), Pair("b", "1", 4, 0, 0), Pair("b", "2", 4, 4, 4)]
-    rows = flip_rows(pairs, [2])
+    rows = flip_rows(pairs, ks=[2])
     assert value(rows, "flip@k", "very hard", 2, "average") == 1 / 2
     assert value(rows, "flip@k", "all", 2, "average") == 1 / 2
     assert not [row for row in rows if row.bucket == "easy" and row.benchmark == "average"]
@@ -103,7 +103,7 @@ def test_the_mean_over_benchmarks_needs_the_bucket_in_all_of_them():
 
 def test_intervals_are_those_of_the_bucket_s_problems():
     pairs = [Pair("a", str(place), 4, 0, 4 * (place % 2)) for place in range(40)]
-    row = next(row for row in flip_rows(pairs, [1], ci=True) if row.metric == "flip@k")
+    row = next(row for row in flip_rows(pairs, ks=[1], ci=True) if row.metric == "flip@k")
     # A share of 1/2 over 40 problems: 1.96 standard errors are 0.155.
     assert row.ci_low == pytest.approx(0.5 - 0.155, abs=0.03)
     assert row.ci_high == pytest.approx(0.5 + 0.155, abs=0.03)

@@ -12,11 +12,11 @@ from quatro.sample.folder import Tag
 from quatro.sweep.plan import Axis, Cell, SweepPlan, plan_cell, plan_sweep
 from quatro.sweep.results import (
     chosen_tag,
-    counts_in,
     fitting_tags,
     flips_by_label,
     label_of,
     labelled_results,
+    problems_in,
     read_sweep,
     temperatures_by_label,
 )
@@ -225,7 +225,7 @@ def test_counts_that_were_not_kept_are_an_error_that_says_what_to_do(sweep):
     del document["problems"]
     file.write_text(json.dumps(document), encoding="utf-8")
     with pytest.raises(DataError, match="repeat the sweep"):
-        counts_in(sweep / "runs/gspo-seed=0", Tag())
+        problems_in(sweep / "runs/gspo-seed=0", Tag())
 
 
 def test_commands_take_a_sweep(sweep, tmp_path):
