@@ -6,7 +6,7 @@ import re
 from collections import UserDict
 from collections.abc import Callable
 from importlib import import_module
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import typer
@@ -16,63 +16,36 @@ from quatro_cli.options import usage_error
 
 # What stands in an option's help for all similarities and their thresholds, which are looked up when help is shown.
 SIMILARITIES, THRESHOLDS = "{similarities}", "{thresholds}"
-# Options of `eval grade` that the commands which measure had, too.
-GRADING = {
-    "--regrade": "",
-    "--policy": "--policy NAME",
-    "--extraction": "--extraction NAME",
-    "--thinking": "--thinking MARKERS",
-    "--allow-unsafe-code": "--allow-unsafe-code",
-}
-# Commands and options that quatro no longer has, each with what to do instead; keys: `quatro/config/errors.py`.
-REMOVED = {
+# What quatro no longer has, each with what to do instead; keys: `quatro/config/errors.py`. Of words with | between them
+# each stood there.
+_INSTEAD = {
     "quatro verl-command --check": "start what it prints: verl validates it before it asks for a GPU",
-    **{
-        f"quatro sweep {option}": "docs/paper.md has an array script for SLURM, each task of which trains a point with "
-        "`quatro train`; without a cluster type `quatro sweep DIR`"
-        for option in ("--submit", "--time", "--partition")
-    },
+    "quatro sweep --submit|--time|--partition": "docs/paper.md has an array script for SLURM, each task of which "
+    "trains a point with `quatro train`; without a cluster type `quatro sweep DIR`",
     "quatro train --probe": "type --rehearse CARD, which needs no GPU, or measure one iteration of each choice with "
     "--steps 1 and compare perf/step_s in their metrics.jsonl",
     "quatro runs import": "docs/trl.md draws the metrics of TRL and verl beside a run's, in a few lines of Python",
     "quatro samples": "type `quatro eval import`",
-    **{
-        f"quatro eval {command}": "type `quatro eval ucc FILE -o RESULT.json` for each file, then `quatro table "
-        "RESULT.json... --metric ucr`, or `quatro plot side-by-side RESULT.json...`"
-        for command in ("temperature", "side-by-side")
-    },
-    **{
-        f"quatro plot {command} --with-paper": "`quatro table RESULT.json... --with-paper` has the published numbers"
-        for command in ("passk", "ucc")
-    },
-    **{
-        f"quatro runs list {option}": "`grep` chooses lines, a shell pattern such as runs/*gspo* chooses paths"
-        for option in ("--name", "--method", "--status")
-    },
+    "quatro eval temperature|side-by-side": "type `quatro eval ucc FILE -o RESULT.json` for each file, then `quatro "
+    "table RESULT.json... --metric ucr`, or `quatro plot side-by-side RESULT.json...`",
+    "quatro plot passk|ucc --with-paper": "`quatro table RESULT.json... --with-paper` has the published numbers",
+    "quatro runs list --name|--method|--status": "`grep` chooses lines, a shell pattern such as runs/*gspo* chooses "
+    "paths",
     "quatro rollouts --failed": "`jq 'select(.error)' RUN/rollouts/*.jsonl` shows those on which the reward failed",
     "quatro paper --json": "README.md in the folder says what was made, and what is missing and why",
     "quatro runs list --sort": "pipe the table through `sort`, or --json through `jq`",
     "quatro plot training --title": "put it into the caption",
-    **{
-        f"quatro plot {figure}": "`quatro paper SWEEP` draws it; `quatro plot training` has the curves of single runs"
-        for figure in ("limitation", "delta-lambda", "entropy", "stability")
-    },
-    **{
-        f"quatro plot {figure} {option}": "`quatro paper SWEEP` draws it"
-        for figure in ("flips", "side-by-side")
-        for option in ("--top-p", "--temperature", "--cell")
-    },
+    "quatro plot limitation|delta-lambda|entropy|stability": "`quatro paper SWEEP` draws it; `quatro plot training` "
+    "has the curves of single runs",
+    "quatro plot flips|side-by-side --top-p|--temperature|--cell": "`quatro paper SWEEP` draws it",
     "quatro plot temperature": "type `quatro plot side-by-side`",
     "quatro plot threshold": "`quatro eval ucc FILE --threshold 0.5,0.6,0.7,0.8,0.9` prints the numbers",
     "quatro plot heatmap --label": "type --labels NAME,NAME",
     "quatro plot heatmap --scale": "colours go from 0 to 1; `evals.studies.similarity` has the matrix for others",
-    "quatro eval bias": "type `quatro eval ucc FILE --n 16 --k 16`, and compare with `quatro eval ucc FILE --k 16`",
-    "quatro plot bias": "type `quatro eval ucc FILE --n 16 --k 16`, and compare with `quatro eval ucc FILE --k 16`",
-    **{
-        f"quatro benchmarks fetch {option}": "name the data set as OWNER/NAME:CONFIG:SPLIT, or in an entry of "
-        "./quatro-benchmarks.toml (`quatro benchmarks --help` shows one)"
-        for option in ("--hub", "--config", "--split")
-    },
+    "quatro eval|plot bias": "type `quatro eval ucc FILE --n 16 --k 16`, and compare with `quatro eval ucc FILE "
+    "--k 16`",
+    "quatro benchmarks fetch --hub|--config|--split": "name the data set as OWNER/NAME:CONFIG:SPLIT, or in an entry of "
+    "./quatro-benchmarks.toml (`quatro benchmarks --help` shows one)",
     "quatro benchmarks templates": "`quatro config schema` has them, below data.template",
     "quatro table --whole-paper": "--with-paper shows those at your benchmarks and k; all are in `evals.results.paper`",
     "quatro table --layout settings": "`quatro config show RUN` has them, `quatro runs compare` what differs",
@@ -82,10 +55,8 @@ REMOVED = {
     "quatro table --layout": "the metric says it: --metric ucc@k, --metric entropy; with --average it is the mean",
     "quatro table --standalone": "\\input the table into a document of your own",
     "quatro table --digits": "`--format json` has every value in full",
-    "quatro eval clusters --format": "`--json` has the texts, to put into boxes of your own",
-    "quatro eval clusters --label": "`--json` has the texts, to put into boxes of your own",
-    "quatro eval clusters --out": "write `--json > FILE`",
-    "quatro eval clusters -o": "write `--json > FILE`",
+    "quatro eval clusters --format|--label": "`--json` has the texts, to put into boxes of your own",
+    "quatro eval clusters --out|-o": "write `--json > FILE`",
     "quatro eval clusters --random": "name a problem with --id",
     "quatro eval clusters --members": "`quatro plot heatmap FILE --id ID` shows which samples are near which",
     "quatro eval grade --grader math-verify": "docs/grading.md has it as a function of your own, in three lines",
@@ -97,16 +68,14 @@ REMOVED = {
     "quatro doctor --similarity": "`pytest tests/evals/studies`, in quatro's repository, compares with the libraries",
     "quatro eval ucc --backend": "`pytest tests/evals/studies`, in quatro's repository, compares with the libraries",
     "quatro eval ucc --show": "type `quatro eval clusters FILE --id ID`",
-    **{
-        f"quatro eval {command} {option}": f"grade first, with `quatro eval grade FILE{' ' + more if more else ''} -o "
-        "graded`, and measure what it writes"
-        for command in ("passk", "ucc", "compare", "clusters")
-        for option, more in GRADING.items()
-    },
-    **{
-        f"quatro eval {command} --bootstrap-seed": "leave it out: intervals are computed, not drawn"
-        for command in ("passk", "ucc", "compare", "flips")
-    },
+    "quatro eval passk|ucc|compare|clusters --regrade|--policy|--extraction|--thinking|--allow-unsafe-code": "grade "
+    "first, with `quatro eval grade FILE -o graded`, which has such options, and measure what it writes",
+    "quatro eval passk|ucc|compare|flips --bootstrap-seed": "leave it out: intervals are computed, not drawn",
+}
+REMOVED = {
+    " ".join(words): instead
+    for pattern, instead in _INSTEAD.items()
+    for words in product(*(word.split("|") for word in pattern.split()))
 }
 
 
