@@ -12,10 +12,11 @@ from pathlib import Path
 
 from evals.errors import DataError, UsageError
 from evals.files.whole import write_whole
-from experiments import choosing
+from experiments import best, choosing
 from experiments.ablation import page as ablation
 from experiments.archive import known_archives, unpack
 from experiments.beyond import page as beyond
+from experiments.budgeted import page as budgeted
 from experiments.real_model import page as real_model
 from experiments.replication.__main__ import write_replication
 from experiments.replication.markdown import document
@@ -41,10 +42,14 @@ def main() -> int:
                 out / "choosing-delta.json": document(choices, schema=1),
                 out / "ablation.md": ablation.page(sweeps, predictions),
                 out / "ablation.json": document(predictions, schema=1),
+                out / "best.md": best.page(sweeps),
                 out / "real-model.md": real_model.page((DOCS / "real-model.md").read_text(encoding="utf-8")),
                 out / "real-model.json": real_model.document(),
                 out / "which-similarity.md": which.page((DOCS / "which-similarity.md").read_text(encoding="utf-8")),
             }
+            if compared := budgeted.findings_of(sweeps):
+                texts[out / "budgeted.md"] = budgeted.page(sweeps, compared)
+                texts[out / "budgeted.json"] = budgeted.document(compared)
             if (results := sweeps.get("beyond-paper")) is not None:
                 findings = beyond.findings_of(results)
                 texts[out / "beyond-paper.md"] = beyond.page(results, findings)

@@ -1,0 +1,163 @@
+"""The page that compares each method at its own best setting, and shows every arm whose runs are archived."""
+
+# Axes: S seeds.
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from evals.estimators import ucc_at_k
+from experiments.real_model.page import OUTCOMES, TITLES
+from experiments.real_model.page import arms as real_arms
+from experiments.real_model.study import best_rate, calibrations
+from experiments.replication.cells import PASS1, REALISED, K, pass_at
+from experiments.replication.markdown import NOTE, number, settings_head, settings_row
+from experiments.replication.results import ALL, Group, Results, Run
+from experiments.replication.rules import Unit, estimate_of
+
+DISTINCT = 8
+_KL, _PERCENT = Unit(4, "", is_ratio=True), Unit(1, "", 100.0, is_signed=False)
+_POINTS, _ANSWERS = Unit(1, "", 100.0), Unit(2, "")
+# What makes another method of one; all other keys are settings of it.
+KINDS = {
+    "method.temperature": {"fixed": "fixed temperature", "zscore": "z-score", "batch": "one λ for the batch"},
+    "method.log_ratio": {"none": "no stabiliser"},
+    "method.centred": {"true": "centred"},
+}
+NAMES = {"quatro": "QUATRO", "budgeted": "budgeted QUATRO"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting of a method in one cell of a sweep, with its runs."""
+
+    cell: str
+    words: str
+    group: Group
+
+
+Settings = Mapping[str, list[Setting]]  # method -> its settings
+
+
+def tasks(sweeps: Mapping[str, Results]) -> Iterator[tuple[str, Settings]]:
+    """Every sweep and task of it (base models and rewards), with all archived arms by method."""
+    for sweep, results in sorted(sweeps.items()):
+        found: dict[str, dict[str, list[Setting]]] = {}
+        for cell in dict.fromkeys(run.cell for run in results.runs):
+            for settings, group in results.groups(cell):
+                task = next(iter(group.values())).model.partition("@")[0].removeprefix("embedded:")
+                rest = ", ".join(
+                    f"{key.rpartition('.')[2]} {text}"
+                    for key, text in settings.items()
+                    if key != "method.name" and text not in KINDS.get(key, {})
+                )
+                setting = Setting(cell, rest, group)
+                found.setdefault(f"{task} ({sweep})", {}).setdefault(_method(settings), []).append(setting)
+        yield from found.items()
+
+
+def _method(settings: Mapping[str, str]) -> str:
+    name = settings.get("method.name", "quatro")
+    kinds = [words[settings[key]] for key, words in KINDS.items() if settings.get(key) in words]
+    return ", ".join([NAMES.get(name, name.upper()), *kinds])
+
+
+def best(settings: list[Setting]) -> dict[int, Setting]:
+    """For each seed that all settings have, the one with the highest Pass@1 (top_p 0.7) on the other seeds."""
+
+    def passed(setting: Setting, seed: int) -> float:
+        others = [setting.group[other] for other in seeds if other != seed] or [setting.group[seed]]
+        return float(np.mean([PASS1.measure(run).mean() for run in others]))
+
+    seeds = sorted(set[int].intersection(*(set(one.group) for one in settings)))
+    return {seed: max(settings, key=partial(passed, seed=seed)) for seed in seeds}
+
+
+def distinct(run: Run, other: Run) -> float:
+    """The difference in distinct@8 at top_p 1, over the problems that both solve eight times or more."""
+    sizes = zip(run.counts(ALL).clusters, other.counts(ALL).clusters, strict=True)
+    common = [pair for pair in sizes if min(map(sum, pair)) >= DISTINCT]
+    gaps = [ucc_at_k(sum(a), a, DISTINCT) - ucc_at_k(sum(b), b, DISTINCT) for a, b in common]
+    return float(np.mean(gaps)) if gaps else float("nan")
+
+
+def _beside(chosen: Mapping[int, Run], ours: Mapping[int, Run], gap: Callable[[Run, Run], float], unit: Unit) -> str:
+    gaps = np.array([[gap(run, ours[seed])] for seed, run in chosen.items() if seed in ours])
+    return number(estimate_of(gaps[np.isfinite(gaps[:, 0])]), unit) if len(gaps) else "–"
+
+
+def _gap(measure: Callable[[Run], np.ndarray]) -> Callable[[Run, Run], float]:
+    return lambda run, other: float((measure(run) - measure(other)).mean())
+
+
+def page(sweeps: Mapping[str, Results]) -> str:
+    """The whole page as Markdown."""
+    lines = [
+        "# Each method at its best\n",
+        NOTE,
+        "",
+        "A method that is compared at somebody else's setting loses. Here each one stands at its own best among the "
+        "settings that were run, by Pass@1 at top_p 0.7. A seed's setting is chosen on the other seeds, so that the "
+        "choice does not see what it is judged by; only seeds count that all settings of a method have. Differences "
+        "are those from QUATRO at its best, with 95 % intervals over seeds. A setting is named by its cell in "
+        "`configs/sweeps/` or `experiments/budgeted/` and by what it varies there. The more settings were tried, the "
+        "better the best one looks: their number stands beside each.",
+        "",
+        *_real_model(),
+    ]
+    found = list(tasks(sweeps))
+    heads = ["Pass@1, top_p 0.7, %", "realised KL, nats", "− QUATRO: Pass@1, points", f"Pass@{K}, points"]
+    for task, methods in found:
+        ours = {seed: one.group[seed] for seed, one in best(methods["QUATRO"]).items()} if "QUATRO" in methods else {}
+        lines += [
+            f"## {task}",
+            "",
+            f"| method | settings tried | best | {' | '.join(heads)} | distinct@{DISTINCT} |",
+            f"|{'---|' * (len(heads) + 4)}",
+        ]
+        for method, settings in sorted(methods.items(), key=lambda item: item[0] != "QUATRO"):
+            by_seed = best(settings)
+            chosen = {seed: one.group[seed] for seed, one in by_seed.items()}
+            where = dict.fromkeys(f"{one.cell}: {one.words}" if one.words else one.cell for one in by_seed.values())
+            shown = [
+                number(estimate_of(np.stack([of(run) for run in chosen.values()])), unit)
+                for of, unit in ((PASS1.measure, _PERCENT), (REALISED.measure, _KL))
+            ]
+            if method != "QUATRO":
+                shown += [_beside(chosen, ours, _gap(of), _POINTS) for of in (PASS1.measure, pass_at(K, ALL).measure)]
+                shown.append(_beside(chosen, ours, distinct, _ANSWERS))
+            else:
+                shown += [""] * 3
+            lines.append(f"| {method} | {len(settings)} | {'; '.join(where)} | {' | '.join(shown)} |")
+        lines.append("")
+    lines += ["## Every archived arm", "", *settings_head(["task", "cell", "method", "setting"])]
+    for task, methods in found:
+        for method, settings in methods.items():
+            lines += [settings_row([task, one.cell, method, one.words], one.group) for one in settings]
+    return "\n".join(lines) + "\n"
+
+
+def _real_model() -> list[str]:
+    """The table of the study on a pretrained model."""
+    outcomes = ("pass@1", "pass@64", "ways@16")
+    lines = [
+        "## A pretrained model",
+        "",
+        "SmolLM2-135M on word problems, three seeds; [real-model.md](real-model.md) has every difference. The learning "
+        "rate is the better of those tried, on a seed that is not counted.",
+        "",
+        f"| method | learning rates tried | best | {' | '.join(OUTCOMES[name].title for name in outcomes)} | "
+        "KL an iteration |",
+        f"|{'---|' * (len(outcomes) + 4)}",
+    ]
+    for arm, one in real_arms().items():
+        tried = sum(job.arm == arm for job in calibrations())
+        shown = (one.estimate(name) for name in outcomes)
+        moved = [row["kl/new_old"] for run in one.runs for row in run.get("metrics", [])]
+        cells = [TITLES[arm], str(tried or "–"), best_rate(arm) or "–"]
+        cells += [f"{each.mean:.2f} [{each.low:.2f}, {each.high:.2f}]" for each in shown]
+        lines.append(f"| {' | '.join([*cells, f'{np.mean(moved):.3f}' if moved else '–'])} |")
+    return [*lines, ""]
