@@ -57,9 +57,9 @@ class RemotePolicy(Policy):
         other.close()
         self.ask("lr")  # returns when the model is loaded
 
-    def ask(self, what: str, *arguments: Any) -> Any:
-        """What the method ``what`` of `Trainer` returns; what it raises is raised here."""
-        self.connection.send((what, arguments))
+    def ask(self, what: str, *arguments: Any, **options: Any) -> Any:
+        """The property ``what`` of `Trainer`, or what this method returns; what it raises is raised here."""
+        self.connection.send((what, arguments, options))
         found = self.connection.recv()
         if isinstance(found, BaseException):
             raise found
@@ -70,12 +70,12 @@ class RemotePolicy(Policy):
         return float(self.ask("lr"))
 
     def score(self, rows: Rows, *, need_entropy: bool = False, use_reference: bool = False) -> Forward:
-        found: Forward = self.ask("score", rows, need_entropy, use_reference)
+        found: Forward = self.ask("score", rows, need_entropy=need_entropy, use_reference=use_reference)
         return found
 
     def update(self, rows: Rows, objective: Objective, *, use_own_logp: bool, need_entropy: bool) -> Update:
         sums = self.weight_sums(rows, objective)
-        whole: Forward = self.ask("forward", rows, need_entropy or self.needs_entropy_grad)
+        whole: Forward = self.ask("learn", rows, need_entropy or self.needs_entropy_grad)
         logp_BT, entropy_BT = whole.logp_BT.clone().requires_grad_(), whole.entropy_BT
         if self.needs_entropy_grad and entropy_BT is not None:
             entropy_BT = entropy_BT.clone().requires_grad_()
@@ -99,7 +99,7 @@ class RemotePolicy(Policy):
         self.ask("scale_move", before, factor)
 
     def save_model(self, folder: Path, tokenizer: Any) -> None:
-        self.ask("save_model", folder)  # the two processes see one file system
+        self.ask("save_model", folder, tokenizer)  # the two processes see one file system
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         found: tuple[dict[str, Tensor], dict[str, Any]] = self.ask("state")
@@ -141,69 +141,41 @@ class RemoteEngine(Engine):
         self.policy.process.kill()
 
 
-class Trainer:
-    """The other process: each public method is what `RemotePolicy.ask` may name."""
+class Trainer(LocalPolicy):
+    """The other process: a policy with its optimiser, and what draws from it; `RemotePolicy.ask` may name its methods.
+
+    `learn` and `step` are the two halves of `update`: between them the loss is computed elsewhere.
+    """
 
     def __init__(self, config: Config, weights: Path | None) -> None:
-        folder = os.environ.get("REMOTE_MODEL") or resolve_model(config.model)
-        model = load_model(folder, torch.float32, "cpu")
-        self.policy = LocalPolicy(model, config, weights=weights)
-        self.tokenizer, sizes = load_tokenizer(folder), config.sizes
-        self.recipe = Recipe(
-            "transformers",
-            folder,
-            config.dtype,
-            "cpu",
-            0,
-            rows_at_once=sizes.rows_at_once,
-            cache_tokens=sizes.cache_tokens,
-        )
-        self.sampler = Transformers.open(self.recipe, self.tokenizer, self.policy)
-        self.needs_entropy_grad = config.entropy_coefficient > 0
+        folder, sizes = os.environ.get("REMOTE_MODEL") or resolve_model(config.model), config.sizes
+        super().__init__(load_model(folder, torch.float32, "cpu"), config, weights=weights)
+        limits: dict[str, Any] = {"rows_at_once": sizes.rows_at_once, "cache_tokens": sizes.cache_tokens}
+        recipe = Recipe("transformers", folder, config.dtype, "cpu", 0, **limits)
+        self.sampler = Transformers.open(recipe, load_tokenizer(folder), self)
         self.waiting: Forward | None = None  # the pass whose gradient is computed elsewhere
 
-    def lr(self) -> float:
-        return self.policy.lr
-
-    def score(self, rows: Rows, need_entropy: bool, use_reference: bool) -> Forward:
-        return self.policy.score(rows, need_entropy=need_entropy, use_reference=use_reference)
-
-    def forward(self, rows: Rows, need_entropy: bool) -> Forward:
+    def learn(self, rows: Rows, need_entropy: bool) -> Forward:
         """Log-probabilities; the graph of their gradient stays here until `step`."""
-        self.waiting = self.policy.forward(rows, need_entropy=need_entropy, entropy_grad=self.needs_entropy_grad)
+        self.waiting = self.forward(rows, need_entropy=need_entropy, entropy_grad=self.needs_entropy_grad)
         entropy_BT = self.waiting.entropy_BT
         return Forward(self.waiting.logp_BT.detach(), None if entropy_BT is None else entropy_BT.detach())
 
     def step(self, logp_grad_BT: Tensor, entropy_grad_BT: Tensor | None, loss: float) -> Step:
-        """One optimiser step, given the gradient by what `forward` returned: norm, whether finite, whether taken."""
+        """One optimiser step, given the gradient by what `learn` returned: norm, whether finite, whether taken."""
         passed = self.waiting
         assert passed is not None
         given = [(passed.logp_BT, logp_grad_BT), (passed.entropy_BT, entropy_grad_BT)]
         pairs = [(value, grad) for value, grad in given if value is not None and grad is not None]
         torch.autograd.backward([value for value, _ in pairs], [grad for _, grad in pairs])
         self.waiting = None
-        return self.policy.take_step(torch.tensor(loss))
+        return self.take_step(torch.tensor(loss))
 
     def generate(self, prompts: Sequence[Prompt], seeds: Seeds, sampling: Sampling) -> list[list[Rollout]]:
         return self.sampler.generate(prompts, seeds, sampling)
 
     def weights(self) -> list[tuple[str, Tensor]]:
-        return list(self.policy.named_weights())
-
-    def snapshot(self) -> list[Tensor]:
-        return self.policy.snapshot()
-
-    def scale_move(self, before: Sequence[Tensor], factor: float) -> None:
-        self.policy.scale_move(before, factor)
-
-    def save_model(self, folder: Path) -> None:
-        self.policy.save_model(folder, self.tokenizer)
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        return self.policy.state()
-
-    def load_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
-        self.policy.load_state(tensors, plain)
+        return list(self.named_weights())
 
 
 def serve(connection: Connection, config: Config, weights: Path | None) -> None:
@@ -212,11 +184,12 @@ def serve(connection: Connection, config: Config, weights: Path | None) -> None:
     trainer: Trainer | None = None
     while True:
         try:
-            what, arguments = connection.recv()
+            what, arguments, options = connection.recv()
         except EOFError:
             return
         try:
             trainer = trainer or Trainer(config, weights)
-            connection.send(getattr(trainer, what)(*arguments))
+            found = getattr(trainer, what)
+            connection.send(found(*arguments, **options) if callable(found) else found)
         except Exception as error:
             connection.send(error)
