@@ -24,7 +24,7 @@ from experiments.replication.cells import (
     quatro,
 )
 from experiments.replication.delta_claims import entropy, pass_1, pass_k, relative_to, trend, ucc_k
-from experiments.replication.markdown import NOTE, SIGNS, claims_table, number, settings_head, settings_row, summary
+from experiments.replication.markdown import NOTE, SIGNS, claims_table, grid, number, settings_table, summary
 from experiments.replication.results import ALL, NUCLEUS, Group, Measure, Results, difference, table
 from experiments.replication.rules import (
     Comparison,
@@ -48,9 +48,7 @@ TASKS = {
     "countdown, other bases": ("beyond-paper", {name: BEYOND[name] for name in ("S0", "S14")}),
     "countdown-hard": ("paper-small", {"S6": "K = 5 full batches"}),
     "palindrome": ("palindrome", {"P1": "K = 5 full batches, partial credit"}),
-    "shortest-path": ("shortest-path", {"H1": "K = 5 full batches, partial credit"}),
     "spell-backward": ("spell-backward", {"W1": "K = 5 full batches, the share of right letters"}),
-    "code": ("code", {"K1": "K = 5 full batches"}),
 }
 
 # Other ways of training, which have not all three delta or lengthen their updates by delta: measured, not judged.
@@ -119,6 +117,7 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
     of = {finding.name: finding for finding in findings}
     beside_rival, beside_middle = (of[name].comparisons for name in ("r1", "r2"))
     findings = [finding for finding in findings if not finding.name.startswith("r")]
+    judged = [(regime.task, regime.words, *item) for regime in found for item in regime.groups.items()]
     lines = [
         "# Choosing δ\n",
         NOTE,
@@ -149,10 +148,13 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
         "on the samples that it is then compared on, which speaks against the rule, and each line is judged on its "
         "own: one ✗ among all lines may be chance.",
         "",
-        "| task | training | early KL / δ at 0.1; 0.01; 0.001 | rule | rival | Pass@1, rule − rival | "
-        f"UCC@{K}, rule − δ 0.001 |",
-        f"|{'---|' * 7}",
-        *(_line(regime, one) for regime, one in zip(found, beside_rival, strict=True)),
+        *grid(
+            [
+                *("task", "training", "early KL / δ at 0.1; 0.01; 0.001", "rule", "rival"),
+                *("Pass@1, rule − rival", f"UCC@{K}, rule − δ 0.001"),
+            ],
+            (_row(regime, one) for regime, one in zip(found, beside_rival, strict=True)),
+        ),
         "",
         *_outcome(found, beside_rival, beside_middle),
         "",
@@ -163,13 +165,17 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
         "",
         "## Everything measured",
         "",
-        *settings_head(["task", "training", "δ", "KL / δ"]),
+        *settings_table(
+            ["task", "training", "δ", "KL / δ"],
+            (
+                ([task, words, delta, number(measured(group, relative_to(delta)), _RATIO)], group)
+                for task, words, delta, group in [*judged, *_not_judged(sweeps)]
+            ),
+        ),
+        "",
+        *both_rules(findings),
     ]
-    judged = [(regime.task, regime.words, *item) for regime in found for item in regime.groups.items()]
-    for task, words, delta, group in [*judged, *_not_judged(sweeps)]:
-        ratio = number(measured(group, relative_to(delta)), _RATIO)
-        lines.append(settings_row([task, words, delta, ratio], group))
-    return "\n".join([*lines, "", *both_rules(findings)]).rstrip() + "\n"
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def _not_judged(sweeps: Mapping[str, Results]) -> Iterator[tuple[str, str, str, Group]]:
@@ -205,14 +211,14 @@ def _of_the_rule(found: Sequence[Regime]) -> list[Finding]:
     ]
 
 
-def _line(regime: Regime, beside_rival: Comparison) -> str:
+def _row(regime: Regime, beside_rival: Comparison) -> list[str]:
     chosen, rival, smallest = regime.chosen, regime.rival, DELTAS[-1]
     ratios = "; ".join(_RATIO.text(one.mean) if (one := regime.over_delta(delta)) else "–" for delta in DELTAS)
     gap = f"{SIGNS[beside_rival.verdict]} {number(beside_rival.estimate, POINTS)}"
     cost = "0"
     if chosen != smallest:
         cost = number(estimate_of(difference(regime.groups[chosen], regime.groups[smallest], UCC.measure)), UCC.unit)
-    return f"| {regime.task} | {regime.words} | {ratios} | {chosen} | {rival} | {gap} | {cost} |"
+    return [regime.task, regime.words, ratios, chosen, rival, gap, cost]
 
 
 def _outcome(

@@ -9,11 +9,10 @@ GSPO's, is confirmed or contradicted if the interval of the difference, problem 
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,15 +20,17 @@ import numpy as np
 
 from evals.errors import DataError, QuatroError
 from evals.estimators import Floats
-from evals.intervals import mean_over_seeds_and_problems
-from evals.results.document import AVERAGE
-from evals.results.paper import BENCHMARKS, Series, paper
+from evals.files.frames import grouped
+from evals.intervals import average_paired_differences, mean_intervals
+from evals.results.document import AVERAGE, largest_value
+from evals.results.paper import BENCHMARKS, paper
 from evals.results.shown import title_of
 from evals.text import visible
 from experiments.counts import Counts, counts_in
+from experiments.replication.markdown import grid
 from quatro.sample.folder import Tag
 from quatro.sweep.paper import SweepSources
-from quatro.sweep.results import SweptRun, is_measured, label_of
+from quatro.sweep.results import SweptRun, is_measured
 
 METRICS = {"pass@k": "Pass@k", "ucc@k": "UCC@k"}
 ORDERED_KS = (1, 16, 256)
@@ -65,9 +66,8 @@ class NumberClaim(NamedTuple):
 
 
 class OrderClaim(NamedTuple):
-    """``published`` is the first method's number less the second's, ``found`` the sweep's, over the six benchmarks."""
+    """``published`` is the first method's Pass@k less the second's, ``found`` the sweep's, over the six benchmarks."""
 
-    metric: str
     first: str
     second: str
     k: int
@@ -82,90 +82,56 @@ class OrderClaim(NamedTuple):
         return CONFIRMED if self.found.mean * self.published > 0 else CONTRADICTED
 
 
-Measured = Mapping[str, Sequence[Mapping[str, Counts]]]  # label -> a mapping by benchmark for each seed
+Seeds = Sequence[Mapping[str, Counts]]  # a mapping by benchmark for each seed
+Measured = Mapping[str, Seeds]  # by label
 
 
 def measured_runs(runs: Sequence[SweptRun], tag: Tag) -> Measured:
-    """The counts of each setting in the samples ``tag``, a mapping by benchmark for each seed."""
-    found: dict[str, list[Mapping[str, Counts]]] = {}
-    for run in runs:
-        if is_measured(run.folder, tag):
-            label = label_of(run.settings, method=run.config.method.name)
-            found.setdefault(label, []).append(counts_in(run.folder, tag))
-    return found
+    """The counts of each setting in the samples ``tag``."""
+    by_label = grouped([run for run in runs if is_measured(run.folder, tag)], lambda run: run.label)
+    return {label: [counts_in(run.folder, tag) for run in some] for label, some in by_label.items()}
 
 
 def number_claims(found: Measured, model: str) -> list[NumberClaim]:
     """Every published number of Pass@k and UCC@k that ``found`` has one's own of; UCC@k is of the 1.5B model."""
     claims = []
     for series in (one for metric in METRICS for one in paper().of(metric)):
-        seeds = found.get(series.label)
-        if seeds is None or series.benchmark is None or series.model not in (model, None):
+        seeds = found.get(series.label, ())
+        if series.benchmark is None or series.model not in (model, None):
             continue
         names = BENCHMARKS if series.benchmark == AVERAGE else (series.benchmark,)
         misprinted = {k for flag in series.flags if flag.kind == "misprint" for k in flag.k}
+        scale = 0.01 if series.metric == "pass@k" else 1.0
         for k, value in series.values().items():
-            if k is None or k in misprinted or not _has(seeds, names, k):
-                continue
-            scale = 0.01 if series.metric == "pass@k" else 1.0
-            own = _mean_over(names, partial(_values, seeds, series.metric, k))
-            claims.append(NumberClaim(series.metric, series.benchmark, series.label, k, scale * value, own))
+            if k is not None and k not in misprinted and (values := _values(seeds, names, series.metric, k)):
+                own = mean_intervals(values, [float(largest_value(series.metric, k, None) or 1)])[0]
+                interval = Interval(own.mean, own.low or 0.0, own.high or 0.0)
+                claims.append(NumberClaim(series.metric, series.benchmark, series.label, k, scale * value, interval))
     return claims
 
 
 def order_claims(found: Measured, model: str) -> list[OrderClaim]:
     """QUATRO at each radius against every other published row, on the mean over the six benchmarks."""
     claims = []
-    published = {(s.metric, s.label): s.values() for s in _averages(model)}
-    for (metric, first), values in published.items():
-        if not first.startswith("Ours"):
-            continue
-        for (other_metric, second), others in published.items():
-            is_pair = other_metric == metric and (not second.startswith("Ours") or second < first)
-            if not is_pair or first not in found or second not in found:
-                continue
-            for k in ORDERED_KS:
-                pair = (found[first], found[second])
-                if k in values and k in others and all(_has(seeds, BENCHMARKS, k) for seeds in pair):
-                    gap = _mean_over(BENCHMARKS, partial(_gap, *pair, metric, k))
-                    claims.append(OrderClaim(metric, first, second, k, 0.01 * (values[k] - others[k]), gap))
+    published = {s.label: s.values() for s in paper().of("pass@k") if (s.benchmark, s.model) == (AVERAGE, model)}
+    ours = [label for label in published if label.startswith("Ours")]
+    for first, second in ((one, other) for one in ours for other in published if other not in ours or other < one):
+        for k in ORDERED_KS:
+            own, others = (_values(found.get(label, ()), BENCHMARKS, "pass@k", k) for label in (first, second))
+            if own and others and k in published[first] and k in published[second]:
+                count = min(len(own[0]), len(others[0]))  # seeds that both have
+                less, more = ([one[:count] for one in side] for side in (others, own))
+                gap = Interval(*average_paired_differences(less, more, [1.0])[0][:3])
+                claims.append(OrderClaim(first, second, k, 0.01 * (published[first][k] - published[second][k]), gap))
     return claims
 
 
-def _averages(model: str) -> Iterator[Series]:
-    return (s for s in paper().of("pass@k") if (s.benchmark, s.model) == (AVERAGE, model))
-
-
-def _has(seeds: Sequence[Mapping[str, Counts]], names: Sequence[str], k: int) -> bool:
-    return all(name in seed and seed[name].n >= k for seed in seeds for name in names)
-
-
-def _values(seeds: Sequence[Mapping[str, Counts]], metric: str, k: int, name: str) -> Floats:
-    """(S, P) of a benchmark."""
-    return np.stack([seed[name].passed(k) if metric == "pass@k" else seed[name].unique(k) for seed in seeds])
-
-
-def _gap(
-    first: Sequence[Mapping[str, Counts]], second: Sequence[Mapping[str, Counts]], metric: str, k: int, name: str
-) -> Floats:
-    """(S, P): problem by problem, of as many seeds as both have."""
-    own, other = _values(first, metric, k, name), _values(second, metric, k, name)
-    count = min(len(own), len(other))
-    gap_SP: Floats = own[:count] - other[:count]
-    return gap_SP
-
-
-def _mean_over(names: Sequence[str], values: Callable[[str], Floats]) -> Interval:
-    """The unweighted mean over benchmarks; their problems are drawn apart, so squared half-widths add up."""
-    means, halves = [], []
-    for name in names:
-        value_SP = values(name)
-        found = mean_over_seeds_and_problems(value_SP if len(value_SP) > 1 else value_SP.T)
-        means.append(found.mean)
-        halves.append(0.0 if found.high is None else found.high - found.mean)
-    mean = math.fsum(means) / len(means)
-    half = math.sqrt(math.fsum(half * half for half in halves)) / len(halves)
-    return Interval(mean, mean - half, mean + half)
+def _values(seeds: Seeds, names: Sequence[str], metric: str, k: int) -> list[Floats]:
+    """An array (S, P, 1) of each benchmark; nothing unless every seed has k samples of all of them."""
+    if not all(name in seed and seed[name].n >= k for seed in seeds for name in names):
+        return []
+    of = Counts.passed if metric == "pass@k" else Counts.unique
+    return [np.stack([of(seed[name], k) for seed in seeds])[:, :, None] for name in names] if seeds else []
 
 
 def claims_page(numbers: Sequence[NumberClaim], orders: Sequence[OrderClaim]) -> str:
@@ -184,38 +150,31 @@ def claims_page(numbers: Sequence[NumberClaim], orders: Sequence[OrderClaim]) ->
         "",
         "## Orders, on the mean over the six benchmarks",
         "",
-        "| claim | k | paper | ours | verdict |",
-        "|---|---|---|---|---|",
+        *grid(["claim", "k", "paper", "ours", "verdict"], map(_order_row, orders)),
     ]
-    for order in orders:
-        sign = "above" if order.published > 0 else "below"
-        claim = f"{METRICS[order.metric]} of {visible(order.first)} is {sign} that of {visible(order.second)}"
-        own = _text(order.found, order.metric, signed=True)
-        published = _one(order.published, order.metric, signed=True)
-        lines.append(f"| {claim} | {order.k} | {published} | {own} | {order.verdict} |")
-    for metric, title in METRICS.items():
-        for name in (AVERAGE, *BENCHMARKS):
-            rows = [claim for claim in numbers if (claim.metric, claim.benchmark) == (metric, name)]
-            if rows:
-                where = "the mean over the six benchmarks" if name == AVERAGE else title_of(name)
-                lines += ["", f"## {title}, {where}", "", "| row | k | paper | ours | verdict |"]
-                lines += ["|---|---|---|---|---|"]
-                lines += [
-                    f"| {visible(row.label)} | {row.k} | {_one(row.published, metric)} | {_text(row.found, metric)} | "
-                    f"{row.verdict} |"
-                    for row in rows
-                ]
+    by_place = grouped(numbers, lambda claim: (claim.metric, claim.benchmark))
+    for metric, name in product(METRICS, (AVERAGE, *BENCHMARKS)):
+        if rows := by_place.get((metric, name)):
+            where = "the mean over the six benchmarks" if name == AVERAGE else title_of(name)
+            lines += ["", f"## {METRICS[metric]}, {where}", ""]
+            lines += grid(["row", "k", "paper", "ours", "verdict"], map(_number_row, rows))
     return "\n".join(lines)
 
 
-def _one(value: float, metric: str, *, signed: bool = False) -> str:
-    shown = 100 * value if metric == "pass@k" else value
-    return f"{shown:+.2f}" if signed else f"{shown:.2f}"
+def _order_row(one: OrderClaim) -> list[str]:
+    sign = "above" if one.published > 0 else "below"
+    claim = f"Pass@k of {visible(one.first)} is {sign} that of {visible(one.second)}"
+    return [claim, str(one.k), f"{100 * one.published:+.2f}", _text(one.found, "{:+.2f}", 100), one.verdict]
 
 
-def _text(found: Interval, metric: str, *, signed: bool = False) -> str:
-    mean, low, high = (_one(value, metric, signed=signed) for value in found)
-    return f"{mean} [{low}, {high}]"
+def _number_row(one: NumberClaim) -> list[str]:
+    scale = 100 if one.metric == "pass@k" else 1
+    own = _text(one.found, "{:.2f}", scale)
+    return [visible(one.label), str(one.k), f"{scale * one.published:.2f}", own, one.verdict]
+
+
+def _text(found: Interval, form: str, scale: float) -> str:
+    return f"{form} [{form}, {form}]".format(*(scale * value for value in found))
 
 
 def claims_of(found: SweepSources) -> str:

@@ -19,6 +19,7 @@ from evals.files.frames import grouped
 from evals.intervals import Estimate, PairedDifference, mean_intervals, mean_over_seeds_and_problems
 from evals.metrics.valid import shares_of_right
 from experiments.real_model.study import ARMS, SEEDS, best_rate, calibrations, jobs, pass_at_1, read
+from experiments.replication.markdown import grid
 from experiments.replication.results import json_text
 from quatro.tasks.derivations import Derivation, derivation_of
 
@@ -203,47 +204,42 @@ def page(before: str) -> str:
         "",
         "![Pass@1 against distinct valid strategies: the base, QUATRO, GRPO and GSPO](images/real-model.png)",
         "",
-        *_table(["model", "lr", *(one.title for one in OUTCOMES.values()), "KL an iteration", "KL / delta"]),
     ]
+    rows = []
     for arm, one in measured.items():
         moved = [row["kl/new_old"] for run in one.runs for row in run.get("metrics", [])]
         kl = f"{np.mean(moved):.3f}" if moved else ""
         of_delta = f"{np.mean(moved) / float(arm.removeprefix('quatro-')):.1f}" if arm.startswith("quatro") else ""
-        lines.append(
-            _row(
-                [TITLES[arm], best_rate(arm) or "", *(_interval(one.estimate(name)) for name in OUTCOMES), kl, of_delta]
-            )
-        )
+        shown = (_interval(one.estimate(name)) for name in OUTCOMES)
+        rows.append([TITLES[arm], best_rate(arm) or "", *shown, kl, of_delta])
+    titles = (one.title for one in OUTCOMES.values())
+    lines += grid(["model", "lr", *titles, "KL an iteration", "KL / delta"], rows)
     verdicts = [(claim, difference(measured, claim.first, claim.second, claim.outcome)) for claim in CLAIMS]
     for heading in (HOLDS, FAILS, SMALL, OPEN):
         own = [f"- {claim.text}: {_signed(found)}." for claim, found in verdicts if claim.verdict(found) == heading]
         lines += ["", f"### {heading}", "", *(own or ["No claim of the design."])]
     chosen = ("pass@1", "pass@64", "ways@16", "ucc@16 tfidf", "ucc@16 edit")
-    lines += ["", "### Differences of all pairs: second minus first", ""]
-    lines += _table(["first", "second", *(OUTCOMES[name].title for name in chosen)])
-    for a, b in combinations(measured, 2):
-        lines.append(_row([TITLES[a], TITLES[b], *(_signed(difference(measured, a, b, name)) for name in chosen)]))
+    rows = [
+        [TITLES[a], TITLES[b], *(_signed(difference(measured, a, b, name)) for name in chosen)]
+        for a, b in combinations(measured, 2)
+    ]
     lines += [
+        "",
+        "### Differences of all pairs: second minus first",
+        "",
+        *grid(["first", "second", *(OUTCOMES[name].title for name in chosen)], rows),
         "",
         "### Longer responses",
         "",
         "The last iteration's responses in four parts by length: tokens; root mean square of log s, s = new / old;",
         "effective sample size as a share.",
         "",
-        *_table(["model", "shortest", "", "", "longest"]),
+        *grid(
+            ["model", "shortest", "", "", "longest"],
+            ([TITLES[arm], *("{}: {:.2f}; {:.2f}".format(*part) for part in by_length(measured[arm]))] for arm in ARMS),
+        ),
     ]
-    for arm in ARMS:
-        parts = by_length(measured[arm])
-        lines.append(_row([TITLES[arm], *(f"{tokens}: {spread:.2f}; {share:.2f}" for tokens, spread, share in parts)]))
     return before.partition(MARK)[0] + "\n".join(lines) + "\n"
-
-
-def _table(names: Sequence[str]) -> list[str]:
-    return [_row(names), "|---" * len(names) + "|"]
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _interval(one: Estimate) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -53,14 +53,23 @@ _HEADINGS = {
 }
 
 
+def grid(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table."""
+    return [_row(heads), f"|{'---|' * len(heads)}", *map(_row, rows)]
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
 def claims_table(findings: Sequence[Finding]) -> list[str]:
     """Every claim with all of its comparisons, a line a claim."""
-    lines = ["| | claim | where from | measured | verdict |", "|---|---|---|---|---|"]
-    for finding in findings:
-        measured = "<br>".join(_text(one) for one in finding.comparisons)
-        where = "; ".join([finding.where, *_margins(finding)])
-        lines.append(f"| {finding.name} | {finding.claim} | {where} | {measured} | {_bold(finding.verdict)} |")
-    return lines
+    rows = []
+    for one in findings:
+        measured = "<br>".join(map(_text, one.comparisons))
+        verdict = str(one.verdict) if one.verdict is Verdict.undecided else f"**{one.verdict}**"
+        rows.append([one.name, one.claim, "; ".join([one.where, *_margins(one)]), measured, verdict])
+    return ["| | claim | where from | measured | verdict |", "|---|---|---|---|---|", *map(_row, rows)]
 
 
 def _margins(finding: Finding) -> list[str]:
@@ -95,10 +104,6 @@ def _sizes(one: Comparison) -> str:
     return f" ({' x '.join(parts)}{needed})"
 
 
-def _bold(verdict: Verdict) -> str:
-    return str(verdict) if verdict is Verdict.undecided else f"**{verdict}**"
-
-
 def number(estimate: Estimate | None, unit: Unit) -> str:
     """The number with its interval; a dash for none."""
     if estimate is None:
@@ -111,15 +116,17 @@ def number(estimate: Estimate | None, unit: Unit) -> str:
     return f"{unit.text(estimate.mean)} [{unit.text(estimate.low)}, {unit.text(estimate.high)}]{name}"
 
 
-def settings_head(keys: Sequence[str]) -> list[str]:
-    """The two first lines of a table with a line for each setting, which ``keys`` tell apart."""
-    return [f"| {' | '.join([*keys, 'seeds', *COLUMNS])} |", f"|{'---|' * (len(keys) + 1 + len(COLUMNS))}"]
-
-
-def settings_row(keys: Sequence[str], group: Group) -> str:
-    """The line of a setting, whose runs are ``group``."""
-    cells = [number(measured(group, measure), unit) for measure, unit in COLUMNS.values()]
-    return f"| {' | '.join([*keys, str(len(group)), *cells])} |"
+def settings_table(
+    heads: Sequence[str],
+    settings: Iterable[tuple[Sequence[str], Group]],
+    columns: Mapping[str, tuple[Measure, Unit]] = COLUMNS,
+) -> list[str]:
+    """A line for each of ``settings``: what tells it apart, under ``heads``, and what was measured of its runs."""
+    rows = [
+        [*keys, str(len(group)), *(number(measured(group, measure), unit) for measure, unit in columns.values())]
+        for keys, group in settings
+    ]
+    return grid([*heads, "seeds", *columns], rows)
 
 
 def summary(findings_of: Mapping[str, Sequence[Finding]]) -> list[str]:

@@ -24,7 +24,7 @@ from experiments.replication.cells import (
     theirs,
     within,
 )
-from experiments.replication.markdown import NOTE, TIMES, claims_table, number, summary
+from experiments.replication.markdown import NOTE, TIMES, claims_table, grid, number, summary
 from experiments.replication.results import ALL, NUCLEUS, Results, commits, training_seconds
 from experiments.replication.rules import (
     Finding,
@@ -268,14 +268,13 @@ def _at_their_best(found: Replication) -> list[str]:
         f"In {best} GSPO has its highest Pass@1 of all cells. It was chosen after the results were known, so that this "
         "is no claim:",
         "",
-        f"| {best}: {CELLS[best]} | GSPO | QUATRO, δ {MIDDLE} | difference |",
-        "|---|---|---|---|",
     ]
+    rows = []
     for (name, outcome), one in zip(_AT_THEIR_BEST.items(), extra.comparisons, strict=True):
         plain = replace(outcome.unit, is_signed=False)
         gspo, quatro = (plain.text(known(measured(group, outcome.measure)).mean) for group in reversed(cells[best]))
-        lines.append(f"| {name} | {gspo} | {quatro} | {number(one.estimate, outcome.unit)} |")
-    return [*lines, ""]
+        rows.append([name, gspo, quatro, number(one.estimate, outcome.unit)])
+    return [*lines, *grid([f"{best}: {CELLS[best]}", "GSPO", f"QUATRO, δ {MIDDLE}", "difference"], rows), ""]
 
 
 def _realised(results: Results) -> list[str]:
@@ -286,26 +285,23 @@ def _realised(results: Results) -> list[str]:
         groups = [(delta, ours(results, cell, delta)) for delta in DELTAS]
         found = [measured(group, delta_claims.relative_to(delta)) for delta, group in groups]
         if all(found):
-            rows.append(f"| {cell}: {CELLS[cell]} | {' | '.join(number(one, ratio) for one in found)} |")
+            rows.append([f"{cell}: {CELLS[cell]}", *(number(one, ratio) for one in found)])
     if not rows:
         return []
-    heads = " | ".join(f"δ {delta}" for delta in DELTAS)
     about = (
         "The mean realised KL of an iteration over δ. Above 1 the optimiser's noise moves the policy further than δ."
     )
-    return [about, "", f"| cell | {heads} |", f"|---|{'---|' * len(DELTAS)}", *rows, ""]
+    return [about, "", *grid(["cell", *(f"δ {delta}" for delta in DELTAS)], rows), ""]
 
 
 def _spreads(findings: Sequence[Finding]) -> list[str]:
     """How much further apart the seeds of some methods lie: a finding of its own."""
-    lines = [
+    about = (
         "The standard deviation over seeds of a paired difference, pooled over all comparisons in a measure (with its "
         "degrees of freedom). For three kinds of comparisons it is apart, with how many times that of the others it "
-        "is. Ratios are standard deviations of logarithms.",
-        "",
-        f"| measure | others | {' | '.join(kind for kind in KINDS if kind)} |",
-        f"|{'---|' * (1 + len(KINDS))}",
-    ]
+        "is. Ratios are standard deviations of logarithms."
+    )
+    rows = []
     for one in spreads(findings):
         if OTHERS not in one.of_kind or len(one.of_kind) == 1:
             continue
@@ -318,5 +314,5 @@ def _spreads(findings: Sequence[Finding]) -> list[str]:
             shown = f"{unit.text(deviation)} {unit.name}".strip()
             times = f"; {deviation / others:.1f} times" if kind and others else ""
             cells.append(f"{shown} ({freedom}{times})" if freedom else "–")
-        lines.append(f"| {one.measure} | {' | '.join(cells)} |")
-    return [*lines, ""]
+        rows.append([one.measure, *cells])
+    return [about, "", *grid(["measure", *(kind or "others" for kind in KINDS)], rows), ""]

@@ -11,7 +11,7 @@ import numpy as np
 
 from evals.estimators import Floats
 from experiments.replication.cells import DELTAS, PASS1, SHARE, compare, ours, quatro, within
-from experiments.replication.markdown import number, settings_head, settings_row
+from experiments.replication.markdown import grid, number, settings_table
 from experiments.replication.results import ALL, Group, Results
 from experiments.replication.rules import Comparison, Estimate, Finding, Unit, known, over_problems
 from quatro.runs.views.series import dual_by_count
@@ -202,34 +202,38 @@ def section(results: Results, errors: Sequence[DualError]) -> list[str]:
         "What the dual asks for is never above δ; what training realises is in section (i). The *error* is the root "
         "mean square of log λ*; the jackknife, which is meant to remove bias, makes it worse.",
         "",
-        "| δ | N | λ*: bias by prompt | bias by use | spread | A⁺: bias by prompt | bias by use | groups with both "
-        "outcomes | update | error | error after the jackknife |",
-        f"|{'---|' * 11}",
     ]
-    for error in errors:
-        cells = [
+    heads = [
+        *("δ", "N", "λ*: bias by prompt", "bias by use", "spread", "A⁺: bias by prompt", "bias by use"),
+        *("groups with both outcomes", "update", "error", "error after the jackknife"),
+    ]
+    rows = [
+        [
+            *(error.delta, str(error.num_rollouts)),
             *(number(one, percent) for one in (error.bias, error.bias_by_use)),
             number(error.spread, share),
             *(number(one, percent) for one in (error.advantage, error.advantage_by_use)),
             *(number(one, share) for one in (error.use, error.update)),
             *(f"{100 * one:.0f}" for one in (error.error, error.jackknife_error)),
         ]
-        lines.append(f"| {error.delta} | {error.num_rollouts} | {' | '.join(cells)} |")
+        for error in errors
+    ]
     lines += [
+        *grid(heads, rows),
         "",
         "On the first step after sampling, every method is a weight on the gradient of a prompt's success rate p. The "
         "weights in relation to that at p = 0.5, exactly. *One λ* is the same for every prompt, namely the λ* of a "
         "prompt of which half of the rollouts are correct; at a smaller δ its weights are nearer still to 1:",
         "",
-        f"| method | N | {' | '.join(f'p = {chance:g}' for chance in CHANCES)} |",
-        f"|---|---|{'---|' * len(CHANCES)}",
     ]
+    rows = []
     for size in (8, 64):
         duals = ((f"dual, δ {delta}", delta, False) for delta in DELTAS)
         for name, delta, is_fixed in (*duals, ("z-score", None, False), (f"one λ, δ {DELTAS[0]}", DELTAS[0], True)):
             half = weights(delta, size, 0.5, is_fixed=is_fixed)
             shown = (f"{weights(delta, size, chance, is_fixed=is_fixed) / half:.2f}" for chance in CHANCES)
-            lines.append(f"| {name} | {size} | {' | '.join(shown)} |")
+            rows.append([name, str(size), *shown])
+    lines += grid(["method", "N", *(f"p = {chance:g}" for chance in CHANCES)], rows)
     return [*lines, "", *_by_rollouts(results)]
 
 
@@ -243,8 +247,8 @@ def _by_rollouts(results: Results) -> list[str]:
     }
     if len(groups) < 2 * 4:
         return []
-    lines = ["Training with N rollouts of 256 / N prompts an iteration:", "", *settings_head(["δ", "N"])]
-    return [*lines, *(settings_row(list(key), group) for key, group in groups.items()), ""]
+    lines = settings_table(["δ", "N"], groups.items())
+    return ["Training with N rollouts of 256 / N prompts an iteration:", "", *lines, ""]
 
 
 def _hypergeometric(n: int, correct: int, size: int) -> Floats:

@@ -18,7 +18,7 @@ def test_a_number_agrees_if_the_interval_holds_it_and_an_order_is_decided_by_the
     number = NumberClaim("pass@k", "math500", "GSPO", 1, 0.5, Interval(0.45, 0.4, 0.50001))
     assert number.verdict == claims.AGREES
     assert number._replace(found=Interval(0.4, 0.3, 0.49)).verdict == claims.LOWER
-    order = OrderClaim("pass@k", "a", "b", 1, 0.1, Interval(0.2, -0.1, 0.5))
+    order = OrderClaim("a", "b", 1, 0.1, Interval(0.2, -0.1, 0.5))
     assert order.verdict == claims.UNDECIDED
     assert order._replace(found=Interval(0.2, 0.1, 0.3)).verdict == claims.CONFIRMED
     assert order._replace(found=Interval(-0.2, -0.3, -0.1)).verdict == claims.CONTRADICTED
