@@ -24,7 +24,16 @@ from experiments.replication.cells import (
     quatro,
 )
 from experiments.replication.delta_claims import entropy, pass_1, pass_k, relative_to, trend, ucc_k
-from experiments.replication.markdown import NOTE, SIGNS, claims_table, grid, number, settings_table, summary
+from experiments.replication.markdown import (
+    NOTE,
+    SIGNS,
+    claims_table,
+    grid,
+    number,
+    settings_head,
+    settings_row,
+    summary,
+)
 from experiments.replication.results import ALL, NUCLEUS, Group, Measure, Results, difference, table
 from experiments.replication.rules import (
     Comparison,
@@ -117,7 +126,6 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
     of = {finding.name: finding for finding in findings}
     beside_rival, beside_middle = (of[name].comparisons for name in ("r1", "r2"))
     findings = [finding for finding in findings if not finding.name.startswith("r")]
-    judged = [(regime.task, regime.words, *item) for regime in found for item in regime.groups.items()]
     lines = [
         "# Choosing δ\n",
         NOTE,
@@ -165,17 +173,13 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
         "",
         "## Everything measured",
         "",
-        *settings_table(
-            ["task", "training", "δ", "KL / δ"],
-            (
-                ([task, words, delta, number(measured(group, relative_to(delta)), _RATIO)], group)
-                for task, words, delta, group in [*judged, *_not_judged(sweeps)]
-            ),
-        ),
-        "",
-        *both_rules(findings),
+        *settings_head(["task", "training", "δ", "KL / δ"]),
     ]
-    return "\n".join(lines).rstrip() + "\n"
+    judged = [(regime.task, regime.words, *item) for regime in found for item in regime.groups.items()]
+    for task, words, delta, group in [*judged, *_not_judged(sweeps)]:
+        ratio = number(measured(group, relative_to(delta)), _RATIO)
+        lines.append(settings_row([task, words, delta, ratio], group))
+    return "\n".join([*lines, "", *both_rules(findings)]).rstrip() + "\n"
 
 
 def _not_judged(sweeps: Mapping[str, Results]) -> Iterator[tuple[str, str, str, Group]]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.replication.cells import ENTROPY, PASS1, POINTS, REALISED, UCC, K, Outcome, compare, measured, quatro
-from experiments.replication.markdown import NOTE, TIMES, claims_table, settings_table, summary
-from experiments.replication.results import Group, Measure, Results, commits, mean_of
+from experiments.replication.markdown import NOTE, TIMES, Columns, claims_table, settings_head, settings_row, summary
+from experiments.replication.results import Group, Results, commits, mean_of
 from experiments.replication.rules import (
     GREATER,
     LESS,
@@ -71,7 +71,7 @@ _PAIR = ("none", "dual")
 _GAINS_SHOWN = ("Pass@1, top_p 0.7, %", "accuracy in training, %")
 
 _PERCENT, _PLAIN = Unit(1, "", 100.0, is_signed=False), Unit(2, "", is_signed=False)
-_SHOWN: Mapping[str, tuple[Measure, Unit]] = {
+_SHOWN: Columns = {
     "realised KL, nats": (REALISED.measure, Unit(4, "", is_ratio=True)),
     "share of the KL without success, %": (mean_of("dual/share_without_success"), _PERCENT),
     "accuracy in training, %": (mean_of("accuracy/mean"), _PERCENT),
@@ -162,12 +162,6 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
     missing = f"; {planned - len(used)} planned ones are not done" if len(used) < planned else ""
     minutes = sum(float(run.values("perf/step_s").sum()) for run in [*used, *later]) / 60
     programs = {text for cell in CELLS.values() if cell.sweep in sweeps for text in commits(sweeps[cell.sweep])}
-    groups = [
-        ([f"{name}: {cell.words}", words], group)
-        for name, cell in CELLS.items()
-        for kind, words in WORDS.items()
-        if (group := arm(sweeps, name, kind))
-    ]
     lines = [
         "# Does the dual matter?\n",
         NOTE,
@@ -199,11 +193,13 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
         "The share of the KL without success of *z-score* took its advantages, whose e^A has another mean than 1, for "
         "those of a dual: it may be off by a few points. New runs count it rightly.",
         "",
-        *settings_table(["cell", "arm"], groups, _SHOWN),
-        "",
-        *both_rules(findings),
+        *settings_head(["cell", "arm"], _SHOWN),
     ]
-    return "\n".join(lines).rstrip() + "\n"
+    for name, cell in CELLS.items():
+        for kind, words in WORDS.items():
+            if group := arm(sweeps, name, kind):
+                lines.append(settings_row([f"{name}: {cell.words}", words], group, _SHOWN))
+    return "\n".join([*lines, "", *both_rules(findings)]).rstrip() + "\n"
 
 
 def _without_stabiliser(sweeps: Mapping[str, Results]) -> list[str]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from experiments.beyond import graded, updates_and_radii
 from experiments.replication import markdown
-from experiments.replication.markdown import NOTE, TIMES, claims_table, settings_table, summary
+from experiments.replication.markdown import NOTE, TIMES, claims_table, settings_head, settings_row, summary
 from experiments.replication.results import Results, commits, training_seconds
 from experiments.replication.rules import Finding, both_rules, with_common_spread
 
@@ -55,18 +55,13 @@ def page(results: Results, findings: Sequence[Finding]) -> str:
         "",
         "## Every setting",
         "",
-        *settings_table(
-            ["cell", "setting"],
-            (([cell, _words(settings)], group) for cell in CELLS for settings, group in results.groups(cell)),
-        ),
-        "",
-        *both_rules(findings),
+        *settings_head(["cell", "setting"]),
     ]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _words(settings: Mapping[str, str]) -> str:
-    return ", ".join(f"{key.removeprefix('method.')} {value}" for key, value in settings.items())
+    for cell in CELLS:
+        for settings, group in results.groups(cell):
+            shown = ", ".join(f"{key.removeprefix('method.')} {value}" for key, value in settings.items())
+            lines.append(settings_row([cell, shown], group))
+    return "\n".join([*lines, "", *both_rules(findings)]).rstrip() + "\n"
 
 
 def document(results: Results, findings: Sequence[Finding]) -> str:

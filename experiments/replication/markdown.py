@@ -30,7 +30,8 @@ _PLAIN = Unit(2, "", is_signed=False)
 _ONE_DIGIT = Unit(1, "", is_signed=False)
 
 # What is said of every setting, in this order.
-COLUMNS: Mapping[str, tuple[Measure, Unit]] = {
+Columns = Mapping[str, tuple[Measure, Unit]]
+COLUMNS: Columns = {
     "realised KL, nats": (REALISED.measure, Unit(4, "", is_ratio=True)),
     "final entropy, nats": (ENTROPY.measure, _PLAIN),
     "Pass@1, top_p 0.7, %": (PASS1.measure, _PERCENT),
@@ -116,17 +117,15 @@ def number(estimate: Estimate | None, unit: Unit) -> str:
     return f"{unit.text(estimate.mean)} [{unit.text(estimate.low)}, {unit.text(estimate.high)}]{name}"
 
 
-def settings_table(
-    heads: Sequence[str],
-    settings: Iterable[tuple[Sequence[str], Group]],
-    columns: Mapping[str, tuple[Measure, Unit]] = COLUMNS,
-) -> list[str]:
-    """A line for each of ``settings``: what tells it apart, under ``heads``, and what was measured of its runs."""
-    rows = [
-        [*keys, str(len(group)), *(number(measured(group, measure), unit) for measure, unit in columns.values())]
-        for keys, group in settings
-    ]
-    return grid([*heads, "seeds", *columns], rows)
+def settings_head(keys: Sequence[str], columns: Columns = COLUMNS) -> list[str]:
+    """The two first lines of a table with a line for each setting, which ``keys`` tell apart."""
+    return grid([*keys, "seeds", *columns], ())
+
+
+def settings_row(keys: Sequence[str], group: Group, columns: Columns = COLUMNS) -> str:
+    """The line of a setting, whose runs are ``group``."""
+    cells = [number(measured(group, measure), unit) for measure, unit in columns.values()]
+    return _row([*keys, str(len(group)), *cells])
 
 
 def summary(findings_of: Mapping[str, Sequence[Finding]]) -> list[str]:

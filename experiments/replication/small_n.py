@@ -11,7 +11,7 @@ import numpy as np
 
 from evals.estimators import Floats
 from experiments.replication.cells import DELTAS, PASS1, SHARE, compare, ours, quatro, within
-from experiments.replication.markdown import grid, number, settings_table
+from experiments.replication.markdown import grid, number, settings_head, settings_row
 from experiments.replication.results import ALL, Group, Results
 from experiments.replication.rules import Comparison, Estimate, Finding, Unit, known, over_problems
 from quatro.runs.views.series import dual_by_count
@@ -247,8 +247,8 @@ def _by_rollouts(results: Results) -> list[str]:
     }
     if len(groups) < 2 * 4:
         return []
-    lines = settings_table(["δ", "N"], groups.items())
-    return ["Training with N rollouts of 256 / N prompts an iteration:", "", *lines, ""]
+    lines = ["Training with N rollouts of 256 / N prompts an iteration:", "", *settings_head(["δ", "N"])]
+    return [*lines, *(settings_row(list(key), group) for key, group in groups.items()), ""]
 
 
 def _hypergeometric(n: int, correct: int, size: int) -> Floats:
