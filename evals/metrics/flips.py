@@ -16,7 +16,7 @@ paper's flip rate can mean two things, and both are measured:
 # Axes: P problems, K values of k.
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from evals.files.frames import grouped
 from evals.metrics.comparing import check_pairs, told_of_sides
 from evals.metrics.counting import Counted, Counts
 from evals.metrics.passk_ucc import Estimate, resolve_ks, rows_of
-from evals.results.document import About, ProblemEntry, Result, Row
+from evals.results.document import UNKNOWN, About, ProblemEntry, Result, Row
 from evals.samples.about import head_of, warnings_of
 from evals.samples.types import Samples
 
@@ -96,7 +96,7 @@ def flips_result(
     ks: Sequence[int] | None = None,
     ci: bool = False,
     per_problem: bool = False,
-    **about: Unpack[About],
+    about: About = UNKNOWN,
 ) -> Result:
     """Newly solved and flip@k for each benchmark and bucket, and means over benchmarks.
 

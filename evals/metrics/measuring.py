@@ -186,7 +186,7 @@ def measure(
         raise UsageError(f"--cluster {asked.cluster} is for intervals; add --ci, or leave it out")
     counted, about = counted_samples(paths_of(samples), asked, label=label, progress=progress)
     kept = per_problem or (ci and not asked.over_seeds)  # tables make intervals over seeds and problems from these
-    how: dict[str, Any] = {"ks": listed(k), "ci": ci, "per_problem": kept, **about}
+    how: dict[str, Any] = {"ks": listed(k), "ci": ci, "per_problem": kept, "about": about}
     results = []
     if "pass@k" in asked.metrics:
         results.append(passk_result(counted, also=asked.beside("pass@k"), taus=asked.taus, **how))
@@ -278,9 +278,10 @@ def counted_samples(
     about = about_samples([file for one in counted for file in one.files])
     graders = {_name(part): one.grader for part, one in zip(parts, counted, strict=True)}
     grader = agreed_grader(graders) if len(counted) > 1 else counted[0].grader
-    if asked.n is not None and "sampling" in about:
-        about["sampling"] = about["sampling"].model_copy(update={"n": asked.n})
-    return counted, {**about, "label": label, "grader": grader}
+    said: dict[str, Any] = {"label": label, "grader": grader}
+    if asked.n is not None and "sampling" in about.model_fields_set:
+        said["sampling"] = about.sampling.model_copy(update={"n": asked.n})
+    return counted, about.model_copy(update=said)
 
 
 def several_counted(sides: Sequence[Sequence[Path]], asked: Options, **how: Any) -> list[tuple[list[Counted], About]]:
@@ -290,7 +291,7 @@ def several_counted(sides: Sequence[Sequence[Path]], asked: Options, **how: Any)
     """
     found = [counted_samples(paths, asked, **how) for paths in sides]
     about_of = {_name(paths): about for paths, (_, about) in zip(sides, found, strict=True)}
-    agreed_grader({name: about["grader"] for name, about in about_of.items()})
+    agreed_grader({name: about.grader for name, about in about_of.items()})
     foreign = [str(path) for paths in sides if has_foreign_grades(about_of[_name(paths)]) for path in paths]
     ours = [str(path) for paths in sides for path in paths if str(path) not in foreign]
     if foreign and ours:

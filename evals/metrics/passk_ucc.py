@@ -9,7 +9,7 @@ sizes s_j. Means run over all problems of a benchmark; an unsolved one counts 0.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import groupby
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from evals.metrics.valid import Checked, checked, shares_of_right
 from evals.results.document import (
     AVERAGE,
     COUNTS_OF_K,
+    UNKNOWN,
     VALID,
     About,
     GraderInfo,
@@ -70,7 +71,7 @@ def passk_result(
     taus: Sequence[float] = (0.5,),
     ci: bool = False,
     per_problem: bool = False,
-    **about: Unpack[About],
+    about: About = UNKNOWN,
 ) -> Result:
     """Pass@k of every benchmark, their average, and the metrics that ``also`` names.
 
@@ -83,7 +84,7 @@ def passk_result(
         DataError: a sample has no grade; seeds hold other problems than the first, or other numbers of samples.
     """
     check_beside("pass@k", also, taus)
-    counted, *others = each_seed(samples, about.get("grader"))
+    counted, *others = each_seed(samples, about.grader)
     ks = resolve_ks(counted.problems, ks)
     counts, *further = (one.with_votes() if "maj" in also else one.problems for one in (counted, *others))
     estimates = [passk_estimates(one, ks, also=also, taus=taus) for one in (counts, *further)]
@@ -106,7 +107,7 @@ def ucc_result(
     per_problem: bool = False,
     jobs: int | None = 1,
     on_progress: Callable[[int, int], None] | None = None,
-    **about: Unpack[About],
+    about: About = UNKNOWN,
 ) -> Result:
     """UCC@k, pairs, UCR, number and effective number of clusters under every setting, and averages over benchmarks.
 

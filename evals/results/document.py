@@ -10,7 +10,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypedDict
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -116,18 +116,21 @@ class GraderInfo(Document):
     policy: str | None = None
 
 
-class About(TypedDict, total=False):
-    """What is known for the head of a result; `sample_seed` becomes the document's `seed`."""
+class About(Document):
+    """What is known of the samples that a result is of: its head, most of which `sampling.json` says."""
 
-    label: str | None
-    model: str | None
-    method: str | None
-    sample_seed: int | None
-    source_digest: str | None
-    base_digest: str | None
-    checkpoint: str | None
-    sampling: SamplingInfo
-    grader: GraderInfo
+    label: str | None = None
+    model: str | None = None
+    method: str | None = None
+    seed: Seed | None = None
+    source_digest: str | None = None
+    base_digest: str | None = None
+    checkpoint: str | None = None
+    sampling: SamplingInfo = SamplingInfo()
+    grader: GraderInfo = GraderInfo()
+
+
+UNKNOWN = About()
 
 
 class Row(Document):
@@ -178,27 +181,19 @@ class ProblemEntry(Document):
     tokens: str | None = None
 
 
-class Result(FileDocument):
+class Result(FileDocument, About):
     """A result document. ``warnings`` are for the caller to print and are not part of the document."""
 
     schema_version: Literal[1] = Field(1, alias="schema")
     metric: str
-    label: str | None = None
-    model: str | None = None
-    method: str | None = None
-    seed: Seed | None = None
-    source_digest: str | None = None
-    base_digest: str | None = None
-    checkpoint: str | None = None
-    sampling: SamplingInfo = SamplingInfo()
-    grader: GraderInfo = GraderInfo()
     rows: list[Row]
     problems: list[ProblemEntry] | None = None
     warnings: list[str] = Field([], exclude=True)
 
     def document(self) -> dict[str, Any]:
         """The document as plain JSON values; optional keys that were never set are left out."""
-        head = self.model_dump(by_alias=True, exclude={"rows", "problems"})
+        head = {"schema": self.schema_version, "metric": self.metric}
+        head |= self.model_dump(exclude={"schema_version", "metric", "rows", "problems"})
         head["rows"] = [row.model_dump(exclude_unset=True) for row in self.rows]
         if self.problems is not None:
             head["problems"] = [problem.model_dump(exclude_unset=True) for problem in self.problems]

@@ -3,19 +3,29 @@
 `sampling.json` says how samples were drawn. Graded copies in a run share it with what they are copies of.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from evals.benchmarks.catalogue import registry
 from evals.errors import DataError
-from evals.files.belonging import DIGEST, file_sha256, read_or_empty, refuse_other_run, refuse_other_tag
+from evals.files.belonging import file_sha256, read_or_empty, refuse_other_run, refuse_other_tag
 from evals.files.strict_json import read_document
 from evals.files.whole import file_stem
-from evals.results.document import About, Document, GraderInfo, SamplingInfo
+from evals.results.document import About, Document, SamplingInfo
 from evals.samples.types import Sampled
 
 SAMPLING = "sampling.json"
+
+
+class _Drawn(Document):
+    sha256: str | None = None
+
+
+class _SamplingFile(About):
+    benchmarks: dict[str, _Drawn] = Field({})
 
 
 def samples_folder(folder: Path) -> Path:
@@ -60,15 +70,14 @@ def refuse_misplaced(samples: Path) -> None:
     source = folder / SAMPLING
     if not (source.is_file() and samples.is_file()):
         return
-    said = read_document(source)
-    refuse_other_run(source, _text(said, DIGEST))
-    refuse_other_tag(source, _mapping(said.get("sampling")), _text(said, "checkpoint"))
-    drawn_of = {file_stem(name): one for name, one in _mapping(said.get("benchmarks")).items()}
-    expected = _text(_mapping(drawn_of.get(stem_of(samples))), "sha256")
+    said = _SamplingFile.read_from(read_document(source), source)
+    refuse_other_run(source, said.source_digest)
+    refuse_other_tag(source, said.sampling.model_dump(), said.checkpoint)
+    expected = {file_stem(name): one.sha256 for name, one in said.benchmarks.items()}.get(stem_of(samples))
     is_copy = samples.parent != folder
     if expected is None:
         return
-    found = _text(read_or_empty(note_file(samples)), "samples_sha256") if is_copy else file_sha256(samples)
+    found = read_or_empty(note_file(samples)).get("samples_sha256") if is_copy else file_sha256(samples)
     if found not in (None, expected):
         whose = f"{samples} is a graded copy of" if is_copy else f"{samples} holds"
         raise DataError(
@@ -77,17 +86,8 @@ def refuse_misplaced(samples: Path) -> None:
         )
 
 
-def _mapping(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _text(document: Mapping[str, Any], key: str) -> str | None:
-    value = document.get(key)
-    return value if isinstance(value, str) else None
-
-
 def about_samples(files: Sequence[Path]) -> About:
-    """What all `sampling.json` files beside ``files`` say; nothing if a folder has none.
+    """What all `sampling.json` files beside ``files`` say; nothing is set if a folder has none.
 
     For graded copies in a run they lie beside its samples. A value on which two of them differ is unknown.
 
@@ -97,42 +97,28 @@ def about_samples(files: Sequence[Path]) -> About:
     for folder in dict.fromkeys(file.parent for file in files):
         source = samples_folder(folder) / SAMPLING
         if not source.exists():
-            return {}
+            return About()
         found.append(_SamplingFile.read_from(read_document(source), source))
     if not found:
-        return {}
+        return About()
+    same = ("model", "method", "seed", "source_digest", "checkpoint")
     settings = {name: _agreed([getattr(one.sampling, name) for one in found]) for name in SamplingInfo.model_fields}
-    return {
-        "model": _agreed([one.model for one in found]),
-        "method": _agreed([one.method for one in found]),
-        "sample_seed": _agreed([one.seed for one in found]),
-        "source_digest": _agreed([one.source_digest for one in found]),
-        "checkpoint": _agreed([one.checkpoint for one in found]),
-        "base_digest": _agreed(
-            [one.base_digest or (one.method is None and one.source_digest) or None for one in found]
-        ),
-        "sampling": SamplingInfo(**settings),
-    }
+    return About(
+        **{name: _agreed([getattr(one, name) for one in found]) for name in same},
+        base_digest=_agreed([one.base_digest or (one.method is None and one.source_digest) or None for one in found]),
+        sampling=SamplingInfo(**settings),
+    )
 
 
 def sampled_benchmarks(folder: Path) -> list[str]:
     """The benchmarks that samples of quatro in ``folder`` are of."""
-    return list(_mapping(read_or_empty(folder / SAMPLING).get("benchmarks")))
+    named = read_or_empty(folder / SAMPLING).get("benchmarks")
+    return list(named) if isinstance(named, dict) else []
 
 
 def has_foreign_grades(about: About) -> bool:
     """Whether the grades came with samples that quatro neither drew nor graded; ``about`` has their grader."""
-    return about.get("grader", GraderInfo()).version is None and "sampling" not in about
-
-
-class _SamplingFile(Document):
-    model: str | None = None
-    method: str | None = None
-    seed: int | None = None
-    source_digest: str | None = None
-    base_digest: str | None = None
-    checkpoint: str | None = None
-    sampling: SamplingInfo = SamplingInfo()
+    return about.grader.version is None and "sampling" not in about.model_fields_set
 
 
 def _agreed(values: Sequence[Any]) -> Any:
@@ -141,13 +127,10 @@ def _agreed(values: Sequence[Any]) -> Any:
 
 def head_of(about: About, problems: Iterable[Sampled]) -> dict[str, Any]:
     """Keyword arguments of `Result` from ``about``; n is counted if all problems have the same."""
-    sampling = about.get("sampling", SamplingInfo())
-    counts = {problem.n for problem in problems}
+    sampling, counts = about.sampling, {problem.n for problem in problems}
     if sampling.n is None and len(counts) == 1:
         sampling = sampling.model_copy(update={"n": counts.pop()})
-    same = {key: about.get(key) for key in ("label", "model", "method", "source_digest", "base_digest", "checkpoint")}
-    grader = about.get("grader", GraderInfo())
-    return {**same, "seed": about.get("sample_seed"), "sampling": sampling, "grader": grader}
+    return {**dict(about), "sampling": sampling}
 
 
 def warnings_of(warnings: Sequence[str], problems: Iterable[Sampled]) -> list[str]:

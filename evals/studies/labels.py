@@ -10,7 +10,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Unpack
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -19,7 +19,7 @@ from evals.estimators import Floats
 from evals.files.frames import grouped
 from evals.files.strict_json import parse_row, read_lines, refuse, shown
 from evals.metrics.counting import Clustering, labels_by_setting, solutions
-from evals.results.document import About, Document, Result, Row
+from evals.results.document import UNKNOWN, About, Document, Result, Row
 from evals.samples.about import head_of
 from evals.samples.types import GradedProblem, Samples
 from evals.similarity import Setting
@@ -58,7 +58,7 @@ def agreement_result(
     clusterings: Sequence[Clustering],
     *,
     seed: int = 0,
-    **about: Unpack[About],
+    about: About = UNKNOWN,
 ) -> Result:
     """A row for each setting: Cohen's kappa of "together" and "same"; the other `MEASURES` are keys of it, with ends.
 

@@ -11,7 +11,7 @@ A heatmap has the similarities of the answers to one problem, with the answers o
 
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 import numpy as np
 from rapidfuzz.distance import LCSseq, Levenshtein
@@ -24,7 +24,7 @@ from evals.estimators import Floats
 from evals.files.frames import grouped
 from evals.files.strict_json import shown
 from evals.metrics.counting import Clustering, labels_by_setting, solutions, tokens_for
-from evals.results.document import About, Result, Row
+from evals.results.document import UNKNOWN, About, Result, Row
 from evals.samples.about import head_of, warnings_of
 from evals.samples.types import GradedProblem, Samples
 from evals.similarity import BY_MODEL, PAPER, SIMILARITIES, Setting
@@ -44,7 +44,7 @@ def similarity_result(
     max_pairs: int = DEFAULT_MAX_PAIRS,
     seed: int = 0,
     on_progress: Callable[[int, int], None] | None = None,
-    **about: Unpack[About],
+    about: About = UNKNOWN,
 ) -> Result:
     """A row for each benchmark and similarity: ``value`` is the median, and its extra keys hold the distribution.
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from evals.errors import UsageError
 from evals.files.belonging import TAG, read_or_empty
-from evals.results.document import About, Result
+from evals.results.document import Result
 from evals.samples.about import SAMPLING, about_samples, sampled_benchmarks
 from quatro.runs.checkpoint import Step, find_checkpoint
 from quatro.runs.directory import INSIDE, step_name
@@ -99,11 +99,11 @@ def measure_samples(folder: Path, *, n: int, label: str) -> Measured:
     from evals.samples.graded import read_graded
 
     samples, grader = read_graded(sorted(folder.glob("*.jsonl")))
-    about: About = {**about_samples(samples.files), "label": label, "grader": grader}
+    about = about_samples(samples.files).model_copy(update={"label": label, "grader": grader})
     ks = sorted({n, *(2**i for i in range(n.bit_length()))})
     found = Measured(
-        passk_result(samples, ks=ks, ci=True, **about),
-        ucc_result(samples, Clustering(as_published=True), ks=ks, ci=True, per_problem=True, **about),
+        passk_result(samples, ks=ks, ci=True, about=about),
+        ucc_result(samples, Clustering(as_published=True), ks=ks, ci=True, per_problem=True, about=about),
     )
     found.passk.write(folder / PASSK)
     found.ucc.write(folder / UCC)

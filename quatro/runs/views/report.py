@@ -18,7 +18,7 @@ from evals.files.whole import write_whole
 from evals.metrics.measuring import Progress, Source, paths_of, progress_line
 from evals.report import BASE_CELL, BenchmarkView, Report, ReportRun, ReportSamples, result_rows, view_samples
 from evals.report.document import document, report_page
-from evals.results.document import About, SamplingInfo
+from evals.results.document import UNKNOWN, About, SamplingInfo
 from evals.results.entries import model_labels
 from evals.results.reading import labels_of
 from evals.samples.about import SAMPLING, about_samples, sampled_benchmarks
@@ -148,13 +148,13 @@ def _base_of(run: Path, config: Config, notes: list[str]) -> list[_Place]:
     for place, pattern in ((beside, "base/*/samples/*"), (beside, "samples/*/*"), (Path(), "samples/*/*")):
         for folder in sorted(file.parent for file in place.glob(f"{pattern}/{SAMPLING}")):
             about = _about(folder)
-            is_same = about.get("model") == config.model or (digest is not None and about.get("base_digest") == digest)
-            if is_same and about["method"] is None and about["sampling"].max_tokens in (None, longest):
+            is_same = about.model == config.model or (digest is not None and about.base_digest == digest)
+            if is_same and about.method is None and about.sampling.max_tokens in (None, longest):
                 found.setdefault(folder.name, folder)
     if found:
         return [_Place(next(iter(found.values())).parent, None, BASE_CELL, base=f"base-{label}", samples=found)]
     sampled = next((file.parent for file in sorted(run.glob(f"samples/*/{SAMPLING}"))), run)
-    how = _about(sampled).get("sampling", SamplingInfo())
+    how = _about(sampled).sampling
     options = {"-b": ",".join(sampled_benchmarks(sampled)) or "NAME", "-n": how.n, "--temperature": how.temperature}
     options |= {"--top-p": how.top_p, "--max-tokens": longest}
     words = [str(word) for option, value in options.items() if value is not None for word in (option, value)]
@@ -169,7 +169,7 @@ def _about(folder: Path) -> About:
     try:
         return about_samples([folder / SAMPLING])
     except DataError:
-        return {}
+        return UNKNOWN
 
 
 def _groups(names: Sequence[str], places: Sequence[_Place]) -> list[str]:
@@ -272,10 +272,10 @@ def _samples(
             except DataError as error:
                 notes.append(f"left out: {error}")
                 continue
-            words = _sampling_text(about.get("sampling"), tag)
+            words = _sampling_text(about.sampling, tag)
             if any(one.sampling == words for one in found):  # sampled that way before, at another step for example
                 words = f"{words} ({tag})"
-            found.append(ReportSamples(words, tag, rows, views, _step(about.get("checkpoint"))))
+            found.append(ReportSamples(words, tag, rows, views, _step(about.checkpoint)))
             notes += [f"{run} {tag}: {told}" for view in views if (told := view.false_text)]
     return found
 
@@ -286,9 +286,9 @@ def _step(checkpoint: str | None) -> str:
     return "" if step is None else f"{step}, inside" if str(checkpoint).endswith(INSIDE) else str(step)
 
 
-def _sampling_text(sampling: SamplingInfo | None, tag: str) -> str:
+def _sampling_text(sampling: SamplingInfo, tag: str) -> str:
     """`T 1, top_p 0.7` where it is known how samples were drawn, else the tag."""
-    if sampling is None or sampling.temperature is None:
+    if sampling.temperature is None:
         return tag
     parts = [f"T {sampling.temperature:g}"]
     parts += [f"top_p {sampling.top_p:g}"] if sampling.top_p is not None else []

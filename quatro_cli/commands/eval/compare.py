@@ -151,6 +151,6 @@ def flips(
     found = several_counted([[base], [tuned]], asked, label=label, progress=shared.progress)
     ((before,), _), ((after,), about) = found
     names = (str(base), str(tuned))
-    result = flips_result(before, after, names=names, ks=ks, ci=ci, per_problem=per_problem, **about)
+    result = flips_result(before, after, names=names, ks=ks, ci=ci, per_problem=per_problem, about=about)
     output.warn(*result.warnings)
     shared.finish(result, json=json, out=out)

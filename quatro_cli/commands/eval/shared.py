@@ -116,7 +116,7 @@ def graded_samples(
     wanted = split(benchmarks, "-b") or None
     with progress("grading answers") as tell:
         samples, grader = read_graded(paths_of(files), benchmarks=wanted, id=id, on_progress=tell)
-    return samples, {**about_samples(samples.files), "label": label, "grader": grader}
+    return samples, about_samples(samples.files).model_copy(update={"label": label, "grader": grader})
 
 
 @contextmanager

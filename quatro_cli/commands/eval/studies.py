@@ -62,14 +62,14 @@ def similarity(
             for linked in names(linkage, "--linkage") or ["components"]
             for cut in cuts or (None,)
         ]
-        result = agreement_result(samples, read_labels(labels), found, seed=seed, **about)
+        result = agreement_result(samples, read_labels(labels), found, seed=seed, about=about)
         shared.write(result, json=json, out=out)
         if not json:
             _show_agreement(result)
         return
     with shared.progress("comparing answers") as tell:
         result = similarity_result(
-            samples, similarities=chosen, tokens=tokens, max_pairs=max_pairs, seed=seed, on_progress=tell, **about
+            samples, similarities=chosen, tokens=tokens, max_pairs=max_pairs, seed=seed, on_progress=tell, about=about
         )
     output.warn(*result.warnings)
     shared.write(result, json=json, out=out)

@@ -14,7 +14,7 @@ from evals.files.frames import csv_of, frame_of, other_columns, write_frame
 from evals.metrics.comparing import compare_passk
 from evals.metrics.flips import flips_result
 from evals.metrics.passk_ucc import passk_result, ucc_result
-from evals.results.document import HEAD_COLUMNS, ROW_COLUMNS, Result, Row, SamplingInfo
+from evals.results.document import HEAD_COLUMNS, ROW_COLUMNS, About, Result, Row, SamplingInfo
 from evals.samples.types import FIELDS, Sample, Samples
 from tests.kit import read_json
 
@@ -40,8 +40,8 @@ def samples(*correct: str, benchmark: str = "toy") -> Samples:
 
 @pytest.fixture
 def result() -> Result:
-    about = {"label": "ours", "model": "m", "sample_seed": 5, "sampling": SamplingInfo(n=4, top_p=0.7)}
-    return ucc_result(samples("1101", "0001"), ks=[1, 4], ci=True, **about)
+    about = About(label="ours", model="m", seed=5, sampling=SamplingInfo(n=4, top_p=0.7))
+    return ucc_result(samples("1101", "0001"), ks=[1, 4], ci=True, about=about)
 
 
 def test_a_frame_has_the_columns_dtypes_and_values_that_were_asked_for():

@@ -11,7 +11,7 @@ from evals.grading import grade, same_answer
 from evals.metrics import counting
 from evals.metrics.counting import wrong_votes
 from evals.metrics.passk_ucc import passk_result
-from evals.results.document import GraderInfo
+from evals.results.document import About, GraderInfo
 from evals.samples.graders import grade_rows
 from evals.samples.types import Sample, Samples
 
@@ -94,7 +94,7 @@ def test_votes_are_found_and_compared_as_was_asked():
     assert votes(drawn, extraction="last-number") == (3, 2)
     assert votes(drawn, extraction="last-number", policy="simko") == (5,)
     told = GraderInfo(version="1", policy="simko", extraction="last-number")
-    assert rows(passk_result(drawn, ks=[5], also=["maj"], grader=told), "maj@k") == {(5, None): 0.0}
+    assert rows(passk_result(drawn, ks=[5], also=["maj"], about=About(grader=told)), "maj@k") == {(5, None): 0.0}
 
 
 def test_equal_texts_may_be_judged_differently_row_by_row():

@@ -6,6 +6,7 @@ import pytest
 
 from evals.errors import DataError, UsageError
 from evals.metrics.flips import BUCKETS, Pair, bucket_bounds, bucket_of, flip_at_k, flip_rows, flips_result
+from evals.results.document import About
 from evals.samples.types import Sample, Samples
 
 
@@ -111,7 +112,7 @@ def test_intervals_are_those_of_the_bucket_s_problems():
 
 def test_samples_of_both_sides_meet_by_problem():
     base, tuned = samples({("a", "x"): 0, ("a", "y"): 4}), samples({("a", "y"): 0, ("a", "x"): 2})
-    result = flips_result(base, tuned, names=("b", "t"), ks=[4], per_problem=True, label="Ours")
+    result = flips_result(base, tuned, names=("b", "t"), ks=[4], per_problem=True, about=About(label="Ours"))
     assert value(result.rows, "flip", "very hard", None) == 1
     document = result.document()
     assert (document["label"], document["base"], document["tuned"]) == ("Ours", "b", "t")

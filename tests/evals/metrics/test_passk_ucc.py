@@ -14,7 +14,7 @@ from evals.errors import DataError, UsageError
 from evals.estimators import pass_at_k
 from evals.metrics.counting import Clustering
 from evals.metrics.passk_ucc import passk_result, ucc_result
-from evals.results.document import GraderInfo, Result, read_result
+from evals.results.document import About, GraderInfo, Result, read_result
 from evals.samples.about import about_samples
 from evals.samples.graded import read_graded
 from evals.samples.graders import GradingSettings, grade_rows
@@ -66,7 +66,11 @@ def test_ucc_at_k_by_hand():
 
 def test_the_document_has_the_keys_of_the_contract():
     document = ucc_result(
-        SMALL, Clustering(["jaccard", "edit"], thresholds=[0.5, 1.0]), ks=[1], per_problem=True, label="Ours"
+        SMALL,
+        Clustering(["jaccard", "edit"], thresholds=[0.5, 1.0]),
+        ks=[1],
+        per_problem=True,
+        about=About(label="Ours"),
     ).document()
     assert document["schema"] == 1
     assert document["label"] == "Ours"
@@ -109,7 +113,7 @@ def test_the_document_has_the_keys_of_the_contract():
 
 def test_a_written_document_reads_back_and_replaces_the_old_one_whole(tmp_path):
     path = tmp_path / "results" / "r.json"
-    result = ucc_result(SMALL, ci=True, per_problem=True, grader=GraderInfo(policy="strict"), sample_seed=3)
+    result = ucc_result(SMALL, ci=True, per_problem=True, about=About(grader=GraderInfo(policy="strict"), seed=3))
     result.write(path)
     result.write(path)
     assert read_result(path).document() == result.document() == json.loads(path.read_text(encoding="utf-8"))
@@ -310,15 +314,15 @@ def test_what_is_known_of_the_sampling_comes_from_the_files_beside_the_samples(t
         document = {"model": "m", "seed": 0, "sampling": {"n": 4, "temperature": temperature, "top_k": 0}}
         (tmp_path / tag / "sampling.json").write_text(json.dumps(document), encoding="utf-8")
     first, second = tmp_path / "t1/a.jsonl", tmp_path / "t2/a.jsonl"
-    document = passk_result(SMALL, **about_samples([first])).document()
+    document = passk_result(SMALL, about=about_samples([first])).document()
     assert (document["model"], document["seed"], document["method"]) == ("m", 0, None)
     assert document["sampling"]["temperature"] == 1.0
-    both = passk_result(SMALL, **about_samples([first, second])).document()
+    both = passk_result(SMALL, about=about_samples([first, second])).document()
     assert (both["model"], both["sampling"]["temperature"], both["sampling"]["top_k"]) == ("m", None, 0)
-    assert about_samples([tmp_path / "a.jsonl"]) == {}
+    assert about_samples([tmp_path / "a.jsonl"]) == About()
     (tmp_path / "samples").mkdir()
     (tmp_path / "t2").rename(tmp_path / "samples/t2")
-    assert about_samples([tmp_path / "graded/t2/a.jsonl"])["sampling"].temperature == 1.5
+    assert about_samples([tmp_path / "graded/t2/a.jsonl"]).sampling.temperature == 1.5
     (tmp_path / "t1/sampling.json").write_text('{"seed": "x"}', encoding="utf-8")
     with pytest.raises(DataError, match=r"sampling\.json"):
         about_samples([first])

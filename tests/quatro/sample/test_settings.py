@@ -137,6 +137,6 @@ def test_what_results_say_about_their_samples_comes_from_this_file(tmp_path):
 
     claim(tmp_path, n=2, source=Source("m", method="quatro delta=0.01"))
     about = about_samples([tmp_path / "toy.jsonl"])
-    assert (about["model"], about["method"], about["sample_seed"]) == ("m", "quatro delta=0.01", 7)
-    assert (about["sampling"].n, about["sampling"].max_tokens, about["sampling"].prompt) == (2, 1024, "plain")
-    assert about["sampling"].stop == []
+    assert (about.model, about.method, about.seed) == ("m", "quatro delta=0.01", 7)
+    assert (about.sampling.n, about.sampling.max_tokens, about.sampling.prompt) == (2, 1024, "plain")
+    assert about.sampling.stop == []
