@@ -28,27 +28,9 @@ COUNTS_OF_K = ("ucc@k", "distinct@k")
 _COUNTS_OF_N = ("num_clusters", "vendi")
 VALID = "valid-"  # before a metric: of the right answers without those whose derivation is false
 
-
-# Columns of `Result.frame` and their dtypes: what the head says, then the fields of a row.
-HEAD_COLUMNS = {
-    **dict.fromkeys(("label", "model", "method"), TEXT),
-    "seed": "Int64",
-    **dict.fromkeys(("temperature", "top_p"), "float64"),
-}
-ROW_COLUMNS = {
-    **dict.fromkeys(("metric", "benchmark"), TEXT),
-    "k": "Int64",
-    "value": "float64",
-    **dict.fromkeys(("num_problems", "n"), "int64"),
-    "similarity": TEXT,
-    "threshold": "float64",
-    "linkage": TEXT,
-    "tokens": TEXT,
-    **dict.fromkeys(("tau", "ci_low", "ci_high", "share_of_all_solutions", "coverage"), "float64"),
-    "checker": TEXT,
-    "ci_over": TEXT,
-    "num_seeds": "Int64",
-}
+# What a data frame says of the samples, before the fields of rows.
+_OF_HEAD, _OF_SAMPLING = ("label", "model", "method", "seed"), ("temperature", "top_p")
+_DTYPES = {"string": TEXT, "number": "float64", "integer": "int64"}
 
 # Of a garbled file, too, sums and the integers of a data frame stay in range.
 Count = Annotated[int, Field(ge=0, le=2**53)]
@@ -69,6 +51,13 @@ class Document(BaseModel):
             first = error.errors(include_url=False)[0]
             place = ".".join(map(str, first["loc"]))
             raise DataError(f"{source}: {place}: {first['msg']}, found {shown(first['input'])}") from None
+
+
+def _columns(model: type[Document], *names: str) -> dict[str, str]:
+    """The dtypes of a data frame's columns for these fields of ``model``; integers that may be unknown are Int64."""
+    fields = model.model_json_schema()["properties"]
+    kinds = {name: [one["type"] for one in fields[name].get("anyOf", [fields[name]])] for name in names}
+    return {name: "Int64" if kind == ["integer", "null"] else _DTYPES[kind[0]] for name, kind in kinds.items()}
 
 
 class FileDocument(Shown, Document):
@@ -218,9 +207,10 @@ def results_frame(results: Sequence[Result]) -> DataFrame:
     """`Result.frame` of several results, one after the other."""
     rows = []
     for result in results:
-        heads = (result.model_dump(include=set(HEAD_COLUMNS)), result.sampling.model_dump(include=set(HEAD_COLUMNS)))
-        rows += [{**row.model_dump(), **heads[0], **heads[1]} for row in result.rows]
-    dtypes = HEAD_COLUMNS | ROW_COLUMNS
+        head = result.model_dump(include=set(_OF_HEAD)) | result.sampling.model_dump(include=set(_OF_SAMPLING))
+        rows += [{**row.model_dump(), **head} for row in result.rows]
+    of_row = [name for name in Row.model_fields if name != "bucket"]  # which has a column where it is known
+    dtypes = _columns(Result, *_OF_HEAD) | _columns(SamplingInfo, *_OF_SAMPLING) | _columns(Row, *of_row)
     return frame_of(rows, dtypes | other_columns(rows, dtypes))
 
 
@@ -267,16 +257,6 @@ def _are_samples(path: Path) -> bool:
     return first is not None and {"completion", "sample_index"} <= first.keys()
 
 
-# Columns of `Comparison.frame` and their dtypes.
-COMPARISON_COLUMNS = {
-    **dict.fromkeys(("samples_a", "samples_b", "metric", "benchmark"), TEXT),
-    "k": "Int64",
-    **dict.fromkeys(("a", "b", "difference", "ci_low", "ci_high", "p", "p_adjusted"), "float64"),
-    **dict.fromkeys(("num_problems", "n"), "int64"),
-    "ci_over": TEXT,
-}
-
-
 class DifferenceRow(Document):
     """``difference`` is b - a of one metric at one k, averaged over the problems of a benchmark, or over benchmarks.
 
@@ -316,7 +296,8 @@ class Comparison(FileDocument):
         """A data frame with one row for each of ``rows``, after the names of both samples."""
         heads = {"samples_a": self.a, "samples_b": self.b}
         rows = [{**heads, **row.model_dump(exclude_none=True)} for row in self.rows]
-        return frame_of(rows, COMPARISON_COLUMNS)
+        fields = [name for name in DifferenceRow.model_fields if name not in heads]
+        return frame_of(rows, dict.fromkeys(heads, TEXT) | _columns(DifferenceRow, *fields))
 
     @property
     def num_adjusted(self) -> int:

@@ -14,11 +14,14 @@ from evals.files.frames import csv_of, frame_of, other_columns, write_frame
 from evals.metrics.comparing import compare_passk
 from evals.metrics.flips import flips_result
 from evals.metrics.passk_ucc import passk_result, ucc_result
-from evals.results.document import HEAD_COLUMNS, ROW_COLUMNS, About, Result, Row, SamplingInfo
+from evals.results.document import About, Result, SamplingInfo
 from evals.samples.types import FIELDS, Sample, Samples
 from tests.kit import read_json
 
 DTYPES = {"name": "string", "count": "Int64", "value": "float64", "known": "boolean"}
+# Of the columns of a result, those that are neither texts nor floats.
+COUNTS = {**dict.fromkeys(("seed", "k", "num_seeds"), "Int64"), **dict.fromkeys(("num_problems", "n"), "int64")}
+TEXTS = ["label", "model", "method", "metric", "benchmark", "similarity", "linkage", "tokens", "checker", "ci_over"]
 ROWS = [
     {"name": "plain", "count": 3, "value": 0.1 + 0.2, "known": True},
     {"name": 'a, "b"\nc', "count": None, "value": None, "known": None},
@@ -95,15 +98,12 @@ def test_another_suffix_is_refused(tmp_path):
 
 def test_a_result_is_a_frame_of_its_rows(result):
     frame = result.frame()
-    assert {name: str(dtype) for name, dtype in frame.dtypes.items()} == HEAD_COLUMNS | ROW_COLUMNS
+    dtypes = dict.fromkeys(frame, "float64") | COUNTS | dict.fromkeys(TEXTS, "string")
+    assert {name: str(dtype) for name, dtype in frame.dtypes.items()} == dtypes
     assert len(frame) == len(result.rows) > 4
     rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
     head = {"label": "ours", "model": "m", "method": None, "seed": 5, "temperature": None, "top_p": 0.7}
     assert rows == [head | row.model_dump(exclude={"bucket"}) for row in result.rows]
-
-
-def test_the_fields_of_a_row_are_its_columns_but_for_the_bucket_which_flips_alone_have():
-    assert [*ROW_COLUMNS, "bucket"] == list(Row.model_fields)
 
 
 def test_what_rows_hold_besides_has_columns_too():
@@ -119,7 +119,7 @@ def test_a_result_is_written_as_tidy_rows_where_the_name_says_so(result, tmp_pat
         pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     file = tmp_path / f"result{suffix}"
     result.write(file)
-    dtypes = HEAD_COLUMNS | ROW_COLUMNS
+    dtypes = result.frame().dtypes.to_dict()
     read = pd.read_csv(file, dtype=dtypes) if suffix == ".csv" else pd.read_parquet(file)
     pd.testing.assert_frame_equal(read, result.frame())
     result.write(tmp_path / "result.json")
