@@ -10,9 +10,11 @@ Models that think answer with a thought, its end marker and then what is judged:
 
 import json
 import os
+import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +31,6 @@ PLACE = "{problem}"
 CHAT = "chat:"
 # What quatro itself says to what renders a chat template.
 _OURS = ("tokenizer", "messages", "conversation", "chat_template", "tokenize", "add_generation_prompt")
-_BOXED = "Please reason step by step, and put your final answer within \\boxed{}."
-# What a base model writes once a program is over: it uses the program, tests it, or begins to explain.
-_AFTER_PROGRAM = ("\nif __name__", "\nassert ", "\nprint(", "\n# Test", "\n```", '\n"""')
 
 
 @dataclass(frozen=True)
@@ -53,55 +52,13 @@ class Template:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
-TEMPLATES: dict[str, Template] = {
-    template.name: template
-    for template in (
-        Template(
-            "qwen-boxed",
-            "in a chat: the problem, then a request to reason step by step and to box the final answer",
-            user="{problem}\n" + _BOXED,
-            system="You are a helpful assistant.",
-        ),
-        Template(
-            "qwen25-math-cot", "in a chat: that request as the system prompt, as Qwen2.5-Math has it", system=_BOXED
-        ),
-        Template(
-            "paper-example",
-            "in a chat: the problem and the instruction of the paper's examples; no system prompt",
-            user="{problem}\nPlease reason step by step and report the final answer in a boxed form.",
-        ),
-        Template(
-            "reasoning-gym",
-            "in a chat: the problem, then a request for the final answer between <answer> and </answer>",
-            user="{problem}\n\nThink step by step. Then write your final answer between <answer> and </answer>.",
-        ),
-        Template("chat", "in a chat: the problem alone"),
-        Template(
-            "question",
-            "no chat: `Question:`, the problem, and `Answer:` on a line of its own",
-            user="Question: {problem}\nAnswer:",
-            is_chat=False,
-        ),
-        Template("plain", "no chat: the problem alone", is_chat=False, adds_special_tokens=True),
-        Template(
-            "code-body",
-            "no chat: the problem alone, the head of a function that the model completes",
-            is_chat=False,
-            stop=("\ndef ", "\nclass ", "\n@", *_AFTER_PROGRAM),
-        ),
-        Template(
-            "code-program",
-            "no chat: the problem alone, which a whole program follows",
-            is_chat=False,
-            stop=_AFTER_PROGRAM,
-        ),
-        Template(
-            "code-chat",
-            "in a chat: the problem, then a request for the whole program in one fenced block",
-            user="{problem}\n\nAnswer with the whole Python program in one fenced code block.",
-        ),
-    )
-}
+def _shipped() -> dict[str, Template]:
+    text = resources.files("evals.benchmarks").joinpath("templates.toml").read_text(encoding="utf-8")
+    tables = tomllib.loads(text)
+    return {name: Template(name, **{**table, "stop": tuple(table.get("stop", ()))}) for name, table in tables.items()}
+
+
+TEMPLATES = _shipped()
 
 
 # What of those a user may write in place of a name.
