@@ -1,13 +1,15 @@
 """The metrics of training: the one table of those that a reader meets, and the rows of a run's metrics.jsonl.
 
-Figures, the report, the live view and a sweep's summary read the table, in the order of the entries. What each metric
-means, these and the others, is in docs/metrics.md.
+Figures, the report, the live view and a sweep's summary read the table (`training_metrics.toml`), in the order of its
+entries. What each metric means, these and the others, is in docs/metrics.md.
 """
 
 import logging
 import math
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -56,73 +58,14 @@ class Metric:
     view: View | None = None
 
 
-TRAINING_METRICS = (
-    Metric("reward/mean", title="Reward", unit="mean of the iteration", panel=1, column="reward", view=View("reward")),
-    Metric("reward/std", view=View("reward", "± {}")),
-    Metric("accuracy/mean", view=View("accuracy")),
-    Metric("groups/mixed_share", is_share=True, view=View("accuracy", "  mixed groups {}")),
-    Metric(
-        "entropy/token_mean",
-        title="Entropy",
-        unit="nats per token",
-        panel=2,
-        column="entropy",
-        view=View("entropy", "{} nats per token"),
-    ),
-    Metric(
-        "dual/lam_mean",
-        title="Dual variable λ",
-        unit="mean over prompts",
-        panel=6,
-        column="λ",
-        view=View("lambda", is_optional=True),
-    ),
-    Metric(
-        "kl/new_old",
-        title="Realised KL(new ‖ old)",
-        unit="nats per iteration",
-        is_log=True,
-        lines="delta",
-        panel=3,
-        column="KL new‖old",
-        view=View("KL new‖old", is_optional=True),
-    ),
-    Metric("kl/old_new", view=View("KL old‖new", is_optional=True)),
-    Metric(
-        "kl/ratio_to_delta",
-        title="Realised KL over δ",
-        unit="kl/new_old divided by delta",
-        is_log=True,
-        lines="one",
-        panel=4,
-        column="KL / δ",
-    ),
-    Metric(
-        "clip_fraction",
-        title="Clipped",
-        unit="share of rows or tokens",
-        is_share=True,
-        panel=7,
-        view=View("clipped", is_optional=True),
-    ),
-    Metric("clip_fraction_samples", title="Clipped", unit="share of samples", is_share=True),
-    Metric(
-        "grad/norm",
-        title="Gradient norm",
-        unit="before clipping",
-        is_log=True,
-        panel=5,
-        column="grad norm",
-        view=View("gradient"),
-    ),
-    Metric("lr", view=View("gradient", "  lr {}")),
-    Metric("length/mean", title="Response length", unit="tokens", panel=8, view=View("length", "{} tokens")),
-    Metric("length/truncated_share", is_share=True, view=View("length", "  truncated {}")),
-    Metric("eval/pass@1", title="Evaluation", unit="Pass@1", is_share=True, panel=9),
-    Metric("perf/tokens_per_s", view=View("speed", "{} tokens/s")),
-    Metric("perf/step_s", column="s / step", view=View("speed", "  {} s a step")),
-)
+def _listed() -> Iterator[Metric]:
+    text = resources.files("evals.results").joinpath("training_metrics.toml").read_text(encoding="utf-8")
+    for name, table in tomllib.loads(text).items():
+        view = View(**table.pop("view")) if "view" in table else None
+        yield Metric(name, view=view, **table)
 
+
+TRAINING_METRICS = tuple(_listed())
 PANELS = tuple(sorted((metric for metric in TRAINING_METRICS if metric.panel), key=lambda metric: metric.panel))
 # What `quatro plot training` draws.
 FIGURE_PANELS = tuple(metric for metric in PANELS if metric.name not in ("kl/ratio_to_delta", "grad/norm"))
