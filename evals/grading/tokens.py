@@ -7,7 +7,9 @@ part of it makes the whole no formula.
 from __future__ import annotations
 
 import re
+import tomllib
 import unicodedata
+from pathlib import Path
 from typing import NamedTuple
 
 from evals.text import words_of
@@ -39,48 +41,8 @@ class Token(NamedTuple):
 
 END = Token("end", "")
 
-_MACROS = {
-    name: sign
-    for sign, names in {
-        "frac": "dfrac tfrac cfrac sfrac nicefrac",
-        "binom": "dbinom tbinom choose",
-        "<=": "le leq leqslant leqq",
-        ">=": "ge geq geqslant geqq",
-        "!=": "ne neq",
-        "<": "lt",
-        ">": "gt",
-        "=": "doteq",
-        "*": "times cdot ast bullet",
-        "/": "div",
-        "|": "lvert rvert vert mid",
-        "~": "approx simeq cong approxeq thickapprox",
-        "[": "lbrack",
-        "]": "rbrack",
-        "\\{": "lbrace",
-        "\\}": "rbrace",
-        "'": "prime",
-        ":": "colon",
-        "\\$": "textdollar mathdollar",
-        "emptyset": "varnothing",
-        "to": "rightarrow",
-        "circ": "degree degrees",
-        "ldots": "dots cdots dotsc dotsb",
-        "infty": "infinity",
-        "tan": "tg",
-        "cot": "ctg",
-        "csc": "cosec",
-        "arctan": "arctg",
-        "wedge": "land and",
-        "lor": "vee or",
-        "setminus": "backslash",
-        "angle": "measuredangle",
-        "phi": "varphi",
-        "theta": "vartheta",
-        "epsilon": "varepsilon",
-        "bmod": "mod",
-    }.items()
-    for name in names.split()
-}
+_SPELLINGS = tomllib.loads(Path(__file__).with_name("spellings.toml").read_text(encoding="utf-8"))
+_MACROS = {name: sign for sign, names in _SPELLINGS["commands"].items() for name in names.split()}
 _ONLY_SET = words_of(
     "left right middle big Big bigl bigr bigm Bigl Bigr bigg Bigg biggl biggr Biggl Biggr displaystyle"
     " textstyle quad qquad limits rm bf it mathop mathstrut strut hfill noindent large Large small"
@@ -99,38 +61,13 @@ _IJK = re.compile(
 )
 _TEXT_FONTS = words_of("text textbf textit textrm textnormal mbox mathrm textsf texttt hbox operatorname emph textup")
 _ROWS_OF_FORMULAS = re.compile(r"\s*\{(?:aligned|align|gathered|split|equation|gather|eqnarray|displaymath)\*?\}")
-# A character, and the command that it is.
-_COMMANDS = re.findall(
-    r"\S+",
-    "∞ infty ≤ le ≥ ge ⩽ le ⩾ ge ≠ ne ∪ cup ∩ cap ∈ in ∉ notin ∅ emptyset ± pm ∓ mp ⟨ langle ⟩ rangle → to ⇒ implies"
-    " … ldots √ surd € eur £ gbp ¥ jpy ¬ neg ∧ wedge ∨ vee ≡ equiv ∠ angle △ triangle ≈ approx ≃ approx ≅ approx"
-    " ≊ approx ≋ approx ≒ approx ≓ approx",
-)
-_CHARACTERS = {sign: f"\\{name} " for sign, name in zip(_COMMANDS[::2], _COMMANDS[1::2], strict=True)}
+_SIGNS = _SPELLINGS["signs"].split()  # a character, then the command that it is
+_CHARACTERS = {sign: f"\\{name} " for sign, name in zip(_SIGNS[::2], _SIGNS[1::2], strict=True)}
 _CHARACTERS |= {sign: f"\\{unicodedata.name(sign).split()[-1].lower()} " for sign in "αβγδεζηθικλμνξοπρστυφχψω"}
 _CHARACTERS |= {sign: f"\\{unicodedata.name(sign).split()[-1].capitalize()} " for sign in "ΓΔΘΛΞΠΣΦΨΩ"}
 _CHARACTERS |= {sign: f"\\mathbb{{{letter}}}" for sign, letter in zip("ℝℤℚℕℂ", "RZQNC", strict=True)}
 _CHARACTERS |= dict.fromkeys("°º", "^\\circ ") | {"″": "''", "\xa0": " "}
-_CHARACTERS |= {
-    sign: plain
-    for plain, signs in {
-        "-": "−–—‐‑‒﹣－",
-        "*": "×·⋅∗•∙",
-        "/": "÷⁄∕",
-        "": "\u200b\u200c\u200d\u2060\ufeff",
-        '"': "“”„«»",
-        "'": "′’‘‛",
-        ",": "，、",
-        ";": "；",
-        ":": "：",
-        ".": "。",
-        "(": "（",
-        ")": "）",
-        "|": "∣",
-        "%": "％",
-    }.items()
-    for sign in signs
-}
+_CHARACTERS |= {sign: plain for plain, signs in _SPELLINGS["characters"].items() for sign in signs}
 _REPLACED = str.maketrans(_CHARACTERS)
 _RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]+")
 _LOWERED = re.compile("[₀₁₂₃₄₅₆₇₈₉]+")

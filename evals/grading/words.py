@@ -2,14 +2,15 @@ r"""What words say around and in an answer: the sentence that announces it, numb
 
 What may announce an answer is a small grammar of closed classes: a word of consequence, a subject that names the
 quantity asked for, and a copula. Any other word stays where it is, so that `The answer is about 5` says what it says.
-A word is a unit only if a list holds it: the symbols and names below, or the English nouns of `nouns.txt`. An answer
-without its unit is right (the question names it), one with another unit is not, and words that no list holds
-(`5\text{ or six}`, `5 grand`) stay a part of the answer.
+A word is a unit only if a list holds it: the symbols and names of `units.toml`, or the English nouns of `nouns.txt`.
+An answer without its unit is right (the question names it), one with another unit is not, and words that no list
+holds (`5\text{ or six}`, `5 grand`) stay a part of the answer.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
@@ -173,73 +174,18 @@ def _cardinal(words: list[str]) -> int | None:
 
 # -- units
 
-# Symbols that no product of variables would be written as: bare letters behind a number, without a space.
-UNMISTAKABLE = words_of("cm mm km kg ft lb lbs oz yd mi hr hrs mph kph mL am pm kW kN kPa kHz MHz kJ °C °F")
-_BASES = words_of("m g s N J W V A L l Pa Hz mol eV Wb T F C H K B")
-_SYMBOLS = UNMISTAKABLE | frozenset("mgshlNJKWVLCFA") | words_of("Pa Hz mol eV Wb")
-_SYMBOLS |= {prefix + base for prefix in "kMGmcdnpµμ" for base in _BASES}
-_SYMBOLS |= words_of(
-    "min sec mins secs yr yrs wk wks in gal qt pt pts pcs cc cd sr lx lm Bq Gy Sv dB au AU ly pc hp rpm fps mpg psi atm"
-    " amu ppm ppb kcal cal Btu BTU Wh kWh USD EUR GBP CNY RMB JPY INR PM AM MPH tsp tbsp deg rad rads kgs sq"
-)
-# Of other languages.
-_SYMBOLS |= words_of(
-    "米 厘米 毫米 千米 公里 平方米 平方厘米 平方千米 立方米 立方厘米 克 千克 公斤 吨 升 毫升 秒 分钟 小时 天 周 月 年"
-    " 岁 元 美元 度 个 個 人 只 头 本 张 支 块 件 辆 棵 朵 条 种 次 名 位 页 题 分 円 つ メートル キロ グラム リットル"
-    " 時間 日 枚 匹 台 개 명 미터 원 시간 평 м см мм км г кг л с ч руб рублей рубля метров метра часов часа минут"
-    " секунд человек штук euro euros Euro Euros personnes heures mètres minutes kilomètres grammes jours élèves ans"
-    " Meter Zentimeter Kilometer Stunden Minuten Sekunden Tage Äpfel Stück Personen Jahre Jahren metros horas minutos"
-    " segundos días manzanas litros años año persona personas metri ore minuti giorni"
-)
-# They may stand before a noun and say nothing of its number.
-_ADJECTIVES = words_of(
-    "small large big long short tall wide high deep different distinct unique new old young good possible ordered"
-    " unordered real rational integral even odd prime positive consecutive regular green red blue white black yellow"
-    " brown orange purple pink grey gray nautical solar lunar metric imperial linear astronomical light fluid troy"
-    " calendar leap full-time"
-)
+_LISTS = tomllib.loads(Path(__file__).with_name("units.toml").read_text(encoding="utf-8"))
+UNMISTAKABLE = words_of(_LISTS["unmistakable"])
+_SYMBOLS = UNMISTAKABLE | words_of(_LISTS["symbols"]) | words_of(_LISTS["of_other_languages"])
+_SYMBOLS |= {prefix + base for prefix in "kMGmcdnpµμ" for base in _LISTS["bases"].split()}
+_ADJECTIVES = words_of(_LISTS["adjectives"])
+_NAMES = {name: symbol for symbol, names in _LISTS["names"].items() for name in names.split()}
 # Plurals of nouns that are something else behind a number.
 _NEVER = frozenset(["times", "means", "pros", "cons"])
 _QUALIFIERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _ARTICLES = frozenset(["the", "a", "an"])
 _NEUTRAL = frozenset(["unit", "units"])
 _PER_HOUR = {"kph": "km/h", "mph": "mi/h", "MPH": "mi/h"}
-_NAMES = {
-    name: symbol
-    for symbol, names in {
-        "m": "meter metre",
-        "cm": "centimeter centimetre",
-        "mm": "millimeter millimetre",
-        "km": "kilometer kilometre",
-        "s": "second sec",
-        "min": "minute mins",
-        "h": "hour hr hrs",
-        "g": "gram gramme",
-        "kg": "kilogram kgs kilo",
-        "L": "liter litre l",
-        "mL": "milliliter millilitre ml",
-        "ft": "foot feet",
-        "in": "inch inches",
-        "yd": "yard",
-        "mi": "mile",
-        "lb": "pound lbs",
-        "oz": "ounce",
-        "N": "newton",
-        "J": "joule",
-        "W": "watt",
-        "V": "volt",
-        "A": "ampere amp",
-        "K": "kelvin",
-        "Hz": "hertz",
-        "C": "celsius",
-        "F": "fahrenheit",
-        "rad": "radian rads",
-        "dollar": "usd",
-        "am": "a.m. a.m",
-        "pm": "p.m. p.m",
-    }.items()
-    for name in names.split()
-}
 _UNIT_TOKEN = re.compile(r"[ap]\.m\.?(?![^\W\d_])|[^\W\d_]+(?:[-'’][^\W\d_]+)*(?:\(s\))?|-?\d+|[^\w\s]", re.IGNORECASE)
 _MAX_CHARS = 200
 
