@@ -11,46 +11,10 @@ import errno
 import functools
 import os
 import struct
+from pathlib import Path
 
 from evals.sandbox.kernel import MACHINE, forbid_new_privileges, prctl
 
-# Name, number on x86_64, number on aarch64 ("-": the machine does not have it).
-_REFUSED = """
-fork 57 -           vfork 58 -             execve 59 221          execveat 322 281
-ptrace 101 117      process_vm_readv 310 270    process_vm_writev 311 271   process_madvise 440 440
-kcmp 312 272        process_mrelease 448 448    pidfd_open 434 434          pidfd_getfd 438 438
-tkill 200 130       pidfd_send_signal 424 424   rt_sigqueueinfo 129 138     rt_tgsigqueueinfo 297 240
-socket 41 198       connect 42 203         bind 49 200            listen 50 201          accept 43 202
-accept4 288 242     sendmsg 46 211         sendmmsg 307 269
-chmod 90 -          fchmod 91 52           fchmodat 268 53        chown 92 -             fchown 93 55
-lchown 94 -         fchownat 260 54        utime 132 -            utimes 235 -           utimensat 280 88
-futimesat 261 -     setxattr 188 5         lsetxattr 189 6        fsetxattr 190 7
-removexattr 197 14  lremovexattr 198 15    fremovexattr 199 16    mknod 133 -            mknodat 259 33
-mount 165 40        umount2 166 39         move_mount 429 429     open_tree 428 428      fsopen 430 430
-fsconfig 431 431    fsmount 432 432        fspick 433 433         mount_setattr 442 442  pivot_root 155 41
-chroot 161 51       setns 308 268          unshare 272 97
-memfd_create 319 279    memfd_secret 447 447       io_uring_setup 425 425     io_uring_enter 426 426
-bpf 321 280             io_uring_register 427 427  perf_event_open 298 241    userfaultfd 323 282
-keyctl 250 219          add_key 248 217            request_key 249 218
-shmget 29 194       shmat 30 196           shmctl 31 195          shmdt 67 197
-semget 64 190       semop 65 193           semctl 66 191          semtimedop 220 192
-msgget 68 186       msgsnd 69 189          msgrcv 70 188          msgctl 71 187
-mq_open 240 180     mq_unlink 241 181
-fanotify_init 300 262   inotify_init 253 -      inotify_init1 294 26
-name_to_handle_at 303 264   open_by_handle_at 304 265
-init_module 175 105     finit_module 313 273    delete_module 176 106
-kexec_load 246 104      kexec_file_load 320 294 reboot 169 142    swapon 167 224    swapoff 168 225
-settimeofday 164 170    clock_settime 227 112   adjtimex 159 171  clock_adjtime 305 266
-sethostname 170 161     setdomainname 171 162   iopl 172 -        ioperm 173 -      acct 163 89
-quotactl 179 60         quotactl_fd 443 443     syslog 103 116    personality 135 92
-modify_ldt 154 -        uselib 134 -            vhangup 153 58    sync 162 81       syncfs 306 267
-setpriority 141 140     ioprio_set 251 30       sched_setscheduler 144 119    sched_setparam 142 118
-sched_setattr 314 274   sched_setaffinity 203 122   migrate_pages 256 238     move_pages 279 239
-setuid 105 146      setgid 106 144         setreuid 113 145       setregid 114 143
-setresuid 117 147   setresgid 119 149      setgroups 116 159      setfsuid 122 151
-setfsgid 123 152    capset 126 91          setpgid 109 154        setsid 112 157
-mlock 149 228       mlock2 325 284         mlockall 151 230
-"""
 _COLUMN = {"x86_64": 0, "aarch64": 1}
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 # Calls that are judged by an argument.
@@ -125,7 +89,9 @@ def _filter(own_pid: int) -> list[Instruction]:
 
 
 def _numbers(column: int) -> list[int]:
-    words = _REFUSED.split()
+    """The calls of `refused_calls.txt`: names, each with its number on x86_64 and on aarch64."""
+    lines = Path(__file__).with_name("refused_calls.txt").read_text(encoding="ascii").split("\n")
+    words = " ".join(line for line in lines if not line.startswith("#")).split()
     found = [words[index + 1 + column] for index in range(0, len(words), 3)]
     return [int(number) for number in found if number != "-"]
 
