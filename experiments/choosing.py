@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -25,9 +26,9 @@ from experiments.replication.cells import (
 )
 from experiments.replication.delta_claims import entropy, pass_1, pass_k, relative_to, trend, ucc_k
 from experiments.replication.markdown import (
-    NOTE,
     SIGNS,
     claims_table,
+    filled,
     grid,
     number,
     settings_head,
@@ -126,60 +127,25 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
     of = {finding.name: finding for finding in findings}
     beside_rival, beside_middle = (of[name].comparisons for name in ("r1", "r2"))
     findings = [finding for finding in findings if not finding.name.startswith("r")]
-    lines = [
-        "# Choosing δ\n",
-        NOTE,
-        "",
-        "δ is a radius in nats: how far one iteration may move the policy on one prompt. Nothing enforces it. The "
-        "optimiser's own noise moves the policy too. A δ below that noise no longer lowers the realised KL, but it "
-        "still changes the trained policy: in S2 δ 0.001 ends with a higher entropy and UCC and a lower Pass@1 than "
-        "δ 0.1, at realised KLs that three seeds cannot tell apart. The page measures on small tasks what each δ "
-        "realised, and tests a rule on them.",
-        "",
-        "## The rule",
-        "",
-        "1. Train twenty iterations with each δ, and take the mean of `kl/ratio_to_delta`, the realised KL of an "
-        "iteration over δ, over the last ten: the first ones warm up.",
-        f"2. Take the smallest δ at which it is at most {MOST_OVER_DELTA:g}. A ratio above that says that the "
-        "optimiser moves the policy further than δ allows: take a larger δ, or a smaller learning rate, fewer updates "
-        "or more prompts, or `inner_updates: auto`.",
-        "3. If diversity counts more than Pass@1 (Pass@k at a large k, UCC), take a δ ten times smaller than that; if "
-        "the ratio is then far above 1, lower the learning rate as well.",
-        "",
-        "## Where it held and where it failed",
-        "",
-        "For each task and way of training: what the rule chose, the better one of the two other δ by Pass@1 (top_p "
-        "0.7), and the difference. ✓: by its interval the choice is at most "
-        f"{100 * PASS1.small:g} points worse; ✗: it is worse by more; ?: undecided. The last column is what the choice "
-        f"costs in UCC@{K} (top_p 1) beside δ 0.001. The common spread of seeds is that of the comparisons on this "
-        "page, so that intervals differ a little from those of the same comparisons on other pages. The rival is found "
-        "on the samples that it is then compared on, which speaks against the rule, and each line is judged on its "
-        "own: one ✗ among all lines may be chance.",
-        "",
-        *grid(
-            [
-                *("task", "training", "early KL / δ at 0.1; 0.01; 0.001", "rule", "rival"),
-                *("Pass@1, rule − rival", f"UCC@{K}, rule − δ 0.001"),
-            ],
-            (_row(regime, one) for regime, one in zip(found, beside_rival, strict=True)),
-        ),
-        "",
-        *_outcome(found, beside_rival, beside_middle),
-        "",
-        "## What δ does on each task",
-        "",
-        *summary({"The paper's trade on each task": findings}),
-        *claims_table(findings),
-        "",
-        "## Everything measured",
-        "",
-        *settings_head(["task", "training", "δ", "KL / δ"]),
-    ]
+    regime_rows = (_row(regime, one) for regime, one in zip(found, beside_rival, strict=True))
+    heads = ["task", "training", "early KL / δ at 0.1; 0.01; 0.001", "rule", "rival", "Pass@1, rule − rival"]
     judged = [(regime.task, regime.words, *item) for regime in found for item in regime.groups.items()]
+    settings = settings_head(["task", "training", "δ", "KL / δ"])
     for task, words, delta, group in [*judged, *_not_judged(sweeps)]:
         ratio = number(measured(group, relative_to(delta)), _RATIO)
-        lines.append(settings_row([task, words, delta, ratio], group))
-    return "\n".join([*lines, "", *both_rules(findings)]).rstrip() + "\n"
+        settings.append(settings_row([task, words, delta, ratio], group))
+    return filled(
+        Path(__file__).with_suffix(".md"),
+        most=f"{MOST_OVER_DELTA:g}",
+        margin=f"{100 * PASS1.small:g}",
+        K=str(K),
+        regimes=grid([*heads, f"UCC@{K}, rule − δ 0.001"], regime_rows),
+        outcome=_outcome(found, beside_rival, beside_middle),
+        summary=summary({"The paper's trade on each task": findings}),
+        claims=claims_table(findings),
+        settings=settings,
+        both_rules=both_rules(findings),
+    )
 
 
 def _not_judged(sweeps: Mapping[str, Results]) -> Iterator[tuple[str, str, str, Group]]:

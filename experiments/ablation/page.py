@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.replication.cells import ENTROPY, PASS1, POINTS, REALISED, UCC, K, Outcome, compare, measured, quatro
-from experiments.replication.markdown import NOTE, TIMES, Columns, claims_table, settings_head, settings_row, summary
+from experiments.replication.markdown import Columns, claims_table, filled, settings_head, settings_row, summary
 from experiments.replication.results import Group, Results, commits, mean_of
 from experiments.replication.rules import (
     GREATER,
@@ -162,44 +162,25 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
     missing = f"; {planned - len(used)} planned ones are not done" if len(used) < planned else ""
     minutes = sum(float(run.values("perf/step_s").sum()) for run in [*used, *later]) / 60
     programs = {text for cell in CELLS.values() if cell.sweep in sweeps for text in commits(sweeps[cell.sweep])}
-    lines = [
-        "# Does the dual matter?\n",
-        NOTE,
-        "",
-        "QUATRO beside the same method with other temperatures, and without its stabiliser. *Fixed* and *z-score* are "
-        "calibrated to the dual's realised KL (to 5 %, W1 less well, see below); the arms of the second stage keep the "
-        "knobs of the first, and their realised KL is in the last table.",
-        "",
-        f"- Runs: {len(used)} of the first stage{missing}; {len(later)} of the second. Training: {minutes:.0f} minutes "
-        f"in all. {TIMES}",
-        "- `quatro sweep NAME` makes them anew, NAME being beyond-paper (C1, C2), palindrome (P1, P2) and "
-        "spell-backward (W1); `python -m experiments.archive pack sweeps/NAME` and `make pages` write this page.",
-        f"- Program, of all runs of these sweeps: {'; '.join(sorted(programs))}.",
-        "",
-        "## Summary",
-        "",
-        *summary(_by_kind(findings)),
-        "## Design, written before the first run",
-        "",
-        DESIGN.read_text(encoding="utf-8").strip(),
-        "",
-        "## Comparisons",
-        "",
-        *claims_table(findings),
-        "",
-        *_without_stabiliser(sweeps),
-        "## Every arm",
-        "",
-        "The share of the KL without success of *z-score* took its advantages, whose e^A has another mean than 1, for "
-        "those of a dual: it may be off by a few points. New runs count it rightly.",
-        "",
-        *settings_head(["cell", "arm"], _SHOWN),
-    ]
+    arms = settings_head(["cell", "arm"], _SHOWN)
     for name, cell in CELLS.items():
         for kind, words in WORDS.items():
             if group := arm(sweeps, name, kind):
-                lines.append(settings_row([f"{name}: {cell.words}", words], group, _SHOWN))
-    return "\n".join([*lines, "", *both_rules(findings)]).rstrip() + "\n"
+                arms.append(settings_row([f"{name}: {cell.words}", words], group, _SHOWN))
+    return filled(
+        Path(__file__).with_suffix(".md"),
+        first=str(len(used)),
+        missing=missing,
+        second=str(len(later)),
+        minutes=f"{minutes:.0f}",
+        programs="; ".join(sorted(programs)),
+        summary=summary(_by_kind(findings)),
+        design=DESIGN.read_text(encoding="utf-8").strip(),
+        claims=claims_table(findings),
+        without_stabiliser=_without_stabiliser(sweeps),
+        arms=arms,
+        both_rules=both_rules(findings),
+    )
 
 
 def _without_stabiliser(sweeps: Mapping[str, Results]) -> list[str]:

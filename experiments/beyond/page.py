@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from experiments.beyond import graded, updates_and_radii
 from experiments.replication import markdown
-from experiments.replication.markdown import NOTE, TIMES, claims_table, settings_head, settings_row, summary
+from experiments.replication.markdown import claims_table, filled, settings_head, settings_row, summary
 from experiments.replication.results import Results, commits, training_seconds
 from experiments.replication.rules import Finding, both_rules, with_common_spread
 
@@ -29,39 +30,23 @@ def findings_of(results: Results) -> list[Finding]:
 
 def page(results: Results, findings: Sequence[Finding]) -> str:
     """The whole page as Markdown; ``findings`` are those of `findings_of`."""
-    runs = [run for run in results.runs if run.cell in CELLS]
     of_each = {title: [one for one in findings if one.name.startswith(letter)] for letter, title in TITLES.items()}
-    lines = [
-        "# Beyond the paper\n",
-        NOTE,
-        "",
-        "Methods that the paper does not have, on the embedded task of [replication.md](replication.md) and by its "
-        "rule of verdicts. All cells train as S0 does but for what is said of them, from three base models.",
-        "",
-        f"- Runs: {len(runs)} of `configs/sweeps/beyond-paper.yaml`, whose other runs are those of "
-        "[ablation.md](ablation.md). `quatro sweep beyond-paper` makes them anew, but for S12 and S13, whose "
-        "schedules the program no longer has (S13's is in [methods.md](methods.md)); their results are in "
-        "`experiments/results/`.",
-        f"- Program: {'; '.join(commits(results)) or 'unknown'}.",
-        f"- Training of all runs: {training_seconds(results) / 60:.0f} minutes, one thread each. {TIMES}",
-        "- Cells: " + "; ".join(f"**{name}** {words}" for name, words in CELLS.items()) + ".",
-        "",
-        "## Summary",
-        "",
-        *summary(of_each),
-        "## Claims",
-        "",
-        *claims_table(findings),
-        "",
-        "## Every setting",
-        "",
-        *settings_head(["cell", "setting"]),
-    ]
+    settings = settings_head(["cell", "setting"])
     for cell in CELLS:
-        for settings, group in results.groups(cell):
-            shown = ", ".join(f"{key.removeprefix('method.')} {value}" for key, value in settings.items())
-            lines.append(settings_row([cell, shown], group))
-    return "\n".join([*lines, "", *both_rules(findings)]).rstrip() + "\n"
+        for found, group in results.groups(cell):
+            shown = ", ".join(f"{key.removeprefix('method.')} {value}" for key, value in found.items())
+            settings.append(settings_row([cell, shown], group))
+    return filled(
+        Path(__file__).with_suffix(".md"),
+        runs=str(sum(run.cell in CELLS for run in results.runs)),
+        programs="; ".join(commits(results)) or "unknown",
+        minutes=f"{training_seconds(results) / 60:.0f}",
+        cells="; ".join(f"**{name}** {words}" for name, words in CELLS.items()),
+        summary=summary(of_each),
+        claims=claims_table(findings),
+        settings=settings,
+        both_rules=both_rules(findings),
+    )
 
 
 def document(results: Results, findings: Sequence[Finding]) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
+from string import Template
 from typing import Any
 
 from experiments.replication.cells import ENTROPY, PASS1, REALISED, UCC, K, measured
@@ -52,6 +55,17 @@ _HEADINGS = {
     Verdict.does_not: "Does not hold",
     Verdict.undecided: "Undecided",
 }
+
+
+def filled(template: Path, **parts: str | Sequence[str]) -> str:
+    """The text of ``template`` with a text or lines in place of each `$name`; a heading with nothing below is left out.
+
+    Parts that are empty leave no empty lines.
+    """
+    texts = {name: part if isinstance(part, str) else "\n".join(part).strip("\n") for name, part in parts.items()}
+    text = Template(template.read_text(encoding="utf-8")).substitute(texts, NOTE=NOTE, TIMES=TIMES)
+    text = re.sub(r"\n{3,}", "\n\n", text)
+    return re.sub(r"^## .*\n\n(?=## )", "", text, flags=re.MULTILINE).rstrip() + "\n"
 
 
 def grid(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

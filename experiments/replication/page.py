@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from experiments.replication import delta_claims, markdown, sample_claims, small_n, stability_claims
 from experiments.replication.cells import (
@@ -24,7 +25,7 @@ from experiments.replication.cells import (
     theirs,
     within,
 )
-from experiments.replication.markdown import NOTE, TIMES, claims_table, grid, number, summary
+from experiments.replication.markdown import claims_table, grid, number, summary
 from experiments.replication.results import ALL, NUCLEUS, Results, commits, training_seconds
 from experiments.replication.rules import (
     Finding,
@@ -39,19 +40,7 @@ from experiments.replication.rules import (
 )
 from experiments.replication.small_n import DualError
 
-TITLES = {
-    "a": "(a) δ trades accuracy against diversity",
-    "b": "(b) Staleness and learning rate",
-    "c": "(c) The log-ratio term",
-    "d": "(d) What an iteration costs",
-    "e": "(e) The dual: advantages and λ",
-    "f": "(f) Flips by difficulty",
-    "g": "(g) Unique correct answers against temperature",
-    "h": "(h) Eight rollouts for the dual",
-    "i": "(i) Where δ acts",
-    "j": "(j) The loss summed or averaged over rollouts",
-    "k": "(k) Beside the baselines and the base",
-}
+SECTIONS = "abcdefghijk"  # of the page, and the letters of the claims in each
 FIGURES: Mapping[str, Mapping[str, str]] = {
     "a": {
         "curves": "Pass@k and UCC@k over k after training in S1, and of the base. Bands: seeds and problems.",
@@ -112,21 +101,32 @@ def replicate(results: Results) -> Replication:
 
 def page(found: Replication, figures: Sequence[str], *, images: str) -> str:
     """The whole page as Markdown; ``figures`` are in the folder ``images`` beside it."""
-    parts = ["# Replication\n", NOTE, "", *_head(found), "", "## Summary", "", *summary(_by_origin(found.findings))]
-    parts += _without_the_sure(found.findings)
-    parts += ["## How a verdict is reached", "", *_rule(), "## Claims", "", *claims_table(found.findings), ""]
-    for letter, title in TITLES.items():
+    results, sections = found.results, {}
+    for letter in SECTIONS:
         findings = [finding for finding in found.findings if finding.name.startswith(letter)]
         drawn = {name: words for name, words in FIGURES.get(letter, {}).items() if name in figures}
         body = [line for finding in findings if finding.note for line in (f"{finding.name}: {finding.note}", "")]
-        body += small_n.section(found.results, found.errors) if letter == "h" and found.errors else []
-        body += _realised(found.results) if letter == "i" else []
+        body += [small_n.section(results, found.errors)] if letter == "h" and found.errors else []
+        body += _realised(results) if letter == "i" else []
         body += [*_beside_the_base(found.findings), *_at_their_best(found)] if letter == "k" else []
         for name, words in drawn.items():
             body += [f"![{words}]({images}/{name}.png)", "", f"*{words}*", ""]
-        parts += [f"## {title}", "", *body] if body else []
-    parts += ["## How far seeds lie apart", "", *_spreads(found.findings), *both_rules(found.findings)]
-    return "\n".join(parts).rstrip() + "\n"
+        sections[letter] = body
+    return markdown.filled(
+        Path(__file__).with_suffix(".md"),
+        runs=str(len(results.runs)),
+        not_run=_not_run(results),
+        programs="; ".join(commits(results)) or "unknown",
+        minutes=f"{training_seconds(results) / 60:.0f}",
+        summary=summary(_by_origin(found.findings)),
+        without_the_sure=_without_the_sure(found.findings),
+        realised_kl=REALISED_KL,
+        cells="; ".join(f"**{name}** {words}" for name, words in CELLS.items()),
+        claims=claims_table(found.findings),
+        spreads=_spreads(found.findings),
+        both_rules=both_rules(found.findings),
+        **sections,
+    )
 
 
 def document(found: Replication) -> str:
@@ -136,69 +136,14 @@ def document(found: Replication) -> str:
     return markdown.document(found.findings, schema=2, **about)
 
 
-def _head(found: Replication) -> list[str]:
-    results = found.results
+def _not_run(results: Results) -> str:
     missing = results.num_points - len(results.runs)
     unknown = (
         " Nor can they be added: the runs that are kept did not record which weights they began with."
         if any(run.digest is None for run in results.runs)
         else ""
     )
-    not_run = f" {missing} planned runs are not done: claims that need them are undecided.{unknown}" if missing else ""
-    return [
-        "This page tests the paper's claims on the embedded task: digit countdown, a policy of 122k "
-        "parameters, 32 prompts x 8 rollouts per iteration, 100 iterations, 600 test problems x 256 "
-        "samples. One small task proves nothing about language models. It shows what the method does, and "
-        "does not do, where everything can be run and counted. Negative results are reported like the "
-        "others.",
-        "",
-        f"- Runs: {len(results.runs)} of `configs/sweeps/paper-small.yaml`, from three base models.{not_run}",
-        f"- Program: {'; '.join(commits(results)) or 'unknown'}. This page is made from `experiments/results/`; "
-        "`make replicate-all` makes these results anew, and `make replicate` repeats a part of them.",
-        f"- Training: {training_seconds(results) / 60:.0f} minutes in all, runs of one thread each. {TIMES}",
-    ]
-
-
-def _rule() -> list[str]:
-    return [
-        "Every claim is a list of comparisons. Each says in which region a number must lie, mostly that a difference "
-        "is above 0, and from which size (the margin) a difference is worth the name. The two-sided 95 % interval of "
-        "the number decides. If it is inside the region, the comparison holds (✓). If it is within the margin of 0, "
-        "the difference is negligible (≈); one that is surely there, though smaller than the margin, "
-        "holds. If it is beyond the margin on the wrong side, the comparison does not hold "
-        "(✗). Otherwise it is undecided (?), and the number of seeds is said that would be needed if the truth is what "
-        "was measured. A claim holds if all of its comparisons hold. It does not hold if one does not, after Holm's "
-        "correction for their number. Margins are half of the smallest effect that the paper states, or ours where it "
-        "states none. *Not reversed* means that a step between two neighbours does not go the other way by more than "
-        "the margin.",
-        "",
-        "Differences are paired by training seed and by problem, and intervals treat both as random (crossed random "
-        "effects, Satterthwaite); numbers without problems, such as entropy, have intervals over seeds only. Seeds "
-        "rotate through three base models, and intervals are for these three: another base may differ by more. The "
-        "spread over seeds is that of the comparison averaged with the spread in all comparisons of the same task, "
-        "measure and kind (worth their degrees of freedom, at most 4). Kinds are those with GSPO or GPG, those without "
-        "the log-ratio, those at learning rate 1e-3, and the others. For numbers of one setting alone or of "
-        "temperatures the spread is the comparison's own. A difference of "
-        "two ends is the sum of its steps and is pooled beside them, so that these degrees of freedom are somewhat "
-        "too many; the interval of the comparison alone is in the JSON file. The JSON file has the value of every "
-        "seed, standard errors, degrees of freedom and the interval from each comparison's own spread.",
-        "",
-        "Corrected on 2026-11-23, after the results were known: the three kinds were one, although seeds with GSPO lie "
-        "no further apart in entropy than others, and seeds at 1e-3 lie seven times as far apart. With that one kind "
-        "k4 was undecided and b6 did not hold. S9, in which every δ is above the optimiser's noise, was added to a1 to "
-        "a7, and the margins of h5 and j1 became those of the other claims, half as wide or less. "
-        "Also after the results, k3 got DAPO and CISPO. "
-        "On 2026-11-24 k4 became a claim about δ 0.001, which has the highest entropy in the paper's table, in place "
-        "of 0.01, and i2, e3, k5 and the gradient norm of j1 got margins; all kept their verdicts. The runs of this "
-        "page were made before the rules were committed, and three of the commits named above are not in this "
-        "repository's history.",
-        "",
-        f"The realised KL of an iteration is KL(π_new ‖ π_old), which the paper's constraint bounds (`{REALISED_KL}`). "
-        "Claims about δ hold at the realised KL that their cell has, section (i).",
-        "",
-        "Cells: " + "; ".join(f"**{name}** {words}" for name, words in CELLS.items()) + ".",
-        "",
-    ]
+    return f" {missing} planned runs are not done: claims that need them are undecided.{unknown}" if missing else ""
 
 
 def _by_origin(findings: Sequence[Finding]) -> dict[str, list[Finding]]:

@@ -6,12 +6,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
 
 import numpy as np
 
 from evals.estimators import Floats
 from experiments.replication.cells import DELTAS, PASS1, SHARE, compare, ours, quatro, within
-from experiments.replication.markdown import grid, number, settings_head, settings_row
+from experiments.replication.markdown import filled, grid, number, settings_head, settings_row
 from experiments.replication.results import ALL, Group, Results
 from experiments.replication.rules import Comparison, Estimate, Finding, Unit, known, over_problems
 from quatro.runs.views.series import dual_by_count
@@ -187,22 +189,9 @@ def with_rollouts(results: Results, delta: str, num_rollouts: str) -> Group:
     return results.group(CELL, settings)
 
 
-def section(results: Results, errors: Sequence[DualError]) -> list[str]:
-    """The tables of this section of the page, as lines."""
+def section(results: Results, errors: Sequence[DualError]) -> str:
+    """The text of this section of the page."""
     percent, share = Unit(1, "", 100.0), Unit(1, "", 100.0, is_signed=False)
-    lines = [
-        "The numbers of h1 to h4 are exact means over all subsets of N of the base models' 256 rollouts, for the "
-        "prompts that they solve sometimes but not always. The table is in per cent. *By prompt* counts all prompts "
-        "equally; *by use* counts each as often as its groups have both outcomes, since only these are learnt from. "
-        "By prompt λ* seems far too large, because hard prompts count fully there, although few of their groups are "
-        "used, and those are the lucky ones. The *update* is the expected weight of the gradient of a prompt's success "
-        "rate, beside that with all 256 rollouts; groups of one outcome give none. Such groups do not move, and the "
-        "others have a KL of δ, so that the expected KL is δ times the share of *groups with both outcomes*. (It is "
-        "less at δ 0.1 from N = 16 on: where nearly all rollouts are correct, no weights of them have a KL of 0.1.) "
-        "What the dual asks for is never above δ; what training realises is in section (i). The *error* is the root "
-        "mean square of log λ*; the jackknife, which is meant to remove bias, makes it worse.",
-        "",
-    ]
     heads = [
         *("δ", "N", "λ*: bias by prompt", "bias by use", "spread", "A⁺: bias by prompt", "bias by use"),
         *("groups with both outcomes", "update", "error", "error after the jackknife"),
@@ -218,23 +207,19 @@ def section(results: Results, errors: Sequence[DualError]) -> list[str]:
         ]
         for error in errors
     ]
-    lines += [
-        *grid(heads, rows),
-        "",
-        "On the first step after sampling, every method is a weight on the gradient of a prompt's success rate p. The "
-        "weights in relation to that at p = 0.5, exactly. *One λ* is the same for every prompt, namely the λ* of a "
-        "prompt of which half of the rollouts are correct; at a smaller δ its weights are nearer still to 1:",
-        "",
-    ]
-    rows = []
-    for size in (8, 64):
-        duals = ((f"dual, δ {delta}", delta, False) for delta in DELTAS)
-        for name, delta, is_fixed in (*duals, ("z-score", None, False), (f"one λ, δ {DELTAS[0]}", DELTAS[0], True)):
-            half = weights(delta, size, 0.5, is_fixed=is_fixed)
-            shown = (f"{weights(delta, size, chance, is_fixed=is_fixed) / half:.2f}" for chance in CHANCES)
-            rows.append([name, str(size), *shown])
-    lines += grid(["method", "N", *(f"p = {chance:g}" for chance in CHANCES)], rows)
-    return [*lines, "", *_by_rollouts(results)]
+    methods: list[tuple[str, str | None, bool]] = [(f"dual, δ {delta}", delta, False) for delta in DELTAS]
+    methods += [("z-score", None, False), (f"one λ, δ {DELTAS[0]}", DELTAS[0], True)]
+    weighted = []
+    for size, (name, delta, is_fixed) in product((8, 64), methods):
+        half = weights(delta, size, 0.5, is_fixed=is_fixed)
+        shown = (f"{weights(delta, size, chance, is_fixed=is_fixed) / half:.2f}" for chance in CHANCES)
+        weighted.append([name, str(size), *shown])
+    return filled(
+        Path(__file__).with_suffix(".md"),
+        errors=grid(heads, rows),
+        weights=grid(["method", "N", *(f"p = {chance:g}" for chance in CHANCES)], weighted),
+        trained=_by_rollouts(results),
+    )
 
 
 def _by_rollouts(results: Results) -> list[str]:
