@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo replicate replicate-all pages test check test-base test-slow test-long test-faults test-fuzz test-report test-latex test-mutants test-gpu test-vllm test-deepspeed test-verl test-verl-ray test-trl test-gym test-real test-embed test-vectors bench bench-trl bench-gpu clean
+.PHONY: help demo replicate replicate-all pages test check test-base test-slow test-long test-faults test-fuzz test-report test-latex test-mutants test-gpu test-vllm test-deepspeed test-verl test-verl-ray test-trl test-trackers test-gym test-real test-embed test-vectors bench bench-trl bench-gpu clean
 
 help:
 	@echo "make demo       install, fine-tune the embedded model with QUATRO and GSPO, measure both, draw the figures"
@@ -30,6 +30,7 @@ help:
 	@echo "make test-verl  our methods inside verl on a CPU, in an environment of its own (2 GB)"
 	@echo "make test-verl-ray  verl's own trainer on Ray, and 50 of its optimiser steps against ours (six minutes; an idle machine)"
 	@echo "make test-trl  QuatroTrainer against our own gradient, in an environment of its own with TRL"
+	@echo "make test-trackers  TensorBoard, Weights & Biases (offline), trackio and mlflow themselves, in an environment of its own without torch"
 	@echo "make test-real  the loop, vLLM, DeepSpeed, TRL and verl on a pretrained model of 135M parameters (half an hour); the first time it fetches 93 MB, and makes the environments"
 	@echo "make test-embed  similarities of a real embedding model; the first time it fetches 83 MB"
 	@echo "make test-gym  the tasks of reasoning-gym, in an environment of its own with the extra gym (parts of it are compiled)"
@@ -182,6 +183,15 @@ test-embed: $(STAMP)
 
 test-trl: $(VENV)-trl/.installed
 	OMP_NUM_THREADS=1 $(VENV)-trl/bin/python -m pytest -m trl tests/trl
+
+# Without constraints.txt: trackio wants an older pillow.
+$(VENV)-trackers/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-trackers
+	$(VENV)-trackers/bin/python -m pip install -q --disable-pip-version-check -e '.[tracking,trackio]' mlflow-skinny pytest hypothesis
+	@touch $@
+
+test-trackers: $(VENV)-trackers/.installed
+	$(VENV)-trackers/bin/python -m pytest -rs tests/quatro/runs/test_trackers.py
 
 $(VENV)-gym/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)-gym

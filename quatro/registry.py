@@ -1,4 +1,4 @@
-"""Methods, engines, policies and rewards by name: what a configuration may say, and the class behind each name.
+"""Methods, engines, policies, rewards, trackers by name: what a configuration may say, and the class behind each name.
 
 To add one, write its file and a line here; the class is imported when its name is looked up. A reward is made from a
 `RewardConfig` and says which options, limits and prompts it takes (`quatro/rewards/base.py`; `answers.py` is a short
@@ -107,6 +107,12 @@ POLICIES = LazyTable(
     "policy",
     {"local": "quatro.policy.kinds:Local", "deepspeed": "quatro.policy.kinds:DeepSpeed"},
     own=lambda spec: own_kind(spec, "policy.kind", located("quatro.policy.kinds:PolicyKind")),
+)
+# Each has `start`, `log` and `end`, as the user's own have.
+TRACKERS = LazyTable(
+    "tracker",
+    {name.lower(): f"quatro.runs.trackers:_{name}" for name in ("TensorBoard", "Wandb", "Trackio")},
+    own=lambda spec: located("quatro.runs.trackers:own_tracker")(spec),
 )
 # Each is a `Reward` of quatro/rewards/base.py.
 REWARDS = LazyTable(

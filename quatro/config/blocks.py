@@ -22,7 +22,7 @@ from evals.benchmarks.prompts import (
 )
 from evals.errors import UsageError
 from quatro.methods.base import Aggregate
-from quatro.registry import ENGINES, POLICIES, LazyTable
+from quatro.registry import ENGINES, POLICIES, TRACKERS, LazyTable
 from quatro.tasks.characters import FORMS
 from quatro.tasks.word_problems import WORD_PROBLEMS
 from quatro.types import Block, KlEstimator, are_stop_strings
@@ -379,9 +379,25 @@ class CheckpointConfig(Block):
 class TrackingConfig(Block):
     """Where metrics go beside metrics.jsonl."""
 
+    trackers: Annotated[tuple[Annotated[str, *_one_of(TRACKERS)], ...], Field(strict=False)] = Field(
+        (),
+        description="trackers by name: tensorboard, wandb (online unless tracking.wandb is offline), trackio, or "
+        "module:Class of your own (docs/extending.md); `tracking: [trackio]` is short for {trackers: [trackio]}",
+    )
     tensorboard: bool = Field(False, description="also write metrics to RUN/tensorboard")
     wandb: Literal["online", "offline"] | None = Field(
         None, description="also send metrics to Weights & Biases; offline keeps them in RUN/wandb for `wandb sync`"
     )
-    project: Text = Field("quatro", description="project of the run at Weights & Biases")
-    name: Text | None = Field(None, description="name of the run at Weights & Biases; null: the run directory's name")
+    project: Text = Field("quatro", description="project of the run at its trackers")
+    name: Text | None = Field(None, description="name of the run at its trackers; null: the run directory's name")
+
+    @property
+    def enabled(self) -> list[str]:
+        """The trackers that are asked for, each once."""
+        asked = {"tensorboard": self.tensorboard, "wandb": self.wandb is not None}
+        return list(dict.fromkeys([*(name for name, is_on in asked.items() if is_on), *self.trackers]))
+
+
+def tracking_block(value: Any) -> Any:
+    """The block that a list of trackers is short for; a block passes through."""
+    return {"trackers": value} if isinstance(value, list) else value

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.errors import UsageError
-from quatro.config.blocks import audit_block, keep_block
+from quatro.config.blocks import audit_block, keep_block, tracking_block
 from quatro.config.errors import EXTENDS, Places, closest
 from quatro.config.paths import Found, locate, places_in, take_records
 from quatro.config.yaml_text import Document, KeyPath, load_yaml, scalar_text
@@ -32,6 +32,7 @@ _SHORT_FOR: dict[KeyPath, Callable[[Any], Any]] = {
     ("reward",): reward_block,
     ("audit",): audit_block,
     ("checkpoint", "keep"): keep_block,
+    ("tracking",): tracking_block,
 }
 
 

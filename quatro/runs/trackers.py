@@ -1,31 +1,64 @@
-"""Metrics in TensorBoard and Weights & Biases, beside metrics.jsonl: RUN/tensorboard and RUN/wandb.
+"""Metrics in TensorBoard, Weights & Biases, trackio and trackers of the user's own, beside metrics.jsonl.
 
-Both are copies. metrics.jsonl is the record, a tracker that fails is switched off with one warning, and a resumed run
-cuts both back to where metrics.jsonl was cut back to.
+All are copies. metrics.jsonl is the record, a tracker that fails is said once and then counted, and a resumed run cuts
+what ours hold back to where metrics.jsonl was cut back to.
 """
 
 import contextlib
 import importlib.util
+import io
 import logging
 import math
 import secrets
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
-from evals.errors import MissingError, how_to_install
+from evals.errors import MissingError, UsageError, how_to_install
+from evals.files.own_code import file_of, import_own, is_own, line_of_own
 from evals.files.whole import naming, write_text
-from quatro.config import config_to_yaml
+from quatro.config import Config, config_to_yaml
 from quatro.config.blocks import TrackingConfig
+from quatro.registry import TRACKERS
 from quatro.runs.directory import RunDir
 from quatro.runs.metrics import read_metrics
 
 logger = logging.getLogger(__name__)
 
 FINISH_TIMEOUT_S = 60.0  # for the last upload; what is left behind then stays in RUN/wandb
+MOST_FAILURES = 10  # after so many a tracker is asked no more: each may take a minute
 
 Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """What a tracker is given in `start(run)`, before `log(step, metrics)` and `end(is_failed=)`.
+
+    ``rows`` are the iterations before ``first_step``, with their metrics.
+    """
+
+    path: Path
+    name: str
+    config: Config
+    first_step: int
+
+    @property
+    def rows(self) -> list[tuple[int, dict[str, float]]]:
+        steps = ((int(row["step"]), row) for row in read_metrics(self.path))
+        return [(step, plain_values(row)) for step, row in steps if step < self.first_step]
+
+
+def own_tracker(spec: str) -> Any:
+    """The user's own class that ``spec`` names; raises UsageError if it cannot be imported or lacks a method."""
+    found = import_own(spec, "tracker")
+    if lacking := [name for name in ("start", "log", "end") if not callable(getattr(found, name, None))]:
+        raise UsageError(f"tracker {spec!r} lacks {', '.join(lacking)}; add it in {file_of(spec)} (docs/extending.md)")
+    return found
 
 
 class Trackers:
@@ -37,58 +70,66 @@ class Trackers:
 
     def __init__(self, run: RunDir) -> None:
         self._run = run
-        self._closed = {name: TRACKERS[name] for name in enabled(run.config.tracking)}
-        self._open: dict[str, _TensorBoard | _Wandb] = {}
+        self._closed = run.config.tracking.enabled
+        self._open: dict[str, Any] = {}
+        self._failures = Counter[str]()
 
     def __call__(self, metrics: Row) -> None:
-        step, values = int(metrics["step"]), plain_values(metrics)
-        for name, tracker_of in self._closed.items():
+        step, values, run = int(metrics["step"]), plain_values(metrics), self._run
+        for name in self._closed:
             with self._surviving(name):
-                self._open[name] = tracker_of(self._run, step)
-        self._closed = {}
-        for name, tracker in list(self._open.items()):
-            with self._surviving(name):
-                tracker.send(step, values)
+                tracker = TRACKERS[name]()
+                tracker.start(Tracked(run.path, run.config.tracking.name or run.path.resolve().name, run.config, step))
+                self._open[name] = tracker
+        self._closed = []
+        for name, tracker in self._open.items():
+            if self._failures[name] < MOST_FAILURES:
+                with self._surviving(name):
+                    tracker.log(step, values)
 
     @contextlib.contextmanager
     def _surviving(self, name: str) -> Iterator[None]:
         try:
             yield
         # A full disk, no network, a bug of theirs: none of it is worth a training run.
-        except Exception as error:
-            self._open.pop(name, None)
-            said = f"{type(error).__name__}: {error}"
-            logger.warning("%s is off for the rest of this run: %s; metrics.jsonl has everything", name, said)
+        except (Exception, SystemExit) as error:
+            self._failures[name] += 1
+            if self._failures[name] == 1:
+                place = f" ({line_of_own(error, name)})" if is_own(name) else ""
+                said = f"{type(error).__name__}: {error}{place}"
+                logger.warning("tracker %s failed: %s; the run goes on, and metrics.jsonl has everything", name, said)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        for name, tracker in list(self._open.items()):
+        for name, tracker in self._open.items():
             with self._surviving(name):
-                tracker.close(is_failed=kind is not None)
+                tracker.end(is_failed=kind is not None)
         self._open = {}
-
-
-def enabled(tracking: TrackingConfig) -> list[str]:
-    """The trackers that a configuration asks for."""
-    asked = {"tensorboard": tracking.tensorboard, "wandb": tracking.wandb is not None}
-    return [name for name, is_on in asked.items() if is_on]
+        for name, count in self._failures.items():
+            if count > 1:
+                logger.warning("tracker %s failed %d times (after %d it is asked no more)", name, count, MOST_FAILURES)
 
 
 def require_trackers(tracking: TrackingConfig) -> None:
     """Asked before a run begins, so that it does not begin without what its configuration promises.
 
-    Raises MissingError if a package is not installed, or wandb is to go online and has no credentials here.
+    Raises:
+        MissingError: a package is not installed, or wandb is to go online and has no credentials here.
+        UsageError: as `own_tracker`.
     """
-    for name in enabled(tracking):
+    for name in tracking.enabled:
+        if is_own(name):
+            own_tracker(name)
+            continue
         found = importlib.util.find_spec(name)
         if found is None or found.origin is None:  # a mere folder of that name, such as a run's, is no package
             raise MissingError(
-                f"tracking.{name} is on and the package {name!r} is not installed; run {how_to_install('tracking')}, "
-                f"or switch it off with -s tracking.{name}={OFF[name]}"
+                f"tracking asks for {name}, and that package is not installed; run "
+                f"{how_to_install(name if name == 'trackio' else 'tracking')}, or train without it: -s tracking=[]"
             )
-    if tracking.wandb == "online":
+    if "wandb" in tracking.enabled and tracking.wandb != "offline":
         import wandb
 
         if not wandb.login(prompt=False, verify=False):
@@ -107,11 +148,6 @@ def plain_values(row: Row) -> dict[str, float]:
     }
 
 
-def rows_before(run: RunDir, step: int) -> list[Row]:
-    """The rows of metrics.jsonl before iteration ``step``."""
-    return [row for row in read_metrics(run.path) if row["step"] < step]
-
-
 class _TensorBoard:
     """One event file of RUN/tensorboard, written record by record.
 
@@ -119,7 +155,7 @@ class _TensorBoard:
     ever; its records are simple enough to be written here.
     """
 
-    def __init__(self, run: RunDir, first_step: int) -> None:
+    def start(self, run: Tracked) -> None:
         from tensorboard.plugins.text.summary_v2 import text_pb
         from tensorboard.summary.writer.record_writer import RecordWriter
 
@@ -129,29 +165,34 @@ class _TensorBoard:
         # Readers take the files of a folder in the order of their names. Numbers, unlike times, never go backwards.
         last = int(present[-1].suffix.removeprefix(".")) if present else 0
         self._path = folder / f"events.out.tfevents.{last + 1:06d}"
-        self._file = self._path.open("xb", buffering=0)
+        self._file = self._path.open("ab", buffering=0)
         self._records = RecordWriter(self._file)
         self._write(step=0, file_version="brain.Event:2")
         if present:
             # Readers forget what they have from this iteration on: the resumed run makes it again.
-            self._write(step=first_step, session_log={"status": "START"})
+            self._write(step=run.first_step, session_log={"status": "START"})
         else:
-            for row in rows_before(run, first_step):
-                self.send(int(row["step"]), plain_values(row))
+            for step, values in run.rows:
+                self.log(step, values)
         config = "".join(f"    {line}\n" for line in config_to_yaml(run.config).splitlines())  # as code, in Markdown
-        self._write(step=first_step, summary=text_pb("config", config))
+        self._write(step=run.first_step, summary=text_pb("config", config))
 
-    def send(self, step: int, values: Mapping[str, float]) -> None:
-        self._write(step=step, summary={"value": [{"tag": name, "simple_value": v} for name, v in values.items()]})
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._write(step=step, summary={"value": [{"tag": name, "simple_value": v} for name, v in metrics.items()]})
 
-    def close(self, *, is_failed: bool) -> None:
+    def end(self, *, is_failed: bool) -> None:
         self._file.close()
 
     def _write(self, **event: Any) -> None:
         from tensorboard.compat.proto.event_pb2 import Event
 
-        with naming(self._path):
-            self._records.write(Event(wall_time=time.time(), **event).SerializeToString())
+        size = self._file.tell()
+        try:
+            with naming(self._path):
+                self._records.write(Event(wall_time=time.time(), **event).SerializeToString())
+        except OSError:
+            self._file.truncate(size)  # behind a cut record nothing is read
+            raise
 
 
 class _Wandb:
@@ -161,7 +202,7 @@ class _Wandb:
     one after the other replace each other: so the newest is given the whole history, and older ones are removed.
     """
 
-    def __init__(self, run: RunDir, first_step: int) -> None:
+    def start(self, run: Tracked) -> None:
         import wandb
 
         tracking, folder = run.config.tracking, run.path / "wandb"
@@ -172,9 +213,9 @@ class _Wandb:
         superseded = list(folder.glob(f"offline-run-*-{run_id}*"))
         is_offline = tracking.wandb == "offline"
         self._run = wandb.init(
-            mode=tracking.wandb,
+            mode=tracking.wandb or "online",
             project=tracking.project,
-            name=tracking.name or run.path.resolve().name,
+            name=run.name,
             id=run_id,
             resume=None if is_offline else "allow",
             dir=run.path,
@@ -183,18 +224,45 @@ class _Wandb:
         )
         # Online, the iteration after the last that the server has; else 0.
         self._next_step = self._run.step
-        for row in rows_before(run, first_step):
-            self.send(int(row["step"]), plain_values(row))
+        for step, values in run.rows:
+            self.log(step, values)
         for old in superseded if is_offline else ():
             shutil.rmtree(old)
 
-    def send(self, step: int, values: Mapping[str, float]) -> None:
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
         if step >= self._next_step:
-            self._run.log(dict(values), step=step, commit=True)
+            self._run.log(dict(metrics), step=step, commit=True)
 
-    def close(self, *, is_failed: bool) -> None:
+    def end(self, *, is_failed: bool) -> None:
         self._run.finish(exit_code=int(is_failed))
 
 
-TRACKERS: dict[str, type[_TensorBoard | _Wandb]] = {"tensorboard": _TensorBoard, "wandb": _Wandb}
-OFF = {"tensorboard": "false", "wandb": "null"}
+class _Trackio:
+    """A run of trackio, in its own folder on this machine or wherever its environment variables say.
+
+    Of a resumed run a new one takes the place, with the whole history; the old one's id stands in RUN/trackio-id.
+    """
+
+    def start(self, run: Tracked) -> None:
+        import trackio
+
+        project, id_file = run.config.tracking.project, run.path / "trackio-id"
+        with contextlib.redirect_stdout(io.StringIO()):  # where only data goes
+            with contextlib.suppress(OSError, ValueError):  # there is none, or its project is gone
+                old = id_file.read_text(encoding="utf-8").strip()
+                for one in [one for one in trackio.Api().runs(project) if one.id == old]:
+                    one.delete()
+            settings = run.config.model_dump(mode="json")
+            self._run = trackio.init(project, run.name, config=settings, embed=False)
+        write_text(id_file, f"{self._run.id}\n")
+        for step, values in run.rows:
+            self.log(step, values)
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._run.log(dict(metrics), step=step)
+
+    def end(self, *, is_failed: bool) -> None:
+        import trackio
+
+        with contextlib.redirect_stdout(io.StringIO()):
+            trackio.finish()  # not the run's own, which leaves it to be finished, and said, at the exit

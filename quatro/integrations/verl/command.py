@@ -13,6 +13,7 @@ from typing import Any
 
 from evals.benchmarks.prompts import messages
 from evals.errors import UsageError
+from evals.files.own_code import is_own
 from quatro.config import Config
 from quatro.integrations.verl.methods import refuse_inexpressible, verl_name_of
 from quatro.policy.embedded import is_made
@@ -102,6 +103,7 @@ def _refuse(config: Config) -> None:
         ),
         "checkpoint.keep.best": (config.checkpoint.keep.best is not None, "verl keeps the newest checkpoints only"),
         "early_stop.patience": (config.early_stop.patience > 0, "verl ends after its last iteration"),
+        "tracking.trackers": (any(map(is_own, config.tracking.enabled)), "verl takes none of your own"),
         "model": (is_made(config.model), "verl loads a folder or a Hub id"),
         "policy.lora": (config.policy.lora is not None, "verl's adapters are not covered; use our own trainer"),
         "entropy_coefficient": (
@@ -157,8 +159,8 @@ def _data(config: Config, prompts: str) -> dict[str, Any]:
         "reward.custom_reward_function.name": "compute_score",
         "+reward.custom_reward_function.reward_kwargs.reward": {"name": config.reward.name, **config.reward.changed},
     }
-    if config.data.chat_template_kwargs:
-        settings["data.apply_chat_template_kwargs"] = config.data.chat_template_kwargs
+    told = config.data.chat_template_kwargs
+    settings |= {f"+data.apply_chat_template_kwargs.{name}": value for name, value in told.items()}
     if not config.data.prompt_template.is_chat:
         settings["actor_rollout_ref.model.custom_chat_template"] = "{{ messages[0].content }}"
     return settings
@@ -226,14 +228,12 @@ def _responses(config: Config, rows: int) -> dict[str, Any]:
 
 def _trainer(config: Config, name: str, nodes: int, gpus_per_node: int) -> dict[str, Any]:
     tracking = config.tracking
-    loggers = ["console", "file"]
-    loggers += [name for name, is_on in (("tensorboard", tracking.tensorboard), ("wandb", tracking.wandb)) if is_on]
     return {
         "trainer.nnodes": nodes,
         "trainer.n_gpus_per_node": gpus_per_node,
         "trainer.project_name": tracking.project,
         "trainer.experiment_name": tracking.name or name,
-        "trainer.logger": loggers,
+        "trainer.logger": ["console", "file", *tracking.enabled],
         "trainer.total_training_steps": config.steps,
         "trainer.total_epochs": config.steps,  # the steps end the run
         "trainer.save_freq": config.checkpoint.every or config.steps,

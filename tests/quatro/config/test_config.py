@@ -128,7 +128,7 @@ def test_defaults_are_the_contracts(write):
         "audit": {"prompts": 32},
         "checkpoint": {"every": 20, "keep": {"last": 3, "best": None}},
         "early_stop": {"metric": "eval/pass@1", "patience": 0, "min_delta": 0.0},
-        "tracking": {"tensorboard": False, "wandb": None, "project": "quatro", "name": None},
+        "tracking": {"trackers": [], "tensorboard": False, "wandb": None, "project": "quatro", "name": None},
         "save_rollouts": True,
         "on_nonfinite": "stop",
     }

@@ -106,6 +106,7 @@ def test_warm_up_counts_iterations_there():
         (["inner_updates=auto"], "inner_updates cannot be expressed"),
         (["rollout.thinking=</think>"], "rollout.thinking cannot be expressed"),
         (["kl.estimator=sequence-exact"], "kl.estimator cannot be expressed"),
+        (["tracking=[wandb, mine:Tracker]"], "tracking.trackers cannot be expressed"),
         (["rollout.stop=[END]"], "rollout.stop cannot be expressed"),
         (["policy.lora.rank=4"], "policy.lora cannot be expressed"),
         (["rollout.engine=replay", "rollout.replay_file=x.jsonl"], "rollout.engine cannot be expressed"),
@@ -116,6 +117,12 @@ def test_warm_up_counts_iterations_there():
 def test_what_verl_cannot_express_is_refused_by_name(overrides, message):
     with pytest.raises(UsageError, match=message):
         settings_of("math-1.5b", *overrides)
+
+
+def test_trackers_and_what_the_chat_template_is_told_arrive():
+    found = settings_of("math-1.5b", "tracking=[trackio]", "data.chat_template_kwargs={enable_thinking: false}")
+    assert found["trainer.logger"] == ["console", "file", "trackio"]
+    assert found["+data.apply_chat_template_kwargs.enable_thinking"] is False
 
 
 def test_an_embedded_model_and_an_uneven_cluster_are_refused():

@@ -8,26 +8,34 @@ import importlib.util
 import json
 import logging
 import math
+import os
 import struct
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from evals.errors import MissingError
+from evals.errors import MissingError, UsageError
 from quatro.config import load_config
 from quatro.processes.stop import StopRequest
 from quatro.runs import trackers
 from quatro.runs.directory import RunDir
-from quatro.runs.trackers import Trackers, plain_values, require_trackers
+from quatro.runs.trackers import Tracked, Trackers, plain_values, require_trackers
+from tests.kit import says
 
 needs_tensorboard = pytest.mark.skipif(
     importlib.util.find_spec("tensorboard") is None, reason="needs tensorboard: pip install -e '.[tracking]'"
 )
 needs_wandb = pytest.mark.skipif(
     importlib.util.find_spec("wandb") is None, reason="needs wandb: pip install -e '.[tracking]'"
+)
+needs_trackio, needs_mlflow = (
+    pytest.mark.skipif(importlib.util.find_spec(name) is None, reason=f"needs {name}: make test-trackers")
+    for name in ("trackio", "mlflow")
 )
 
 Points = dict[str, dict[int, float]]  # tag -> step -> value
@@ -44,6 +52,7 @@ def track(path: Path, steps: range, *settings: str, scale: float = 1.0, cut_to: 
     with run, Trackers(run) as observer:
         for step in steps:
             row = {"step": float(step), "reward/mean": scale * step / 7, "kl/new_old": math.nan, "accuracy/mean": None}
+            row |= {"eval/pass@1": step / 3, "loss": -step / 9, "loss/policy": step / 11}
             run.append_metrics(row)
             observer(row)
 
@@ -114,6 +123,41 @@ def log_records(content: bytes) -> Iterator[bytes]:
             whole = b""
 
 
+def from_trackio(path: Path) -> Points:
+    """What trackio has of the run whose id is there; of its name there may be others."""
+    from trackio.sqlite_storage import SQLiteStorage
+
+    id = (path / "trackio-id").read_text(encoding="utf-8").strip()
+    points: Points = {}
+    for row in SQLiteStorage.get_logs("quatro", path.name, run_id=id):
+        for name, value in row.items():
+            if name not in ("step", "timestamp"):
+                assert row["step"] not in points.setdefault(name, {}), f"{name} has an iteration twice"
+                points[name][row["step"]] = value
+    return points
+
+
+def from_mlflow(path: Path) -> Points:
+    """What mlflow has of the run whose id is there, in the file store that `stores` chose."""
+    from mlflow import MlflowClient
+
+    client, id = MlflowClient(os.environ["MLFLOW_TRACKING_URI"]), (path / "mlflow-id").read_text(encoding="utf-8")
+    run = client.get_run(id)
+    assert (run.info.status, run.info.run_name, run.data.params["method.name"]) == ("FINISHED", path.name, "quatro")
+    assert len(client.search_runs([run.info.experiment_id])) == 1  # a resume leaves none behind
+    found = {name: client.get_metric_history(id, name) for name in run.data.metrics}
+    assert all(len({one.step for one in history}) == len(history) for history in found.values())
+    names = {name: name.replace(".", "/").replace("_at_", "@") for name in found}
+    return {names[name]: {one.step: one.value for one in history} for name, history in found.items()}
+
+
+@pytest.fixture(autouse=True)
+def stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the trackers keep what is not in the run; trackio looks once, when it is imported."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
+    os.environ.setdefault("TRACKIO_DIR", tempfile.mkdtemp(prefix="trackio-"))
+
+
 def assert_same(found: Points, expected: Points, *, rel: float) -> None:
     assert found.keys() == expected.keys()
     for name, series in expected.items():
@@ -123,12 +167,14 @@ def assert_same(found: Points, expected: Points, *, rel: float) -> None:
 KINDS = [
     pytest.param("tracking.tensorboard=true", from_tensorboard, 1e-6, marks=needs_tensorboard, id="tensorboard"),
     pytest.param("tracking.wandb=offline", from_wandb, 0.0, marks=needs_wandb, id="wandb"),
+    pytest.param("tracking.trackers=[trackio]", from_trackio, 0.0, marks=needs_trackio, id="trackio"),
+    pytest.param("tracking.trackers=[examples.own_tracker:Mlflow]", from_mlflow, 0.0, marks=needs_mlflow, id="mlflow"),
 ]
 
 
 def test_trackers_are_off_unless_asked_for(tmp_path):
     track(tmp_path / "run", range(1, 3))
-    assert trackers.enabled(load_config("quickstart").tracking) == []
+    assert load_config("quickstart").tracking.enabled == []
     assert not (tmp_path / "run" / "tensorboard").exists()
     assert not (tmp_path / "run" / "wandb").exists()
 
@@ -161,7 +207,7 @@ def test_a_tracker_that_is_switched_on_later_has_the_whole_run(tmp_path, setting
     config = run / "config.yaml"
     key, value = setting.removeprefix("tracking.").split("=")
     text = config.read_text(encoding="utf-8")
-    off = "false" if key == "tensorboard" else "null"
+    off = {"tensorboard": "false", "wandb": "null", "trackers": "[]"}[key]
     assert f"{key}: {off}" in text
     config.write_text(text.replace(f"{key}: {off}", f"{key}: {value}"), encoding="utf-8")
     track(run, range(4, 6), cut_to=3)
@@ -225,51 +271,122 @@ def test_a_resumed_run_keeps_its_wandb_id_and_has_its_configuration(tmp_path):
     assert config["method"]["delta"] == 0.0123
 
 
-class FullDisk:
-    """A tracker whose disk is full from the second iteration on."""
+class Recording:
+    """A tracker that writes down what it is asked in ``said``, and fails where ``fails_at`` says."""
 
-    def __init__(self, run: RunDir, first_step: int) -> None:
-        self.sent = 0
+    said: list[Any]
+    fails_at: tuple[object, ...] = ()
 
-    def send(self, step: int, values: Any) -> None:
-        self.sent += 1
-        if self.sent == 2:
+    def _do(self, what: object) -> None:
+        self.said.append(what)
+        if what in self.fails_at:
             raise OSError(errno.ENOSPC, "No space left on device")
-        assert self.sent == 1, "a tracker that failed is asked again"
 
-    def close(self, *, is_failed: bool) -> None:
-        raise AssertionError("a tracker that failed is closed")
+    def start(self, run: Tracked) -> None:
+        self._do("start")
+
+    def log(self, step: int, metrics: Any) -> None:
+        self._do(step)
+
+    def end(self, *, is_failed: bool) -> None:
+        self._do("failed" if is_failed else "end")
 
 
-class Unreachable:
-    def __init__(self, run: RunDir, first_step: int) -> None:
-        raise RuntimeError("no network")
+def recording(*fails_at: object) -> type[Recording]:
+    return type("Recording", (Recording,), {"said": [], "fails_at": fails_at})
 
 
-@pytest.mark.parametrize(("opener", "reason"), [(FullDisk, "No space left"), (Unreachable, "no network")])
-def test_a_tracker_that_fails_is_off_after_one_warning_and_the_others_go_on(
-    tmp_path, monkeypatch, caplog, opener, reason
-):
-    sent: list[int] = []
-
-    class Works:
-        def __init__(self, run: RunDir, first_step: int) -> None:
-            pass
-
-        def send(self, step: int, values: Any) -> None:
-            sent.append(step)
-
-        def close(self, *, is_failed: bool) -> None:
-            sent.append(-1)
-
-    monkeypatch.setattr(trackers, "TRACKERS", {"tensorboard": opener, "wandb": Works})
+def test_a_tracker_that_fails_is_said_once_and_counted_and_the_run_and_the_others_go_on(tmp_path, monkeypatch, caplog):
+    table = {"tensorboard": recording(2, 3, "end"), "wandb": recording(), "trackio": recording("start")}
+    monkeypatch.setattr(trackers, "TRACKERS", table)
     with caplog.at_level(logging.WARNING, logger="quatro"):
-        track(tmp_path / "run", range(1, 5), "tracking.tensorboard=true", "tracking.wandb=offline")
-    (warning,) = [record.getMessage() for record in caplog.records]
-    assert "tensorboard" in warning
-    assert reason in warning
-    assert sent == [1, 2, 3, 4, -1]
+        track(tmp_path / "run", range(1, 5), "tracking=[tensorboard, wandb, trackio]")
+    assert {name: one.said for name, one in table.items()} == {
+        "tensorboard": ["start", 1, 2, 3, 4, "end"],
+        "wandb": ["start", 1, 2, 3, 4, "end"],
+        "trackio": ["start"],
+    }
+    first, second, counted = [record.getMessage() for record in caplog.records]
+    says(first, "trackio", "No space left", "metrics.jsonl")
+    says(second, "tensorboard", "No space left", "metrics.jsonl")
+    says(counted, "tensorboard", 3)
     assert len(recorded(tmp_path / "run")["reward/mean"]) == 4
+
+
+def test_a_tracker_that_only_fails_is_not_asked_for_ever(tmp_path, monkeypatch, caplog):
+    """Each of its failures may be a wait of a minute."""
+    broken = recording(*range(1, 40))
+    monkeypatch.setattr(trackers, "TRACKERS", {"wandb": broken})
+    track(tmp_path / "run", range(1, 40), "tracking=[wandb]")
+    assert broken.said == ["start", *range(1, trackers.MOST_FAILURES + 1), "end"]
+    says(caplog.records[-1].getMessage(), "wandb", trackers.MOST_FAILURES)
+
+
+OWN = """
+class Mine:
+    def start(self, run):
+        self.file = run.path / "mine.txt"
+        self.note("start", run.name, run.config.method.name, run.first_step, len(run.rows))
+    def log(self, step, metrics):
+        self.note(step, metrics["reward/mean"])
+        raise SystemExit(f"bad {step}")
+    def end(self, is_failed):
+        self.note("end", is_failed)
+    def note(self, *words):
+        with self.file.open("a") as file:
+            print(*words, file=file)
+class Half:
+    def start(self, run): ...
+"""
+
+
+def test_a_tracker_of_ones_own_is_asked_as_ours_are_and_its_failure_names_its_line(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    Path("mine_tracks.py").write_text(OWN, encoding="utf-8")
+    track(tmp_path / "run", range(1, 3), "tracking=[mine_tracks:Mine]")
+    track(tmp_path / "run", range(2, 4), cut_to=1)
+    assert (tmp_path / "run/mine.txt").read_text(encoding="utf-8").splitlines() == [
+        *("start run quatro 1 0", f"1 {1 / 7}", f"2 {2 / 7}", "end False"),
+        *("start run quatro 2 1", f"2 {2 / 7}", f"3 {3 / 7}", "end False"),
+    ]
+    says(caplog.records[0].getMessage(), "mine_tracks:Mine", "bad 1", f"{tmp_path / 'mine_tracks.py'}:8")
+    assert len(caplog.records) == 4  # of each run the first failure, and their number
+    for spec, said in (("mine_tracks:Half", "log, end"), ("mine_tracks:Nobody", "Nobody"), ("nowhere:T", "nowhere")):
+        with pytest.raises(UsageError) as refused:
+            require_trackers(load_config("quickstart", overrides=[f"tracking=[{spec}]"]).tracking)
+        says(refused, spec, said)
+
+
+def test_a_list_of_trackers_is_short_for_a_block_and_each_counts_once():
+    def asked(*settings: str) -> list[str]:
+        return load_config("quickstart", overrides=settings).tracking.enabled
+
+    assert asked("tracking=[trackio, wandb, a:B]") == ["trackio", "wandb", "a:B"]
+    assert asked("tracking=[trackio, tensorboard]", "tracking.tensorboard=true") == ["tensorboard", "trackio"]
+    assert asked("tracking={trackers: [trackio], project: p}") == ["trackio"]
+    with pytest.raises(UsageError, match=r"tracking.trackers.*clearml.*trackio, module:Class"):
+        asked("tracking=[clearml]")
+
+
+@needs_tensorboard
+def test_a_record_that_was_cut_off_is_taken_back_so_that_those_after_it_are_read(tmp_path, caplog):
+    config = load_config("quickstart", overrides=["tracking=[tensorboard]"])
+    with RunDir.create(tmp_path / "run", config) as run, Trackers(run) as observer:
+        for step in (1, 2, 3, 4):
+            if step == 3:  # half of the record reaches the disk, which is full
+                (tracker,) = observer._open.values()
+                whole, file = tracker._records, tracker._file
+
+                def half(data: bytes, file: Any = file) -> None:
+                    file.write(data[: len(data) // 2])
+                    raise OSError(errno.ENOSPC, "No space left on device")
+
+                tracker._records = SimpleNamespace(write=half)
+            elif step == 4:
+                tracker._records = whole
+            observer({"step": float(step), "loss": 1.0})
+    assert sorted(from_tensorboard(tmp_path / "run")["loss"]) == [1, 2, 4]
+    assert len(caplog.records) == 1
 
 
 @needs_tensorboard
@@ -285,28 +402,25 @@ def test_a_real_write_that_fails_is_survived(tmp_path, caplog):
 
 
 def test_a_run_that_failed_says_so_to_its_trackers(tmp_path, monkeypatch):
-    closed: list[bool] = []
-
-    class Tracker(FullDisk):
-        def close(self, *, is_failed: bool) -> None:
-            closed.append(is_failed)
-
-    monkeypatch.setattr(trackers, "TRACKERS", {"tensorboard": Tracker})
+    tracker = recording()
+    monkeypatch.setattr(trackers, "TRACKERS", {"tensorboard": tracker})
     config = load_config("quickstart", overrides=["tracking.tensorboard=true"])
     with RunDir.create(tmp_path / "run", config) as run:
         for divisor in (0, 1):
             with contextlib.suppress(ZeroDivisionError), Trackers(run) as observer:
                 observer({"step": 1.0})
                 1 / divisor
-    assert closed == [True, False]
+    assert tracker.said == ["start", 1, "failed", "start", 1, "end"]
 
 
-@pytest.mark.parametrize("setting", ["tracking.tensorboard=true", "tracking.wandb=offline"])
-def test_a_missing_package_is_named_with_what_to_type(monkeypatch, setting):
+@pytest.mark.parametrize(
+    ("name", "extra"), [("tensorboard", "tracking"), ("wandb", "tracking"), ("trackio", "trackio")]
+)
+def test_a_missing_package_is_named_with_what_to_type(monkeypatch, name, extra):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingError, match=r"pip install -e '.*\[tracking\]'") as caught:
-        require_trackers(load_config("quickstart", overrides=[setting]).tracking)
-    assert setting.split("=")[0] in str(caught.value)
+    with pytest.raises(MissingError, match=rf"pip install -e '.*\[{extra}\]'") as caught:
+        require_trackers(load_config("quickstart", overrides=[f"tracking=[{name}]"]).tracking)
+    says(caught, name, advice="-s tracking=[]")
     require_trackers(load_config("quickstart").tracking)
 
 
