@@ -1,9 +1,10 @@
-"""What the parts of gpu.py share: the shape of Qwen2.5-1.5B, random weights, ragged prompts, the device's clock."""
+"""What benchmarks on random weights share: shapes as that of Qwen2.5-1.5B, ragged prompts, the device's clock."""
 
 from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,26 +12,18 @@ import torch
 
 from quatro.types import Prompt
 
-SHAPES = {
-    "1.5b": {
-        "vocab_size": 151_936,
-        "hidden_size": 1536,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 12,
-        "num_key_value_heads": 2,
-        "intermediate_size": 8960,
-        "max_position_embeddings": 32_768,
-    },
-    "tiny": {
-        "vocab_size": 512,
-        "hidden_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "intermediate_size": 128,
-        "max_position_embeddings": 512,
-    },
+_KEYS = (
+    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+    *("intermediate_size", "max_position_embeddings"),
+)
+_NUMBERS = {
+    "1.5b": (151_936, 1536, 28, 12, 2, 8960, 32_768),
+    "tiny": (512, 64, 2, 4, 2, 128, 512),
+    "grouped": (512, 128, 4, 8, 2, 384, 1024),
+    "medium": (512, 128, 4, 4, 4, 384, 512),
+    "embedded-like": (232, 64, 2, 2, 2, 192, 64),
 }
+SHAPES = {name: dict(zip(_KEYS, numbers, strict=True)) for name, numbers in _NUMBERS.items()}
 
 
 @dataclass(frozen=True)
@@ -71,11 +64,11 @@ def random_model(case: Case, dtype: torch.dtype, **config: Any) -> Any:
     return model.to(dtype).eval()
 
 
-def random_prompts(case: Case, num_prompts: int, lengths: tuple[int, int], first_id: int = 0) -> list[Prompt]:
-    """Prompts of ``lengths`` tokens, drawn between both ends, of ids from ``first_id`` on."""
+def random_prompts(vocabulary: int, num_prompts: int, lengths: Sequence[int], first_id: int = 0) -> list[Prompt]:
+    """Prompts of ``lengths`` tokens, drawn between both ends, of ids from ``first_id`` to the last of a vocabulary."""
     generator = torch.Generator().manual_seed(0)
     length_Q = torch.randint(lengths[0], lengths[1] + 1, (num_prompts,), generator=generator).tolist()
-    ids = [torch.randint(first_id, case.config["vocab_size"], (n,), generator=generator).tolist() for n in length_Q]
+    ids = [torch.randint(first_id, vocabulary, (n,), generator=generator).tolist() for n in length_Q]
     return [Prompt("random", str(i), "", None, "", tuple(row)) for i, row in enumerate(ids)]
 
 

@@ -14,12 +14,11 @@ from typing import Any
 import torch
 from earlier import told
 from gpu_case import Case, clock, peak_gib, random_model, random_prompts, reset_peak, stop_ids
-from random_words import NumberTokenizer, timed_run, with_generate, write_words
+from random_words import Draws, NumberTokenizer, timed_run, write_words
 from record import Records
 
-from quatro.rollout.engine import rollout_seed
 from quatro.rollout.transformers import TransformersEngine
-from quatro.types import Prompt, Sampling
+from quatro.types import Prompt
 
 ENGINES = ("transformers.generate", "quatro")
 
@@ -34,16 +33,13 @@ def decode(records: Records, case: Case) -> Iterator[str]:
         return random_model(case, torch.bfloat16, eos_token_id=stops, pad_token_id=stops[0])
 
     def run(engine: str, prompts: Sequence[Prompt], repeat: int, limit: int) -> list[int]:
+        draws = Draws(model(), NumberTokenizer(), prompts, case.n, limit, stops, pad=stops[0])
         if engine == "transformers.generate":
-            ids = [prompt.token_ids for prompt in prompts]
-            return list(map(len, with_generate(model(), ids, case.n, stops, limit, pad=stops[0])))
-        seeds = [[rollout_seed(0, repeat, prompt.id, j) for j in range(case.n)] for prompt in prompts]
-        ours = TransformersEngine(model(), NumberTokenizer(), eos_ids=stops, collect_entropy=False)
-        groups = ours.generate(prompts, seeds, Sampling(max_new_tokens=limit))
-        return [len(rollout.token_ids) for group in groups for rollout in group]
+            return draws.by_generate()
+        return draws.by_engine(TransformersEngine(*draws[:2], eos_ids=stops, collect_entropy=False), repeat)
 
     def measure(engine: str, lengths: tuple[int, int], repeat: int) -> dict[str, float]:
-        prompts = random_prompts(case, case.prompts, lengths, len(stops))
+        prompts = random_prompts(case.config["vocab_size"], case.prompts, lengths, len(stops))
         run(engine, prompts, 0, 8)
         reset_peak(case.device)
         start = clock(case.device)
@@ -82,7 +78,7 @@ def measure_iteration(case: Case, num_prompts: int, iterations: int) -> dict[str
     """Seconds of the phases of training, summed over all iterations but the first."""
     stops = stop_ids(case, case.max_new_tokens)
     model = random_model(case, torch.bfloat16, eos_token_id=stops, pad_token_id=case.config["vocab_size"] - 1)
-    prompts = random_prompts(case, num_prompts * iterations, case.prompt_tokens, len(stops))
+    prompts = random_prompts(case.config["vocab_size"], num_prompts * iterations, case.prompt_tokens, len(stops))
     rows: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory() as name:
         write_words(Path(name), model, [prompt.token_ids for prompt in prompts])

@@ -9,7 +9,8 @@ imported, its loss path (padded rows in their order, fused head) takes the same 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -39,7 +40,7 @@ def make_rows(case: Case, num_prompts: int, max_new_tokens: int) -> Rows:
         ids = torch.randint(0, case.config["vocab_size"], (length,), generator=generator).tolist()
         return Rollout(tuple(ids), "", "stop", (-12.0,) * length)
 
-    prompts = random_prompts(case, num_prompts, case.prompt_tokens)
+    prompts = random_prompts(case.config["vocab_size"], num_prompts, case.prompt_tokens)
     shape = (num_prompts, case.n)
     lengths = torch.randint(max(1, max_new_tokens // 20), max_new_tokens + 1, shape, generator=generator).tolist()
     groups = [[rollout(length) for length in group] for group in lengths]
@@ -86,22 +87,25 @@ def measure_step(case: Case, budget: int, *overrides: str) -> dict[str, float]:
     rows = make_rows(case, case.prompts, case.max_new_tokens)
     policy = make_policy(config, random_model(case, torch.float32), World(), None)
     objective = make_objective(config)
+    found = costs(
+        case,
+        rows,
+        update_s=lambda: policy.update(rows, objective, use_own_logp=True, need_entropy=False),
+        score_s=lambda: policy.score(rows),
+    )
+    return found if policy.microbatch.tokens >= budget else {}
+
+
+def costs(case: Case, rows: Rows, **works: Callable[[], Any]) -> dict[str, float]:
+    """Seconds of each of ``works``, peak GiB, and what an update of ``rows`` is; nothing if memory runs out."""
     reset_peak(case.device)
     try:
-        update_s = median_s(lambda: policy.update(rows, objective, use_own_logp=True, need_entropy=False), case)
-        score_s = median_s(lambda: policy.score(rows), case)
+        seconds = {name: median_s(work, case) for name, work in works.items()}
     except (MissingError, torch.OutOfMemoryError):
         return {}
-    if policy.microbatch.tokens < budget:
-        return {}
-    return {
-        "update_s": update_s,
-        "score_s": score_s,
-        "peak_gib": peak_gib(case.device),
-        "tokens": float(rows.total_length_B.sum()),
-        "operations": operations(rows, case.config),
-        "padded": len(rows) * float(rows.total_length_B.max()) / float(rows.total_length_B.sum()),
-    }
+    tokens = float(rows.total_length_B.sum())
+    counts = {"tokens": tokens, "operations": operations(rows, case.config)}
+    return seconds | counts | {"peak_gib": peak_gib(case.device)}
 
 
 def cells(found: dict[str, float], *, with_mfu: bool) -> str:
@@ -120,15 +124,7 @@ HEAD = ("tokens/s of an update | MFU | tokens/s of scoring | peak GiB |", "---|-
 
 def update(records: Records, case: Case) -> Iterator[str]:
     """All weights, without and with gradient checkpointing."""
-    yield f"| path | gradient checkpointing | micro-batch | {HEAD[0]}"
-    yield f"|---|---|---|{HEAD[1]}"
-    for checkpointing in ("false", "true"):
-        for budget in case.budgets:
-            override = f"policy.gradient_checkpointing={checkpointing}"
-            found = records(f"update, {override}, {budget}", lambda b=budget, o=override: measure_step(case, b, o))
-            yield f"| quatro | {checkpointing} | {budget} tokens | {cells(found, with_mfu=True)}"
-            if not found:
-                break
+    yield from steps(records, case, "update", "path", "quatro", case.budgets)
     if importlib.util.find_spec("trl"):
         found = records("update, trl", lambda: measure_trl(case))
         yield f"| trl | false | {TRL_ROWS} rows | {cells(found, with_mfu=True)}"
@@ -139,16 +135,23 @@ def lora(records: Records, case: Case) -> Iterator[str]:
     if importlib.util.find_spec("peft") is None:
         yield "Unmeasured: peft is not installed here."
         return
-    yield f"| LoRA rank | gradient checkpointing | micro-batch | {HEAD[0]}"
+    budgets = case.budgets[-3:-1] or case.budgets[:1]
+    yield from steps(records, case, "lora", "LoRA rank", str(LORA_RANK), budgets, f"policy.lora.rank={LORA_RANK}")
+
+
+def steps(
+    records: Records, case: Case, name: str, head: str, label: str, budgets: Sequence[int], *more: str
+) -> Iterator[str]:
+    """A line for each budget that fits, and for the first that does not."""
+    yield f"| {head} | gradient checkpointing | micro-batch | {HEAD[0]}"
     yield f"|---|---|---|{HEAD[1]}"
     for checkpointing in ("false", "true"):
-        for budget in case.budgets[-3:-1] or case.budgets[:1]:
-            override = f"policy.gradient_checkpointing={checkpointing}"
-            found = records(
-                f"lora, {override}, {budget}",
-                lambda b=budget, o=override: measure_step(case, b, o, f"policy.lora.rank={LORA_RANK}"),
-            )
-            yield f"| {LORA_RANK} | {checkpointing} | {budget} tokens | {cells(found, with_mfu=False)}"
+        for budget in budgets:
+            overrides = (f"policy.gradient_checkpointing={checkpointing}", *more)
+            found = records(f"{name}, {overrides[0]}, {budget}", partial(measure_step, case, budget, *overrides))
+            yield f"| {label} | {checkpointing} | {budget} tokens | {cells(found, with_mfu=name == 'update')}"
+            if not found:
+                break
 
 
 # --- bfloat16 against float32 ---------------------------------------------------------------------------------------
@@ -236,14 +239,4 @@ def measure_trl(case: Case) -> dict[str, float]:
         optimizer.step()
         optimizer.zero_grad()
 
-    reset_peak(case.device)
-    try:
-        seconds = median_s(step, case)
-    except torch.OutOfMemoryError:
-        return {}
-    return {
-        "update_s": seconds,
-        "peak_gib": peak_gib(case.device),
-        "tokens": float(rows.total_length_B.sum()),
-        "operations": operations(rows, case.config),
-    }
+    return costs(case, rows, update_s=step)

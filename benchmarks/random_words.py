@@ -1,4 +1,4 @@
-"""Models of random weights have no language: ids as numbers, or as words t0, t1, ..., and a timed run on such words."""
+"""Models of random weights have no language: ids as numbers, or as words t0, t1, ..., and draws and a run of such."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
+
+from quatro.rollout.engine import Sampler, rollout_seed
+from quatro.types import Prompt, Sampling
 
 
 class NumberTokenizer:
@@ -18,31 +21,48 @@ class NumberTokenizer:
         return " ".join(map(str, token_ids))
 
 
-def with_generate(
-    model: Any, prompts: Iterable[Sequence[int]], n: int, stops: Sequence[int], limit: int, pad: int
-) -> list[list[int]]:
-    """``n`` responses to each of ``prompts``, padded on the left, by transformers.generate."""
-    import torch
+class Draws(NamedTuple):
+    """``n`` responses of at most ``limit`` tokens to each of ``prompts``, in texts too; ``stops`` end one."""
 
-    prompts = list(prompts)
-    width = max(map(len, prompts))
-    rows = [[pad] * (width - len(ids)) + list(ids) for ids in prompts]
-    mask = [[0] * (width - len(ids)) + [1] * len(ids) for ids in prompts]
-    with torch.inference_mode():
-        drawn = model.generate(
-            input_ids=torch.tensor(rows, device=model.device).repeat_interleave(n, 0),
-            attention_mask=torch.tensor(mask, device=model.device).repeat_interleave(n, 0),
-            do_sample=True,
-            temperature=1.0,
-            top_k=0,
-            top_p=1.0,
-            max_new_tokens=limit,
-            eos_token_id=list(stops),
-            pad_token_id=pad,
-        )[:, width:]
-    is_stop = torch.isin(drawn, torch.tensor(stops, device=drawn.device))
-    lengths = torch.where(is_stop.any(1), is_stop.int().argmax(1) + 1, drawn.shape[1]).tolist()
-    return [ids[:length] for ids, length in zip(drawn.tolist(), lengths, strict=True)]
+    model: Any
+    tokenizer: Any
+    prompts: Sequence[Prompt]
+    n: int
+    limit: int
+    stops: Sequence[int]
+    pad: int
+
+    def by_generate(self) -> list[int]:
+        """The lengths of those by transformers.generate, from prompts padded on the left."""
+        import torch
+
+        width = max(len(prompt.token_ids) for prompt in self.prompts)
+        gaps = [width - len(prompt.token_ids) for prompt in self.prompts]
+        rows = [[self.pad] * gap + list(prompt.token_ids) for gap, prompt in zip(gaps, self.prompts, strict=True)]
+        mask = [[0] * gap + [1] * (width - gap) for gap in gaps]
+        with torch.inference_mode():
+            drawn = self.model.generate(
+                input_ids=torch.tensor(rows, device=self.model.device).repeat_interleave(self.n, 0),
+                attention_mask=torch.tensor(mask, device=self.model.device).repeat_interleave(self.n, 0),
+                do_sample=True,
+                temperature=1.0,
+                top_k=0,
+                top_p=1.0,
+                max_new_tokens=self.limit,
+                eos_token_id=list(self.stops),
+                pad_token_id=self.pad,
+            )[:, width:]
+        is_stop = torch.isin(drawn, torch.tensor(self.stops, device=drawn.device))
+        lengths = torch.where(is_stop.any(1), is_stop.int().argmax(1) + 1, drawn.shape[1]).tolist()
+        for ids, length in zip(drawn.tolist(), lengths, strict=True):
+            self.tokenizer.decode(ids[:length], skip_special_tokens=True)
+        return list(lengths)
+
+    def by_engine(self, engine: Sampler, repeat: int) -> list[int]:
+        """The lengths of those by an engine of ours."""
+        seeds = [[rollout_seed(0, repeat, prompt.id, j) for j in range(self.n)] for prompt in self.prompts]
+        groups = engine.generate(self.prompts, seeds, Sampling(max_new_tokens=self.limit))
+        return [len(rollout.token_ids) for group in groups for rollout in group]
 
 
 def write_words(folder: Path, model: Any, prompts: Iterable[Sequence[int]]) -> None:

@@ -13,96 +13,57 @@ also returns log-probs (and entropies with --entropy). The repeats alternate, so
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from earlier import told
-from random_words import NumberTokenizer, with_generate
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from gpu_case import Case, random_model, random_prompts
+from random_words import Draws, NumberTokenizer
 
 from quatro.policy.facts import stop_ids
 from quatro.policy.loading import load_model, load_tokenizer
-from quatro.rollout.engine import rollout_seed
+from quatro.rollout.prompts import to_prompts
 from quatro.rollout.transformers import TransformersEngine
-from quatro.types import Prompt, Sampling
+from quatro.tasks.countdown import problems_of
+
+
+class Shape(NamedTuple):
+    """Of prompts and responses. Random weights draw every token about equally often.
+
+    So many stop ids make responses as long as trained ones (padded/real 1.7 and 2.6).
+    """
+
+    prompt_tokens: tuple[int, int]
+    max_new_tokens: int
+    num_stop_ids: int
+
 
 SHAPES = {
-    "grouped": {"vocab_size": 512, "hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 8,
-                      "num_key_value_heads": 2, "intermediate_size": 384, "max_position_embeddings": 512},
-    "embedded-like": {"vocab_size": 232, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
-                      "num_key_value_heads": 2, "intermediate_size": 192, "max_position_embeddings": 64},
-    "medium": {"vocab_size": 512, "hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4,
-                      "num_key_value_heads": 4, "intermediate_size": 384, "max_position_embeddings": 512},
-}  # fmt: skip
-PROMPT_TOKENS = {"grouped": (40, 152), "embedded-like": (8, 8), "medium": (8, 8)}
-MAX_NEW_TOKENS = {"grouped": 128, "embedded-like": 10, "medium": 128}
-# Random weights draw every token about equally often: so many stop ids make responses as long as trained ones
-# (padded/real 1.7 and 2.6).
-NUM_STOP_IDS = {"grouped": 9, "embedded-like": 29, "medium": 9}
+    "grouped": Shape((40, 152), 128, 9),
+    "embedded-like": Shape((8, 8), 10, 29),
+    "medium": Shape((8, 8), 128, 9),
+}
 
 
-@dataclass
-class Case:
-    model: Any
-    tokenizer: Any
-    eos_ids: tuple[int, ...]
-    prompts: list[Prompt]
-    max_new_tokens: int
+def random_draws(options: argparse.Namespace) -> Draws:
+    shape = SHAPES[options.model]
+    model = random_model(Case(torch.device("cpu"), options.model), torch.float32, eos_token_id=0, pad_token_id=1)
+    lengths = options.prompt_tokens or shape.prompt_tokens
+    prompts = random_prompts(model.config.vocab_size, options.num_prompts, lengths, 100)
+    eos_ids = (0, *range(2, shape.num_stop_ids + 1))
+    return Draws(model, NumberTokenizer(), prompts, options.n, shape.max_new_tokens, eos_ids, pad=1)
 
 
-def random_case(shape: str, num_prompts: int, prompt_tokens: tuple[int, int]) -> Case:
-    torch.manual_seed(0)
-    config = Qwen2Config(**SHAPES[shape], tie_word_embeddings=True, bos_token_id=None, eos_token_id=0, pad_token_id=1)
-    lengths = np.random.default_rng(0).integers(prompt_tokens[0], prompt_tokens[1] + 1, num_prompts)
-    eos_ids = (0, *range(2, NUM_STOP_IDS[shape] + 1))
-    model = Qwen2ForCausalLM(config).eval()
-    return Case(model, NumberTokenizer(), eos_ids, random_prompts(lengths, config.vocab_size), MAX_NEW_TOKENS[shape])
-
-
-def random_prompts(lengths: Sequence[int], vocabulary: int) -> list[Prompt]:
-    rng = np.random.default_rng(1)
-    ids = [tuple(int(i) for i in rng.integers(100, vocabulary, length)) for length in lengths]
-    return [Prompt("random", str(i), "", None, "", token_ids) for i, token_ids in enumerate(ids)]
-
-
-def with_equal_prompts(case: Case) -> Case:
-    """As many prompts and, to half a token a prompt, as many tokens, but all prompts equally long."""
-    length = round(float(np.mean([len(prompt.token_ids) for prompt in case.prompts])))
-    vocabulary = case.model.config.vocab_size
-    return dataclasses.replace(case, prompts=random_prompts([length] * len(case.prompts), vocabulary))
-
-
-def countdown_case(folder: str, num_prompts: int) -> Case:
-    from quatro.tasks import countdown
-
-    model, tokenizer = load_model(folder, torch.float32, "cpu"), load_tokenizer(folder)
-    prompts = []
-    for problem in countdown.problems("train")[:num_prompts]:
-        token_ids = tuple(tokenizer.encode(problem.prompt, add_special_tokens=False))
-        prompts.append(Prompt("countdown", problem.id, problem.prompt, problem.prompt, problem.prompt, token_ids))
-    return Case(model, tokenizer, stop_ids(tokenizer, model), prompts, 10)
-
-
-def by_generate(case: Case, n: int) -> list[int]:
-    """Real lengths of the responses drawn by transformers.generate, which end as texts."""
-    prompts = [prompt.token_ids for prompt in case.prompts]
-    drawn = with_generate(case.model, prompts, n, case.eos_ids, case.max_new_tokens, pad=1)
-    for ids in drawn:
-        case.tokenizer.decode(ids, skip_special_tokens=True)
-    return list(map(len, drawn))
-
-
-def with_engine(case: Case, n: int, engine: TransformersEngine, repeat: int) -> list[int]:
-    seeds = [[rollout_seed(0, repeat, prompt.id, j) for j in range(n)] for prompt in case.prompts]
-    groups = engine.generate(case.prompts, seeds, Sampling(max_new_tokens=case.max_new_tokens))
-    return [len(rollout.token_ids) for group in groups for rollout in group]
+def countdown_draws(options: argparse.Namespace) -> Draws:
+    model, tokenizer = load_model(options.model_folder, torch.float32, "cpu"), load_tokenizer(options.model_folder)
+    problems = problems_of("countdown", "train")[: options.num_prompts]
+    prompts = list(to_prompts(problems, "plain", tokenizer))
+    return Draws(model, tokenizer, prompts, options.n, 10, stop_ids(tokenizer, model), pad=1)
 
 
 def options_of(parser: argparse.ArgumentParser) -> argparse.Namespace:
@@ -123,23 +84,20 @@ def options_of(parser: argparse.ArgumentParser) -> argparse.Namespace:
 def main() -> None:
     options = options_of(argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter))
     torch.set_num_threads(options.threads)
-    if options.model_folder:
-        case = countdown_case(options.model_folder, options.num_prompts)
-    else:
-        prompt_tokens = tuple(options.prompt_tokens or PROMPT_TOKENS[options.model])
-        case = random_case(options.model, options.num_prompts, prompt_tokens)
-
+    draws = countdown_draws(options) if options.model_folder else random_draws(options)
     limits = {"max_batch_rows": options.max_batch_rows} if options.max_batch_rows else {}
-    settings: dict[str, Any] = {"eos_ids": case.eos_ids, "collect_entropy": options.entropy, **limits}
-    ours = TransformersEngine(case.model, case.tokenizer, **settings)
-    runs: dict[str, Callable[[int], list[int]]] = {"quatro": partial(with_engine, case, options.n, ours)}
+    settings: dict[str, Any] = {"eos_ids": draws.stops, "collect_entropy": options.entropy, **limits}
+    engine = TransformersEngine(draws.model, draws.tokenizer, **settings)
+    runs: dict[str, Callable[[int], list[int]]] = {"quatro": partial(draws.by_engine, engine)}
     if not options.no_generate:
-        runs["transformers.generate"] = lambda repeat: by_generate(case, options.n)
-    if options.equal:
-        runs["quatro, equal prompts"] = partial(with_engine, with_equal_prompts(case), options.n, ours)
+        runs["transformers.generate"] = lambda _: draws.by_generate()
+    if options.equal:  # as many tokens in all, to half a token a prompt
+        length = round(float(np.mean([len(prompt.token_ids) for prompt in draws.prompts])))
+        equal = random_prompts(draws.model.config.vocab_size, options.num_prompts, (length, length), 100)
+        runs["quatro, equal prompts"] = partial(draws._replace(prompts=equal).by_engine, engine)
     rates, padding = measure(runs, options.repeats)
 
-    print(f"{options.num_prompts} prompts x {options.n} rollouts, <= {case.max_new_tokens} new tokens, "
+    print(f"{options.num_prompts} prompts x {options.n} rollouts, <= {draws.limit} new tokens, "
           f"{options.threads} thread(s), {options.repeats} repeats, padded/real {padding:.2f}")  # fmt: skip
     for name, rate in rates.items():
         print(f"{name:24s}{np.median(rate):12,.0f} tokens per CPU second")

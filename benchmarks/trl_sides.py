@@ -12,18 +12,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from gpu_case import Case, random_model
 from random_words import timed_run, write_prompts, write_words
 
 REAL = "smollm2-started"
 VOCABULARY = 512
-SHAPE = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 128,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 8,
-    "intermediate_size": 384,
-    "max_position_embeddings": 1024,
-}
 PAD = VOCABULARY - 1
 
 
@@ -36,8 +29,6 @@ def reward_of(token_ids: Sequence[int]) -> float:
 
 def write_inputs(folder: Path, options: argparse.Namespace) -> None:
     """A model with its tokenizer, and prompts; the first few of the 512 words of a random one end a response."""
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
     from quatro.policy.embedded import resolve_model
     from quatro.tasks.word_problems import items, prompt_of
 
@@ -47,9 +38,8 @@ def write_inputs(folder: Path, options: argparse.Namespace) -> None:
         problems = items("train")[: options.prompts * options.iterations]
         write_prompts(folder, [prompt_of(problem.text) for problem in problems])
         return
-    torch.manual_seed(0)
-    shape = {**SHAPE, "num_key_value_heads": options.kv_heads, "tie_word_embeddings": True, "bos_token_id": None}
-    model = Qwen2ForCausalLM(Qwen2Config(**shape, eos_token_id=list(range(options.stops)), pad_token_id=PAD))
+    how = {"num_key_value_heads": options.kv_heads, "eos_token_id": list(range(options.stops)), "pad_token_id": PAD}
+    model = random_model(Case(torch.device("cpu"), "grouped"), torch.float32, **how)
     rng = np.random.default_rng(0)
     least, most = options.prompt_tokens[0], options.prompt_tokens[-1]
     lengths = rng.integers(least, most + 1, options.prompts * options.iterations)
