@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from quatro.runs.views.comparing import LastIterations, RunsBeside
     from quatro.runs.views.summary import RunSummary
 
 MOST_EVALUATIONS = 8  # shown without --all: the first and the last ones
@@ -144,17 +143,19 @@ def _kept(run: RunSummary) -> Rows:
 # ---- several runs: a table with a column for each
 
 
-def compared(found: RunsBeside) -> Table:
-    """Title, columns and rows."""
-    rows: Rows = [("status", *(run.status for run in found.runs)), ("step", *map(step_text, found.runs))]
-    failures = [run.reward_failures for run in found.runs]
-    if any(counted and counted[0] for counted in failures):
-        rows.append(("reward failures", *(counted and "{} of {}".format(*counted) for counted in failures)))
-    rows += [(name, *map(_mean_text, values)) for name, values in found.metrics.items()]
-    return "last 10 iterations, mean ± standard deviation", ["metric", *found.names], rows
+def compared(found: Mapping[str, Any]) -> Table:
+    """Title, columns and rows of what `compare_runs` found."""
+    runs = found["runs"]
+    rows: Rows = [("status", *(run["status"] for run in runs))]
+    rows.append(("step", *(f"{run['step']}/{run['steps']}" for run in runs)))
+    failures = [run["reward_failures"] for run in runs]
+    if any(counted and counted["count"] for counted in failures):
+        rows.append(("reward failures", *(counted and "{count} of {of}".format(**counted) for counted in failures)))
+    rows += [(name, *map(_mean_text, values)) for name, values in found["metrics"].items()]
+    return "last 10 iterations, mean ± standard deviation", ["metric", *(run["name"] for run in runs)], rows
 
 
-def _mean_text(value: LastIterations | None) -> str | None:
+def _mean_text(value: Mapping[str, float | None] | None) -> str | None:
     if value is None:
         return None
-    return f"{value.mean:.4g}" if value.std is None else f"{value.mean:.4g} ± {value.std:.2g}"
+    return f"{value['mean']:.4g}" if value["std"] is None else f"{value['mean']:.4g} ± {value['std']:.2g}"

@@ -119,11 +119,11 @@ def compare(
         raise usage_error(f"{runs[0]}: a comparison needs two runs or more; `quatro runs show` shows one")
     found = compare_runs(runs)
     if json:
-        output.json(found.document())
+        output.json(found)
         return
-    if found.settings:
-        rows = [(key, *values) for key, values in found.settings.items()]
-        output.table("settings that differ", ["key", *found.names], rows)
+    if found["settings"]:
+        rows = [(key, *values) for key, values in found["settings"].items()]
+        output.table("settings that differ", ["key", *(run["name"] for run in found["runs"])], rows)
     else:
         output.info("the runs agree on every setting")
     output.table(*compared(found))
