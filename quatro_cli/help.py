@@ -65,6 +65,8 @@ _INSTEAD = {
     "`for name, rows in frame.groupby('model'): rows.to_json(f'{name}.jsonl', orient='records', lines=True)`",
     "quatro eval passk --compare": "type `quatro eval compare A B`",
     "quatro eval ucc --compare": "type `quatro eval compare A B --metric ucc@k`",
+    "quatro export --dtype": "transformers writes another number format: `AutoModelForCausalLM.from_pretrained(DIR, "
+    "dtype='bfloat16').save_pretrained(NEW)`; vLLM takes --dtype bfloat16 for a folder as it is",
     "quatro doctor --similarity": "`pytest tests/evals/studies`, in quatro's repository, compares with the libraries",
     "quatro eval ucc --backend": "`pytest tests/evals/studies`, in quatro's repository, compares with the libraries",
     "quatro eval ucc --show": "type `quatro eval clusters FILE --id ID`",

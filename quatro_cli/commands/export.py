@@ -15,26 +15,18 @@ def export(
     run: Run,
     out: Annotated[Path, Option("-o", "--out", metavar="DIR", help="The folder to make.")],
     step: Step = None,
-    dtype: Annotated[
-        str | None,
-        Option(
-            "--dtype",
-            metavar="TYPE",
-            help="float32, bfloat16 or float16. Default: the weights bit by bit as they are, or float32 for a merged "
-            "adapter.",
-        ),
-    ] = None,
     json: Json = False,
 ) -> None:
     """Write a run's model as a plain Hugging Face folder.
 
-    The checkpoint's hashes are verified first. The folder gets a model card; read it before you publish the model, and
-    add its results with `(echo; quatro table RESULT.json...) >> DIR/README.md`.
+    The checkpoint's hashes are verified first, and the weights are kept bit by bit; an adapter is merged, in float32.
+    The folder gets a model card; read it before you publish the model, and add its results with `(echo; quatro table
+    RESULT.json...) >> DIR/README.md`.
 
     \b
     Examples:
       quatro export runs/quickstart-quatro-0 -o models/countdown
-      quatro export runs/math -o models/math-quatro --step 80 --dtype bfloat16
+      quatro export runs/math -o models/math-quatro --step 80
     """
     from quatro.runs.export import export_model
 
@@ -43,7 +35,7 @@ def export(
         def report(done: int, total: int) -> None:
             bar(100 * done // max(1, total), f"{done / MIB:,.0f} of {total / MIB:,.0f} MiB")
 
-        exported = export_model(run, out, step=checkpoint_step(step), dtype=dtype, progress=report)
+        exported = export_model(run, out, step=checkpoint_step(step), progress=report)
     output.info(f"step {exported.step}, weights as {exported.dtype}; read {out / 'README.md'} before you publish it")
     if json:
         output.json({"schema": 1, "folder": str(out), "step": exported.step, "dtype": exported.dtype})

@@ -42,9 +42,9 @@ def test_an_exported_run_is_sampled_like_the_run_and_by_transformers(run, tmp_pa
 
 def test_a_taken_folder_and_unknown_values_are_refused_with_2(run, tmp_path):
     out = tmp_path / "out"
-    document = json.loads(quatro("export", run, "-o", out, "--dtype", "bfloat16", "--json").stdout)
-    assert document == {"schema": 1, "folder": str(out), "step": 2, "dtype": "bfloat16"}
-    for words in (["-o", out], ["-o", tmp_path / "a", "--step", 7], ["-o", tmp_path / "a", "--dtype", "int8"]):
+    document = json.loads(quatro("export", run, "-o", out, "--json").stdout)
+    assert document == {"schema": 1, "folder": str(out), "step": 2, "dtype": "float32"}
+    for words in (["-o", out], ["-o", tmp_path / "a", "--step", 7], ["-o", tmp_path / "a", "--dtype", "float16"]):
         quatro("export", run, *words, code=2)
     says(quatro("export", run, "-o", out, code=2), out, "-o")
     quatro("export", tmp_path, "-o", tmp_path / "a", code=2)

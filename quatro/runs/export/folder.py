@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 from evals.benchmarks.catalogue import find_benchmark
 from evals.errors import DataError, QuatroError, UsageError
@@ -25,15 +25,9 @@ from quatro.runs.export.model_card import Facts, model_card
 from quatro.runs.identity import load_from, read_config
 from quatro.runs.status import read_environment
 from quatro.tasks.word_problems import MODELS
-from quatro.types import Tensor
-
-if TYPE_CHECKING:
-    import torch
 
 logger = logging.getLogger(__name__)
 
-Dtype = Literal["float32", "bfloat16", "float16"]
-DTYPES: tuple[Dtype, ...] = ("float32", "bfloat16", "float16")
 ExportProgress = Callable[[int, int], None]  # (bytes on the disk, bytes in all)
 
 # Where transformers notes the folder that something was loaded from: a path of this machine.
@@ -54,24 +48,19 @@ def export_model(
     folder: Path,
     *,
     step: checkpoint.Step | None = None,
-    dtype: str | None = None,
     progress: ExportProgress | None = None,
 ) -> Exported:
     """Write the newest checkpoint of ``run``, or that of ``step``, to ``folder`` as a plain Hugging Face model.
 
-    ``dtype`` None keeps the weights bit by bit. An adapter is merged into the model that it was trained on, in
-    float32.
+    The weights are kept bit by bit. An adapter is merged into the model that it was trained on, in float32.
 
     Raises:
-        UsageError: no run, no such step, an unknown dtype or one that a weight does not fit into, or ``folder`` holds
-            something.
+        UsageError: no run, no such step, or ``folder`` holds something.
         DataError: the run has no checkpoint, a file of it is missing, extra or changed, or the model that an adapter
             was trained on is another now.
         MissingError: the model that an adapter was trained on is not here.
         OSError: the folder cannot be written; nothing of it is left.
     """
-    if dtype is not None and dtype not in DTYPES:
-        raise UsageError(f"--dtype {dtype}: expected one of {', '.join(DTYPES)}")
     require_run(run)
     final = Path(os.path.realpath(folder))
     is_empty = folder.is_dir() and not any(folder.iterdir())
@@ -90,7 +79,7 @@ def export_model(
     unfinished = final.with_name(f".{final.name}.{os.getpid()}.tmp")
     try:
         unfinished.mkdir()
-        stored = _write_model(found.model, unfinished, dtype, progress)
+        stored = _write_model(found.model, unfinished, progress)
         facts = gather_facts(run, config, found.step, name=final.name, dtype=stored, is_inside=found.is_inside)
         write_text(unfinished / "README.md", model_card(facts))
         fsync_directory(unfinished)
@@ -102,19 +91,17 @@ def export_model(
     return Exported(folder, found.step, stored)
 
 
-def _write_model(source: Path, target: Path, dtype: str | None, progress: ExportProgress | None) -> str:
+def _write_model(source: Path, target: Path, progress: ExportProgress | None) -> str:
     """Write the model of a folder, an adapter merged into its base; returns the number format of the weights.
 
-    Without ``dtype`` the files of a whole model are copied, which needs neither torch nor the model's memory.
+    The files of a whole model are copied, which needs neither torch nor the model's memory.
     """
-    is_adapter, stored = (source / ADAPTER_CONFIG).is_file(), "float32"
-    if not is_adapter:
+    stored = "float32"
+    if (source / ADAPTER_CONFIG).is_file():
+        _write_merged(source, target)
+    else:
         config = read_document(source / "config.json", allow_non_finite=True)
         stored = str(config.get("dtype") or config.get("torch_dtype") or stored)
-    if is_adapter or dtype is not None:
-        _write_converted(source, target, stored, dtype or stored)
-        stored = dtype or stored
-    else:
         for path in (path for path in source.rglob("*") if path.is_file()):
             copy = target / path.relative_to(source)
             copy.parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +113,7 @@ def _write_model(source: Path, target: Path, dtype: str | None, progress: Export
     for path in files:
         if path.name in ("config.json", "tokenizer_config.json"):
             document = read_document(path, allow_non_finite=True)
-            if (kept := _settings(document, stored)) != document:
+            if (kept := _without_origins(document)) != document:
                 write_text(path, json.dumps(kept, indent=2, ensure_ascii=False) + "\n")
         open_like_folder(path)
         with naming(path), path.open("rb+") as stream:
@@ -137,37 +124,23 @@ def _write_model(source: Path, target: Path, dtype: str | None, progress: Export
     return stored
 
 
-def _write_converted(source: Path, target: Path, stored: str, dtype: str) -> None:
+def _write_merged(adapter: Path, target: Path) -> None:
     import torch
 
     from quatro.policy.loading import load_model, load_tokenizer, save_folder
 
-    model = load_model(str(source), getattr(torch, stored), "cpu")
-    for name, parameter in model.named_parameters():
-        parameter.data = _cast(parameter.data, getattr(torch, dtype), name)
-    save_folder(model, target, load_tokenizer(str(source)))
+    save_folder(load_model(str(adapter), torch.float32, "cpu"), target, load_tokenizer(str(adapter)))
 
 
-def _cast(tensor: Tensor, dtype: torch.dtype, name: str) -> Tensor:
-    cast = tensor.to(dtype)
-    if not bool(cast.isfinite().all()):
-        raise UsageError(
-            f"--dtype {str(dtype).removeprefix('torch.')}: weight {name} has values beyond its range "
-            f"(up to {tensor.abs().max().item():.3g}); use bfloat16"
-        )
-    return cast
-
-
-def _settings(document: Mapping[str, Any], dtype: str) -> dict[str, Any]:
-    """A configuration with the number format of the weights, in nested ones too, and without paths of this machine."""
-    kept: dict[str, Any] = {}
-    for key, value in document.items():
-        if key in _ORIGIN_KEYS and isinstance(value, str):
-            continue
-        if isinstance(value, Mapping):
-            value = _settings(value, dtype)
-        kept[key] = dtype if key in ("dtype", "torch_dtype") and isinstance(value, str) else value
-    return kept
+def _without_origins(found: Any) -> Any:
+    """A configuration without the paths of this machine that transformers notes in it, in nested ones too."""
+    if not isinstance(found, Mapping):
+        return found
+    return {
+        key: _without_origins(value)
+        for key, value in found.items()
+        if key not in _ORIGIN_KEYS or not isinstance(value, str)
+    }
 
 
 def gather_facts(run: Path, config: Config, step: int, *, name: str, dtype: str, is_inside: bool = False) -> Facts:
