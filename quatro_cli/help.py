@@ -46,6 +46,8 @@ _INSTEAD = {
     "--k 16`",
     "quatro benchmarks fetch --hub|--config|--split": "name the data set as OWNER/NAME:CONFIG:SPLIT, or in an entry of "
     "./quatro-benchmarks.toml (`quatro benchmarks --help` shows one)",
+    "quatro benchmarks fetch --accept-count": "name a file of other rows by its path, as in `quatro sample -b FILE`",
+    "quatro report --answers": "`quatro eval clusters FILE --id ID` shows all clusters of a problem",
     "quatro benchmarks templates": "`quatro config schema` has them, below data.template",
     "quatro table --whole-paper": "--with-paper shows those at your benchmarks and k; all are in `evals.results.paper`",
     "quatro table --layout settings": "`quatro config show RUN` has them, `quatro runs compare` what differs",

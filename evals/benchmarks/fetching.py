@@ -82,11 +82,10 @@ def read_lock(entry: Benchmark) -> Lock | None:
         raise DataError(f"{path} cannot be read ({reason}); delete it and fetch {entry.name} again") from error
 
 
-def fetch(entry: Benchmark, *, file: Path | None = None, accept_count: bool = False) -> tuple[list[Problem], Lock]:
+def fetch(entry: Benchmark, *, file: Path | None = None) -> tuple[list[Problem], Lock]:
     """Copy a benchmark into the cache, from ``file`` or the Hub: the problems of the copy, and its lock.
 
-    If there is a lock, the commit that it names is fetched. ``accept_count`` takes the rows even if their number is not
-    the registry's.
+    If there is a lock, the commit that it names is fetched.
 
     Raises:
         UsageError: the benchmark is built in or a user's file, or the config or split is ambiguous.
@@ -115,10 +114,10 @@ def fetch(entry: Benchmark, *, file: Path | None = None, accept_count: bool = Fa
     if other is not None and entry.defined_in is None and is_listed(entry):
         raise DataError(f"{entry.name}: {where} holds the problems and tests of {other}; give the file of {entry.name}")
     if lock is None:
-        if entry.count and found.num_rows != entry.count and not accept_count:
+        if entry.count and found.num_rows != entry.count:
             raise DataError(
-                f"{entry.name}: {where} has {found.num_rows} rows, expected {entry.count}; a local file can be used "
-                f"with `quatro benchmarks fetch {entry.name} --from FILE`, or add --accept-count to take these rows"
+                f"{entry.name}: {where} has {found.num_rows} rows, expected {entry.count}; give all of them with "
+                f"`quatro benchmarks fetch {entry.name} --from FILE`, or name a file of other rows by its path"
             )
         same = digest == entry.sha256 if entry.sha256 else None
         if same is False:

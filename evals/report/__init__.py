@@ -131,7 +131,7 @@ def capped(text: str, longest: int) -> Text:
     return Text(visible(text[:longest]), max(0, len(text) - longest))
 
 
-def view_samples(samples: Samples, *, num_answers: int) -> list[BenchmarkView]:
+def view_samples(samples: Samples, *, num_answers: int = 3) -> list[BenchmarkView]:
     """Every benchmark in ``samples`` under its default clustering, ``num_answers`` clusters and wrong answers each.
 
     Raises DataError if a sample has no grade.

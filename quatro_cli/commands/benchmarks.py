@@ -116,9 +116,6 @@ def fetch(
     file: Annotated[
         Path | None, Option("--from", metavar="FILE", help="Read this .jsonl, .csv or .parquet file, not the Hub.")
     ] = None,
-    accept_count: Annotated[
-        bool, Option("--accept-count", help="Accept a number of problems other than the registered one.")
-    ] = False,
 ) -> None:
     """Copy a benchmark into the cache, from the Hub or a file.
 
@@ -133,7 +130,7 @@ def fetch(
     from evals.benchmarks import fetching
 
     entry = _find(name)
-    problems, lock = fetching.fetch(entry, file=file, accept_count=accept_count)
+    problems, lock = fetching.fetch(entry, file=file)
     origin = f"{lock.hub} at commit {lock.commit}" if lock.hub is not None else lock.file
     output.info(f"{name}: {len(problems)} problems from {origin}, SHA-256 {lock.sha256}")
     if lock.same_as_registry:

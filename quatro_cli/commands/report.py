@@ -24,9 +24,6 @@ def report(
             show_default=False,
         ),
     ] = None,
-    answers: Annotated[
-        int, Option(metavar="N", min=1, help="How many clusters and wrong samples to show for each problem.")
-    ] = 3,
 ) -> None:
     """Write one page about runs or a sweep, for a browser.
 
@@ -37,9 +34,9 @@ def report(
     \b
     Examples:
       quatro report sweeps/delta -o delta.html
-      quatro report runs/demo/quatro runs/demo/gspo --problems 200 --answers 5
+      quatro report runs/demo/quatro runs/demo/gspo --problems 200
     """
     from quatro.runs.views.report import report
 
     check_out(out, paths)
-    output.data(str(report(paths, out, problems=problems, answers=answers, progress=progress)))
+    output.data(str(report(paths, out, problems=problems, progress=progress)))

@@ -58,7 +58,6 @@ def report(
     out: str | os.PathLike[str] = "report.html",
     *,
     problems: int | None = None,
-    answers: int = 3,
     progress: Progress | None = None,
 ) -> Path:
     """Writes one page about runs or a sweep, for a browser, as `quatro report` does, and returns its path.
@@ -70,7 +69,6 @@ def report(
         runs: one or several runs, or a sweep.
         out: the page, an .html file; it is replaced.
         problems: how many problems of each benchmark to show with samples. Default: 100, or fewer if they fill 8 MB.
-        answers: how many clusters and wrong samples to show for each problem.
         progress: as in `measure`.
 
     Raises:
@@ -81,7 +79,7 @@ def report(
     if page.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"-o {page}: a report is a page; name it .html, for example -o {page.stem or 'report'}.html")
     with (progress or progress_line)("reading samples files") as tell:
-        found = gather_report(paths, num_answers=answers, progress=tell)
+        found = gather_report(paths, progress=tell)
     values = document(found, num_problems=problems)
     content = report_page(values).encode("utf-8")
     write_whole(page, [content])
@@ -91,11 +89,11 @@ def report(
     return page
 
 
-def gather_report(paths: Sequence[Path], *, num_answers: int = 3, progress: ReportProgress | None = None) -> Report:
+def gather_report(paths: Sequence[Path], *, progress: ReportProgress | None = None) -> Report:
     """The runs at ``paths``: run directories, or sweeps with all of their points and base models.
 
-    Samples that cannot be read or judged are left out and named in the report's notes. ``num_answers`` clusters of
-    correct answers and as many wrong ones are kept of each problem. ``progress`` is told after each samples file.
+    Samples that cannot be read or judged are left out and named in the report's notes. ``progress`` is told after each
+    samples file.
 
     Raises:
         UsageError: a path is neither a run nor a sweep, or a configuration cannot be read.
@@ -115,7 +113,7 @@ def gather_report(paths: Sequence[Path], *, num_answers: int = 3, progress: Repo
 
     parts = zip(places, names, _groups(names, places), _settings(places), files, strict=True)
     for place, name, group, settings, tags in parts:
-        samples = _samples(place.path, tags, num_answers, tell, notes)
+        samples = _samples(place.path, tags, tell, notes)
         runs.append(_run(place, name, group, settings, samples))
     title = paths[0].resolve().name if len(paths) == 1 else f"{len(runs)} runs"
     return Report(title, [str(path) for path in paths], runs, list(dict.fromkeys(notes)))
@@ -247,7 +245,7 @@ def _tags(place: _Place) -> dict[str, list[Path]]:
 
 
 def _samples(
-    run: Path, tags: Mapping[str, Sequence[Path]], num_answers: int, tell: Callable[[], None], notes: list[str]
+    run: Path, tags: Mapping[str, Sequence[Path]], tell: Callable[[], None], notes: list[str]
 ) -> list[ReportSamples]:
     """What the run was sampled to, one entry a tag."""
     found: list[ReportSamples] = []
@@ -256,7 +254,7 @@ def _samples(
         for file in files:
             try:
                 samples, _ = read_graded([file])
-                views += view_samples(samples, num_answers=num_answers)
+                views += view_samples(samples)
             except (DataError, UsageError) as error:
                 notes.append(f"left out: {error}")
             else:

@@ -167,7 +167,7 @@ def test_a_copy_of_code_is_kept_with_its_tests(tmp_path, monkeypatch):
     monkeypatch.setenv("QUATRO_CACHE", str(tmp_path / "cache"))
     rows = [{**MBPP, "split": split, "task_id": number} for number, split in enumerate(("train", "test"))]
     write_rows(tmp_path / "mbpp.jsonl", rows)
-    fetched = fetch(registry()["mbpp"], file=tmp_path / "mbpp.jsonl", accept_count=True)[0]
+    fetched = fetch(registry()["mbpp"].model_copy(update={"count": 2}), file=tmp_path / "mbpp.jsonl")[0]
     assert [problem.id for problem in load_problems("mbpp")] == ["Mbpp/1"]  # of the test split
     assert local_problems("mbpp") == fetched == load_problems(str(tmp_path / "mbpp.jsonl"))
 

@@ -122,13 +122,11 @@ def test_a_copy_that_was_changed_by_hand_is_refused(hub):
         load_problems("amc23")
 
 
-def test_another_number_of_rows_is_refused_unless_accepted(hub):
+def test_another_number_of_rows_is_refused(hub):
     hub.data["math-ai/amc23"]["default"]["test"].pop()
-    with pytest.raises(DataError, match=r"39 rows, expected 40.*--from FILE.*--accept-count"):
+    with pytest.raises(DataError, match=r"39 rows, expected 40.*--from FILE"):
         load_problems("amc23")
     assert not is_here(registry()["amc23"])
-    assert len(fetch(registry()["amc23"], accept_count=True)[0]) == 39
-    assert local_copy(registry()["amc23"])[1]["missing"] == 1
 
 
 def test_content_that_is_not_the_registrys_is_warned_about(hub, caplog):
