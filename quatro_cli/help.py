@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import UserDict
 from collections.abc import Callable
 from importlib import import_module
@@ -118,24 +117,8 @@ class _Table(UserDict[str, Any]):
         return made
 
 
-def linked(text: str) -> str:
-    """``text`` with links to pages of docs/ below PROJECT_URL of pyproject.toml; as it is where that is not set."""
-    from importlib import metadata  # 40 ms, which a command without help need not pay
-
-    try:
-        entries = metadata.metadata("quatro").get_all("Project-URL") or []
-    except metadata.PackageNotFoundError:
-        return text
-    url = next((entry.partition(", ")[2].rstrip("/") for entry in entries if entry.startswith("PROJECT_URL, ")), "")
-    return re.sub(r"(?<![\w/])(?=docs/[\w-]+\.md)", f"{url}/blob/main/", text) if url else text
-
-
 class Command(TyperCommand):
     """A command whose help says what goes where, without names of types."""
-
-    def get_help(self, ctx: Any) -> str:
-        """The help, with links to pages that exist."""
-        return linked(super().get_help(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Options and arguments; raises UsageError for a removed one."""
