@@ -7,7 +7,6 @@ the first thing checked is that `evals` is ours.
 import contextlib
 import faulthandler
 import gc
-import io
 import logging
 import os
 import signal
@@ -15,7 +14,6 @@ import sys
 import traceback
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Any
 
 import typer
@@ -65,9 +63,8 @@ def report(error: BaseException) -> int:
         )
         return EXIT_BUG
     if isinstance(error, OSError):
-        path = error.filename if error.filename is not None else _file_in_use(error.__traceback__)
         reason = error.strerror or str(error) or type(error).__name__
-        output.error(f"{reason}: {path}" if path is not None else reason)
+        output.error(f"{reason}: {error.filename}" if error.filename is not None else reason)
         return EXIT_BUG
     if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # `Path.resolve`, before 3.13
         output.error(f"{error}: a symbolic link leads back to itself; remove it")
@@ -99,18 +96,6 @@ def foreign_evals() -> str | None:
         "Type: pip uninstall evals, and then in quatro's checkout: pip install --force-reinstall --no-deps -e . "
         "(or name its wheel in place of `-e .`)"
     )
-
-
-def _file_in_use(trace: TracebackType | None) -> str | None:
-    """The file that the failing code held: a failed write, unlike a failed open, does not name it."""
-    found = None
-    while trace is not None:  # from the outermost frame inwards, so that the innermost wins
-        values = trace.tb_frame.f_locals.values()
-        for value in values:
-            if isinstance(value, io.IOBase) and isinstance(getattr(value, "name", None), str):
-                found = value.name  # type: ignore[attr-defined]
-        trace = trace.tb_next
-    return found
 
 
 class _LogHandler(logging.Handler):

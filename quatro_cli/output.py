@@ -254,8 +254,9 @@ class Output:
             stream.flush()
         except BrokenPipeError:
             _silence(name, stream)
-        except OSError:  # a full disk: what is buffered is lost, and the last flush would end with another exit code
+        except OSError as error:  # a full disk: what is buffered is lost, and the last flush would end otherwise
             _silence(name, stream)
+            error.filename = name
             raise
 
 

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +182,7 @@ def test_results_that_cannot_be_written_are_not_a_success():
         words = ("sweep", "quickstart", "-g", "seed=0,1", "--dry-run")
         done = python("-m", "quatro_cli.app", *words, stdout=full)
     assert done.returncode == 1
-    assert "No space left on device" in done.stderr
+    assert "No space left on device: stdout" in done.stderr
     assert_no_bug(done.stderr)
 
 
@@ -213,22 +212,6 @@ def test_ctrl_c_before_anything_began_is_130():
     _, said = child.communicate(timeout=30)
     assert child.returncode == 130
     assert said == "interrupted\n"
-
-
-def test_links_of_help_begin_with_the_project_url_of_the_installed_package(monkeypatch):
-    for entries, link in (
-        (
-            ["PROJECT_URL, https://forge.example/lab/quatro"],
-            "https://forge.example/lab/quatro/blob/main/docs/servers.md",
-        ),
-        (["Other, https://forge.example"], "(docs/servers.md)"),
-        ([], "(docs/servers.md)"),
-    ):
-        known = Message()
-        for entry in entries:
-            known["Project-URL"] = entry
-        monkeypatch.setattr("importlib.metadata.metadata", lambda name, known=known: known)
-        assert link in quatro("sample", "--help").stdout
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a signal of POSIX")

@@ -103,16 +103,6 @@ def test_a_bug_comes_with_its_traceback_and_no_control_characters(capsys):
     assert "\x1b" not in shown
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /dev/full")
-def test_a_full_disk_names_the_file_although_write_does_not(capsys):
-    with open("/dev/full", "wb", buffering=0) as file:
-        with pytest.raises(OSError, match="No space") as raised:
-            file.write(b"x")
-        assert raised.value.filename is None
-        assert report(raised.value) == 1
-    assert capsys.readouterr().err == "error: No space left on device: /dev/full\n"
-
-
 def test_our_own_evals_is_recognised():
     assert foreign_evals() is None
 
