@@ -246,11 +246,7 @@ class Output:
         if stream is None or stream.closed:
             return
         try:
-            try:
-                stream.write(text)
-            except UnicodeEncodeError:
-                encoding = stream.encoding or "ascii"
-                stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+            stream.write(text)
             stream.flush()
         except BrokenPipeError:
             _silence(name, stream)

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
@@ -29,7 +28,6 @@ from quatro.config.yaml_text import KeyPath, parse_value, scalar_text, to_yaml
 from quatro.methods.base import AbsentMethod, Method
 from quatro.registry import METHODS, REWARDS
 from quatro.rewards.settings import DEFAULT_REWARD
-from quatro.types import Needs
 
 
 @dataclass(frozen=True)
@@ -264,7 +262,7 @@ def _build_method(found: Settings, *, may_be_absent: bool) -> tuple[Any, dict[Ke
 
 
 OF_PAPER = "preset paper"
-_STAND_IN = SimpleNamespace(advantages=None, loss=None, kl_radius=1.0, needs=Needs())
+_STAND_IN = AbsentMethod.of({"name": "", "delta": 1.0}, "")
 
 
 def _origins(config: Config, places: Places) -> dict[str, str]:

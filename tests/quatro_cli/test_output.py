@@ -1,6 +1,5 @@
 """What reaches stdout and stderr, on terminals and without."""
 
-import io
 import json
 import os
 import pty
@@ -203,10 +202,3 @@ def test_missing_streams_are_no_error():
         timeout=60,
     )
     assert done.returncode == 0
-
-
-def test_a_stream_that_cannot_encode_gets_escapes(monkeypatch):
-    raw = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii", write_through=True))
-    Output().data("δ = 0.1")
-    assert raw.getvalue() == b"\\u03b4 = 0.1\n"
