@@ -35,7 +35,7 @@ from quatro.policy.kinds import ModelSize
 from quatro.policy.model_files import base_of
 from quatro.processes.world import World
 from quatro.registry import ENGINES, POLICIES
-from quatro.runs.cost import run_bytes
+from quatro.runs.directory import run_bytes
 from quatro.types import Prompt
 
 if TYPE_CHECKING:

@@ -30,6 +30,9 @@ FOLDERS = ("checkpoints", "rollouts", "samples", "figures")
 # What is of use although nothing can go on from it.
 _WORK = ("metrics.jsonl", "rollouts", "tensorboard", "wandb")
 
+# Of a response in a file: its text for each token, and whatever else its row says.
+_TOKEN_BYTES, _ROW_BYTES = 4, 250
+
 
 class _LogFile(logging.FileHandler):
     """log.txt; if it cannot be written, as on a full disk, the run goes on.
@@ -294,6 +297,21 @@ def folder_bytes(folder: Path) -> int:
             with contextlib.suppress(FileNotFoundError):  # a run under way renames its files
                 total += os.lstat(os.path.join(place, name)).st_size
     return total
+
+
+def rows_bytes(number: int, config: Config) -> int:
+    """Of files with ``number`` responses, if all of them have the full length."""
+    return number * (_ROW_BYTES + _TOKEN_BYTES * config.rollout.max_new_tokens)
+
+
+def run_bytes(config: Config, num_trained: float) -> int:
+    """Of a run: checkpoints that stay, with weights and both moments of the optimiser in float32, and rollouts."""
+    every = config.checkpoint.every
+    written = -(-config.steps // every) if every else 1
+    kept = config.checkpoint.keep.last + (config.checkpoint.keep.best is not None)
+    checkpoints = int(12 * num_trained) * min(kept, written)
+    number = config.steps * config.prompts_per_step * config.rollouts_per_prompt
+    return checkpoints + (rows_bytes(number, config) if config.save_rollouts else 0)
 
 
 INSIDE = "-inside"

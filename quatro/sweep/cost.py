@@ -11,8 +11,7 @@ from evals.benchmarks.catalogue import registry
 from evals.benchmarks.loading import load_problems
 from evals.results.training_metrics import last_mean
 from evals.text import clock_text, size_text
-from quatro.runs.cost import rows_bytes
-from quatro.runs.directory import folder_bytes
+from quatro.runs.directory import folder_bytes, rows_bytes
 from quatro.runs.metrics import read_metrics
 from quatro.runs.status import read_status
 from quatro.sweep.measure import BASE_CELL, SweepEvaluation, all_measured, run_folder

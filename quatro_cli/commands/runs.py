@@ -113,7 +113,7 @@ def compare(
       quatro runs compare runs/quickstart-quatro-0 runs/quickstart-gspo-0
       quatro runs compare runs/* --json
     """
-    from quatro.runs.views.comparing import compare_runs
+    from quatro.runs.views.summary import compare_runs
 
     if len(runs) < 2:
         raise usage_error(f"{runs[0]}: a comparison needs two runs or more; `quatro runs show` shows one")

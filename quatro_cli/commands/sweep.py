@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from quatro.sweep.cost import SweepCost
     from quatro.sweep.measure import SweepEvaluation
     from quatro.sweep.plan import SweepPlan
-    from quatro.sweep.run import SweepProgress
-    from quatro.sweep.summary import PointOutcome
+    from quatro.sweep.run import PointOutcome, SweepProgress
 
 ConfigOrSweep = Annotated[
     str,

@@ -15,8 +15,7 @@ from quatro.sample.folder import PASSK, UCC, measure_samples
 from quatro.sweep.measure import SweepEvaluation
 from quatro.sweep.plan import Axis, plan_sweep
 from quatro.sweep.results import labelled_results
-from quatro.sweep.run import all_points, status_of, write_plan
-from quatro.sweep.summary import write_summary
+from quatro.sweep.run import all_points, status_of, write_plan, write_summary
 from tests.kit import quatro, read_json, read_rows, says, write_rows
 
 BOTH, N = "seeds and problems", 4

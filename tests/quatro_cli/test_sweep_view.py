@@ -4,8 +4,7 @@ import json
 
 from quatro.sweep.measure import SweepEvaluation
 from quatro.sweep.plan import Axis, plan_sweep
-from quatro.sweep.run import write_plan
-from quatro.sweep.summary import PointOutcome
+from quatro.sweep.run import PointOutcome, write_plan
 from quatro_cli.commands.sweep import _progress, _show
 from quatro_cli.output import output
 from tests.kit import quatro

@@ -1,4 +1,4 @@
-"""Summaries of runs, read without changing them: state, last metrics, checkpoints; and the last lines of a run."""
+"""Summaries of runs, read without changing them: state, last metrics, checkpoints; runs side by side; last lines."""
 
 import itertools
 import math
@@ -8,19 +8,23 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 from evals.errors import QuatroError, UsageError
+from evals.results.reading import labels_of
 from evals.results.training_metrics import (
     EVALUATED,
     FIGURE_PANELS,
     LAST_ITERATIONS,
     SUMMARY_METRICS,
     TRAINING_METRICS,
+    Rows,
+    last_values,
     with_base,
 )
 from evals.text import clock_text, visible
-from quatro.config import Config
+from quatro.config import Config, differing_keys
 from quatro.config.blocks import EMBEDDED_PROMPTS
 from quatro.runs.checkpoint import checkpoint_steps, complete_checkpoints
 from quatro.runs.directory import folder_bytes, require_run
@@ -38,7 +42,6 @@ _METRICS = tuple(
     if (metric.name in SUMMARY_METRICS or metric in FIGURE_PANELS) and not metric.name.startswith(EVALUATED)
 )
 _REWARD_PARTS = "reward/parts/"
-Row = Mapping[str, Any]
 EXAMPLE = "NAME"  # of a benchmark, where none is known
 
 
@@ -66,7 +69,7 @@ class RunSummary:
     num_left_out: int = 0
 
     @cached_property
-    def rows(self) -> Sequence[Mapping[str, Any]]:
+    def rows(self) -> Rows:
         """All metrics, of which a list of runs needs only the last row."""
         return list(read_metrics(self.path))
 
@@ -208,6 +211,49 @@ def describe_or_unreadable(path: Path) -> RunSummary:
         return RunSummary(path, "unreadable", reason=str(error))
 
 
+def compare_runs(paths: Sequence[Path]) -> dict[str, Any]:
+    """The runs at ``paths`` side by side, as plain JSON values; reads all of their metrics.
+
+    `settings` are those in which runs differ, by key, as YAML, and `metrics` what each has in its last iterations; both
+    have an entry for each of `runs`, None where a run has no such thing.
+
+    Raises UsageError if a path is not a run, or is named twice, and DataError if a file of a run cannot be read.
+    """
+    names, runs = labels_of(paths), [describe_run(path) for path in paths]
+    configs = [run.config for run in runs]
+    settings = {}
+    for key, values in differing_keys([config for config in configs if config is not None]).items():
+        known = iter(values)
+        settings[key] = [None if config is None else next(known) for config in configs]
+    chosen = chosen_metrics(name for run in runs for row in run.rows for name in row)
+    metrics = {name: [_last_iterations(run.rows, name) for run in runs] for name in chosen}
+    return {
+        "schema": 1,
+        "runs": [
+            {
+                "name": name,
+                "run": str(run.path),
+                "status": run.status,
+                "step": run.step,
+                "steps": run.steps,
+                "reward_failures": run.failures_document,
+            }
+            for name, run in zip(names, runs, strict=True)
+        ],
+        "settings": settings,
+        "metrics": {name: values for name, values in metrics.items() if any(values)},
+    }
+
+
+def _last_iterations(rows: Rows, metric: str) -> dict[str, Any] | None:
+    """Mean of a metric over the last iterations, and its standard deviation; None for a single one."""
+    values = last_values(rows, metric)
+    if not values:
+        return None
+    std = stdev(values) if len(values) > 1 else None
+    return {"mean": fmean(values), "std": std, "num_iterations": len(values)}
+
+
 def ending(path: Path) -> list[str]:
     """The lines about the run in ``path``, none unless it is done; raises DataError if metrics.jsonl is broken."""
     run = describe_run(path)
@@ -248,14 +294,14 @@ def _lines(run: RunSummary) -> Iterator[tuple[str, str]]:
     yield "", f"quatro runs show {run.path}"
 
 
-def _change(rows: Sequence[Row], metric: str, width: int) -> str:
+def _change(rows: Rows, metric: str, width: int) -> str:
     """The mean of the first ``width`` iterations, and that of the last; of a single iteration its value."""
     parts = [rows[:width], rows[-width:]] if len(rows) > 1 else [rows]
     means = [_mean(part, metric) for part in parts]
     return " -> ".join("-" if mean is None else f"{mean:#.3g}" for mean in means)
 
 
-def _mean(rows: Sequence[Row], metric: str) -> float | None:
+def _mean(rows: Rows, metric: str) -> float | None:
     """Over the rows that have it; None if there are none."""
     known = [value for row in rows if (value := row.get(metric)) is not None]
-    return math.fsum(known) / len(known) if known else None
+    return fmean(known) if known else None
