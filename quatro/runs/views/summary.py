@@ -34,7 +34,6 @@ from quatro.runs.status import is_locked, read_environment, read_status
 from quatro.runs.views.rollouts import failures_text, num_drawn, num_failures
 
 REWARD = "reward/mean"
-STATUSES = ("running", "done", "interrupted", "failed", "killed", "unreadable", "unknown")
 
 _METRICS = tuple(
     metric.name
