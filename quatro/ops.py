@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 import torch
 from torch import Tensor
 
-from quatro.types import Batch, KlEstimator, Loss, LossTerm, Metric
+from quatro.types import Batch, KlEstimator, LossTerm, Metric
 
 # --- groups ---------------------------------------------------------------------------------------------------------
 
@@ -39,12 +39,6 @@ def pack_rewards(reward_B: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor, Ten
     return pack_groups(reward_B.double(), group_B)
 
 
-def _is_uniform(value_QN: Tensor, mask_QN: Tensor) -> Tensor:
-    """Whether all values of a group are equal, by their range: their mean may differ from them by a rounding."""
-    infinity = torch.inf
-    return value_QN.masked_fill(~mask_QN, -infinity).amax(1) == value_QN.masked_fill(~mask_QN, infinity).amin(1)
-
-
 def group_zscore(reward_B: Tensor, group_B: Tensor, *, standardise: bool = True, leave_one_out: bool = False) -> Tensor:
     """(R - mean) / (std + 1e-6) within each group, float64, std with ddof = 1 as verl has it.
 
@@ -64,7 +58,8 @@ def group_zscore(reward_B: Tensor, group_B: Tensor, *, standardise: bool = True,
     centred_QN = torch.where(alone_Q[:, None], reward_QN, centred_QN)
     std_Q = torch.where(alone_Q, 1.0, std_Q)
 
-    is_uniform_Q = _is_uniform(reward_QN, mask_QN) & ~alone_Q
+    highest_Q = reward_QN.masked_fill(~mask_QN, -torch.inf).amax(dim=1)
+    is_uniform_Q = (reward_QN.masked_fill(~mask_QN, torch.inf).amin(dim=1) == highest_Q) & ~alone_Q
     scale_Q = std_Q + 1e-6 if standardise else torch.ones_like(std_Q)
     if leave_one_out:
         scale_Q = torch.where(alone_Q, scale_Q, scale_Q * (size_Q - 1) / size_Q)
@@ -131,31 +126,6 @@ def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip_low: float, clip_hi
     plain = -ratio * advantage
     clipped = -ratio.clamp(1.0 - clip_low, 1.0 + clip_high) * advantage
     return torch.maximum(plain, clipped), clipped > plain
-
-
-def token_surrogate(
-    logp_BT: Tensor, batch: Batch, *, clip_low: float, clip_high: float, dual_clip: float | None, how: str
-) -> Loss:
-    """PPO's clipped surrogate on token ratios, with verl's dual clip (GRPO and DAPO; paper, Eq. grpo_loss).
-
-    max(-r A, -clip(r) A), and at most -c A where A < 0, so that a token that has become much too likely cannot
-    dominate. Token log-ratios are clamped at +-20 as in verl: beyond that a token has no gradient.
-    """
-    log_ratio_BT = log_ratio(logp_BT, batch).clamp(-20.0, 20.0)
-    advantage_B1 = batch.advantage_B.to(log_ratio_BT.dtype)[:, None]
-    value_BT, clipped_BT = clipped_surrogate(log_ratio_BT.exp(), advantage_B1, clip_low, clip_high)
-    lower_BT = torch.zeros_like(clipped_BT)
-    if dual_clip is not None:
-        bound_B1 = -dual_clip * advantage_B1
-        lower_BT = (advantage_B1 < 0) & (value_BT > bound_B1)
-        value_BT = torch.where(advantage_B1 < 0, torch.minimum(value_BT, bound_B1), value_BT)
-    value, weight = aggregate(value_BT, batch, how)
-    metrics = {
-        "clip_fraction": mean_of(clipped_BT, batch.mask_BT),
-        "clip_fraction_lower": mean_of(lower_BT, batch.mask_BT),
-        "approx_kl": mean_of(-log_ratio_BT, batch.mask_BT),
-    }
-    return Loss([LossTerm("policy", value, weight)], metrics)
 
 
 # --- loss terms the trainer adds for every method -------------------------------------------------------------------
@@ -232,11 +202,6 @@ def mean_of(value: Tensor, weight: Tensor) -> Metric:
     """A metric: the mean of ``value`` with ``weight`` over all rows that it is merged with."""
     weight = weight.to(torch.float64)
     return Metric("mean", (value.detach().to(torch.float64) * weight).sum(), weight.sum())
-
-
-def with_terms(loss: Loss, *extra: LossTerm) -> Loss:
-    """``loss`` with ``extra`` terms; its metrics stay."""
-    return Loss([*loss.terms, *extra], loss.metrics)
 
 
 # --- log-probabilities ----------------------------------------------------------------------------------------------

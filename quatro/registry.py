@@ -71,7 +71,7 @@ class _Methods(LazyTable):
     """The methods: name -> class, whose fields are the hyper-parameters; docs/methods.md compares them.
 
     >>> list(quatro.METHODS)
-    ['quatro', 'budgeted', 'grpo', 'gspo', 'gmpo', 'gpg', 'dapo', 'cispo']
+    ['quatro', 'budgeted', 'grpo', 'gspo', 'gmpo', 'gpg', 'dapo', 'cispo', 'ucpo', 'cluster-weighted']
     >>> quatro.METHODS["quatro"](delta=0.01).kl_radius
     0.01
     """
@@ -88,6 +88,8 @@ METHODS = _Methods(
         "gpg": "quatro.methods.gpg:Gpg",
         "dapo": "quatro.methods.dapo:Dapo",
         "cispo": "quatro.methods.cispo:Cispo",
+        "ucpo": "quatro.methods.ucpo:Ucpo",
+        "cluster-weighted": "quatro.methods.cluster_weighted:ClusterWeighted",
     },
     own=lambda spec: import_own(spec, "method"),
     removed=("dppo", "pmd", "maxrl", "pkpo"),
@@ -125,6 +127,7 @@ REWARDS = LazyTable(
         "reasoning-gym": "quatro.rewards.gym:GymReward",
         "model": "quatro.policy.reward_model:ModelReward",
         "sum": "quatro.rewards.sum:SumReward",
+        "rarity": "quatro.rewards.sum:RarityReward",
     },
     own=lambda spec: located("quatro.rewards.function:FunctionReward"),
 )

@@ -8,7 +8,7 @@ from quatro.launch.begin import Prepared
 from quatro.launch.recording import recorded
 from quatro.launch.saving import restore, save
 from quatro.loop.audit import audits
-from quatro.loop.draw import Evaluation, draw, own_rows, rewards_of
+from quatro.loop.draw import Evaluation, asked_of, draw, own_rows, rewards_of
 from quatro.loop.learn import learn
 from quatro.loop.metrics import iteration_metrics, rollout_records
 from quatro.loop.position import Iteration, Parts, Position
@@ -69,9 +69,10 @@ def iteration(position: Position, parts: Parts, evaluation: Evaluation, run: Run
         position.iteration = Iteration(step, learnt, drawn, policy.lr)
     it = position.iteration
     parts.engine.rest()  # also where a resume drew nothing
+    it.asked = it.asked or asked_of(it.learnt, method.needs, parts)
 
     phase("dual")  # lam*, mu*, A_i
-    advantages = method.advantages(*rewards_of(it.learnt, method.needs, parts.sampling.max_new_tokens))
+    advantages = method.advantages(*rewards_of(it.learnt, method.needs, parts.sampling.max_new_tokens), **it.asked)
     rows = own_rows(it.learnt, advantages.value_B, parts)
     phase("old_logp")  # log pi_old(o_i | q)
     if it.progress is None:

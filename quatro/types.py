@@ -3,12 +3,14 @@
 # Axes: B rows (rollouts), T response tokens.
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from evals.benchmarks.prompts import split_thought
 from evals.errors import UsageError
@@ -137,6 +139,48 @@ class Advantages:
             raise ValueError(f"advantages of shape {tuple(self.value_B.shape)}: expected one for each row")
 
 
+class SameSolution(Block):
+    """Which correct responses to a prompt are the same solution: the clustering of `quatro eval ucc`."""
+
+    similarity: Literal["exact", "tfidf", "rouge-l", "jaccard", "edit"] | None = Field(
+        default=None,
+        description="how two correct responses are compared; null, as in quatro eval ucc: exact for short answers, "
+        "tfidf for code, else rouge-l",
+    )
+    threshold: float | None = Field(
+        default=None, gt=0, le=1, description="similarity from which they are the same solution; null: as in eval ucc"
+    )
+
+    @model_validator(mode="after")
+    def _threshold_is_of_a_similarity(self) -> SameSolution:
+        if self.threshold is not None and self.similarity in (None, "exact"):
+            raise ValueError(f"threshold {self.threshold:g} needs a similarity, and not exact: rouge-l, for example")
+        return self
+
+    def solutions(self, prompt: Prompt, rollouts: Sequence[Rollout], is_right: Sequence[bool]) -> list[int]:
+        """The solution of each of ``rollouts``, numbered from 0 by first appearance; -1 for one that is not right."""
+        from evals.metrics.counting import Clustering, labels_by_setting, solutions
+        from evals.samples.types import GradedProblem
+
+        thresholds = None if self.threshold is None else [self.threshold]
+        settings = Clustering(self.similarity and [self.similarity], thresholds).settings(prompt.benchmark)
+        texts = [rollout.text for rollout in compress(rollouts, is_right)]
+        head = (prompt.benchmark, prompt.id, prompt.answer, len(rollouts), texts, prompt.problem)
+        unique = solutions(GradedProblem(*head, prompt.extra.get("entry_point")), settings[0].tokens)
+        labels = iter(labels_by_setting(unique, settings)[settings[0]])
+        return [next(labels) if one else -1 for one in is_right]
+
+
+def rarity(solutions: Sequence[int]) -> list[float]:
+    """For each of a prompt's `SameSolution.solutions`, the share of the other correct ones that differ from it.
+
+    It is 1 for the only correct one, and for what is not correct.
+    """
+    times = Counter(one for one in solutions if one >= 0)
+    others = times.total() - 1
+    return [1.0 - (times[one] - 1) / others if one >= 0 and others else 1.0 for one in solutions]
+
+
 @dataclass(frozen=True)
 class Needs:
     """What a method asks of the loop beyond rollouts and rewards; the loop never asks which method it is.
@@ -145,6 +189,10 @@ class Needs:
     prompts whose rewards differ. ``overlong_buffer``: a penalty grows to ``overlong_factor`` over this many tokens
     before the length limit (0: no penalty; None: a fifth of the limit). Only the advantages see the penalty.
     ``min_rollouts``: the fewest rollouts of a prompt that the configuration may ask for.
+
+    `Method.advantages` gets what is asked of each rollout by keyword. ``solutions``: ``solution_B``, the number of its
+    solution within its prompt, -1 if it is not correct. ``old_logp``: ``old_logp_B`` and ``length_B``, log pi_old(o)
+    and the number of tokens.
     """
 
     dynamic_sampling: bool = False
@@ -152,6 +200,8 @@ class Needs:
     overlong_buffer: int | None = 0
     overlong_factor: float = 1.0
     min_rollouts: int = 1
+    solutions: SameSolution | None = None
+    old_logp: bool = False
 
 
 @dataclass(frozen=True)

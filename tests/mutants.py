@@ -59,8 +59,10 @@ class Mutant(NamedTuple):
 
 OPS, DUAL, DRAW = "quatro/ops.py", "quatro/dual.py", "quatro/loop/draw.py"
 QUATRO, GSPO, GMPO = "quatro/methods/quatro.py", "quatro/methods/gspo.py", "quatro/methods/gmpo.py"
-CISPO, GPG = "quatro/methods/cispo.py", "quatro/methods/gpg.py"
+CISPO, GPG, BASE = "quatro/methods/cispo.py", "quatro/methods/gpg.py", "quatro/methods/base.py"
 TEMPERATURE = "quatro/methods/beyond_paper.py"
+UCPO, CLUSTER_WEIGHTED = "quatro/methods/ucpo.py", "quatro/methods/cluster_weighted.py"
+TYPES, POSITION, SUM = "quatro/types.py", "quatro/loop/position.py", "quatro/rewards/sum.py"
 ESTIMATORS, BOOTSTRAP = "evals/estimators.py", "evals/intervals.py"
 SIMILARITY = "evals/similarity/__init__.py"
 CLUSTERING, FLIPS, COMPARING = "evals/clustering.py", "evals/metrics/flips.py", "evals/metrics/comparing.py"
@@ -73,7 +75,7 @@ MUTANTS = [
     Mutant(
         "mean subtracted from a group of one", OPS, "torch.where(alone_Q[:, None], reward_QN, centred_QN)", "centred_QN"
     ),
-    Mutant("no exact test for equal rewards", OPS, "is_uniform_Q = _is_uniform(reward_QN, mask_QN) & ~alone_Q", "is_uniform_Q = size_Q < 0"),
+    Mutant("no exact test for equal rewards", OPS, "torch.inf).amin(dim=1) == highest_Q) & ~alone_Q", "torch.inf).amin(dim=1) > highest_Q)"),
     Mutant("padding counts as tokens", OPS, "value_BT, mask_BT.to(value_BT.dtype)", "value_BT, torch.ones_like(value_BT)"),
     Mutant("padding enters the sequence ratio", OPS, "logp_BT - batch.old_logp_BT, 0.0)", "logp_BT - batch.old_logp_BT, 1.0)"),
     Mutant(
@@ -92,10 +94,10 @@ MUTANTS = [
     ),
     Mutant("optimistic clip", OPS, "return torch.maximum(plain, clipped)", "return torch.minimum(plain, clipped)"),
     Mutant("upper clip range ignored", OPS, "1.0 + clip_high) * advantage", "1.0 + clip_low) * advantage"),
-    Mutant("no dual clip", OPS, "if dual_clip is not None:", "if False:"),
+    Mutant("no dual clip", BASE, "if self.dual_clip is not None:", "if False:"),
     Mutant(
         "dual clip for positive advantages too",
-        OPS,
+        BASE,
         "torch.where(advantage_B1 < 0, torch.minimum(value_BT, bound_B1), value_BT)",
         "torch.minimum(value_BT, bound_B1)",
     ),
@@ -144,6 +146,23 @@ MUTANTS = [
     Mutant("rewards may be NaN", "quatro/ops.py", "if not bool(torch.isfinite(reward_B).all()):", "if False:"),
     Mutant("the KL without success takes e^A for a policy", "quatro/loop/metrics.py", "A_N - A_N.exp().mean().log() for", "A_N for"),
     Mutant("dynamic sampling drops single responses", DRAW, "len(rewards) == 1 or ", ""),
+    Mutant("UCPO by whole log-probabilities", UCPO, "old_logp_B / length_B.clamp(min=1)", "old_logp_B"),
+    Mutant("UCPO without a floor under q", UCPO, ".clamp(min=1e-6)\n", "\n"),
+    Mutant("UCPO by likelihood in place of rarity", UCPO, "1.0 / mean_B[rows_M].softmax(dim=0).clamp(min=1e-6)", "mean_B[rows_M].softmax(dim=0)"),
+    Mutant("UCPO over wrong responses too", UCPO, "((group_B == group) & (reward_B > 0))", "(group_B == group)"),
+    Mutant("UCPO that raises the sum of advantages", UCPO, "1.0 - self.tau + self.tau", "1.0 + self.tau"),
+    Mutant("a response differs from itself", TYPES, "(times[one] - 1) / others", "times[one] / others"),
+    Mutant("rarity among all responses", TYPES, "Counter(one for one in solutions if one >= 0)", "Counter(solutions)"),
+    Mutant("the only correct response is not rare", TYPES, "if one >= 0 and others else 1.0", "if one >= 0 and others else 0.0"),
+    Mutant("wrong responses have solutions", TYPES, "next(labels) if one else -1", "next(labels) if one else 0"),
+    Mutant("another threshold than eval's", TYPES, "thresholds = None if self.threshold is None else [self.threshold]", "thresholds = None"),
+    Mutant("rarity across prompts", CLUSTER_WEIGHTED, "rows_M = (group_B == group).nonzero()[:, 0]", "rows_M = (group_B >= 0).nonzero()[:, 0]"),
+    Mutant("cluster weights as z-scores", CLUSTER_WEIGHTED, "standardise=False", "standardise=True"),
+    Mutant("solutions counted across prompts", CLUSTER_WEIGHTED, "torch.stack([group_B, solution_B])", "torch.stack([solution_B, solution_B])"),
+    Mutant("old log-probabilities rank after rank", DRAW, "logp_B[group_B.argsort(stable=True)]", "logp_B"),
+    Mutant("the sampler's log-probabilities though some are missing", DRAW, "if any(rollout.logp is None", "if all(rollout.logp is None"),
+    Mutant("what a method asks is not saved", POSITION, ', asked=below(tensors, "asked/")', ""),
+    Mutant("the reward rarity rewards what is common", SUM, "reward=grade.reward * share", "reward=grade.reward * (1 - share)"),
     Mutant("overlong penalty also rewards", DRAW, "factor, 0.0)", "factor, 1.0)"),
     Mutant("KL to the reference left out", INNER, "if kl.beta > 0:", "if False:"),
     Mutant("log pi_old taken anew at each step", INNER, "use_own_logp=progress.num_applied == 0", "use_own_logp=True"),

@@ -35,6 +35,8 @@ METHOD_LOOKS = {
     "gpg": Look("#E8B000", "v"),  # yellow
     "dapo": Look("#7F1D1D", "P"),  # dark red
     "cispo": Look("#000000", "X"),
+    "ucpo": Look("#8460FC", "d"),  # periwinkle
+    "cluster-weighted": Look("#A8009C", "8"),  # magenta
     "dppo": Look("#1D4B58", "<"),  # dark teal
     "budgeted": Look("#39059D", ">"),  # violet
     "maxrl": Look("#9FA668", "h"),  # olive
@@ -42,7 +44,7 @@ METHOD_LOOKS = {
 }
 BASE = "base"  # the model before training
 _FAMILY_LOOKS = {**METHOD_LOOKS, BASE: Look("#999999", "p")}
-_OTHER_NAMES = {"ours": "quatro"}
+_OTHER_NAMES = {"ours": "quatro", "weighted": "cluster-weighted"}
 PALETTE = tuple(look.color for look in METHOD_LOOKS.values())
 
 # Blues of QUATRO's deltas. A delta between two of them has a shade between theirs.

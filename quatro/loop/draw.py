@@ -21,6 +21,7 @@ from evals.estimators import pass_at_k, ucc_at_k
 from evals.files.strict_json import shown
 from evals.results.training_metrics import BASE, EVALUATED
 from quatro.loop.position import Drawn, Group, Parts, Position
+from quatro.ops import masked_sum
 from quatro.policy.rows import Rows, collate
 from quatro.processes.stop import Stopped
 from quatro.rewards import Grade, Reward, make_grader
@@ -154,6 +155,29 @@ def rewards_of(drawn: Drawn, needs: Needs, max_new_tokens: int) -> tuple[Tensor,
     ]
     sizes = torch.tensor([len(group.kept) for group in drawn.groups])
     return torch.tensor(rewards, dtype=torch.float64), torch.arange(len(sizes)).repeat_interleave(sizes)
+
+
+def asked_of(drawn: Drawn, needs: Needs, parts: Parts) -> dict[str, Tensor]:
+    """What ``needs`` ask of the rows of all ranks besides rewards, by the keywords of `Method.advantages`.
+
+    It is called before anything is learnt: log pi_old is the sampler's if it gave that of every response, else the
+    trainer's, at the cost of a forward pass.
+    """
+    found = dict[str, Tensor]()
+    if needs.solutions is not None:
+        groups = [(one.prompt, one.rollouts, [grade.is_right for grade in one.grades]) for one in drawn.groups]
+        found["solution_B"] = torch.tensor([one for group in groups for one in needs.solutions.solutions(*group)])
+    if needs.old_logp:
+        world, rows = parts.policy.world, own_rows(drawn, torch.zeros(len(drawn.rollouts)), parts)
+        logp_BT = rows.batch.old_logp_BT
+        if any(rollout.logp is None for rollout in drawn.rollouts):
+            parts.stopwatch.phase("old_logp")
+            logp_BT = parts.policy.score(rows).logp_BT
+        own_B = masked_sum(logp_BT.double(), rows.batch.mask_BT)
+        logp_B, group_B = world.gather(own_B).cpu(), world.gather(rows.batch.group_B).cpu()
+        found["old_logp_B"] = logp_B[group_B.argsort(stable=True)]  # rank r of W had the prompts r, r + W, ...
+        found["length_B"] = torch.tensor([len(rollout.token_ids) for rollout in drawn.rollouts])
+    return found
 
 
 def overlong_penalty(length: int, max_new_tokens: int, buffer: int, factor: float) -> float:

@@ -92,12 +92,12 @@ def make_objective(config: Config, method: Method | None = None) -> Objective:
 
     def objective(logp_BT: Tensor, batch: Batch, entropy_BT: Tensor | None) -> Loss:
         loss = method.loss(logp_BT, batch)
+        terms = list(loss.terms)
         if kl.beta > 0:
-            term = ops.kl_term(logp_BT, batch, beta=kl.beta, estimator=kl.estimator, how=kl.aggregate)
-            loss = ops.with_terms(loss, term)
+            terms.append(ops.kl_term(logp_BT, batch, beta=kl.beta, estimator=kl.estimator, how=kl.aggregate))
         if config.entropy_coefficient > 0 and entropy_BT is not None:
-            loss = ops.with_terms(loss, ops.entropy_term(entropy_BT, batch, coefficient=config.entropy_coefficient))
-        return loss
+            terms.append(ops.entropy_term(entropy_BT, batch, coefficient=config.entropy_coefficient))
+        return Loss(terms, loss.metrics)
 
     return objective
 

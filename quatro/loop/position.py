@@ -228,7 +228,8 @@ class Iteration:
     """``learnt`` are the rollouts to learn from, ``drawn`` all rollouts; they differ if the method filters prompts.
 
     ``lr`` is the learning rate at the beginning, ``progress`` says how far learning has come on this rank (None: it
-    has not begun), and ``budget`` belongs to `inner_updates: auto`. All but ``progress`` is the same on all ranks.
+    has not begun), and ``budget`` belongs to `inner_updates: auto`. ``asked`` is what the method's `needs` ask of the
+    rows, as it was before learning. All but ``progress`` is the same on all ranks.
     """
 
     step: int
@@ -237,6 +238,7 @@ class Iteration:
     lr: float
     progress: InnerProgress | None = None
     budget: BudgetState | None = None
+    asked: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def needs_entropy(self) -> bool:
@@ -247,7 +249,7 @@ class Iteration:
         """``(tensors, JSON values)`` of all ranks."""
         number_of = {(prompt.benchmark, prompt.id): number for number, prompt in enumerate(parts.stream.prompts)}
         plain: dict[str, Any] = {"step": self.step, "lr": self.lr, "progress": []}
-        tensors = dict[str, Tensor]()
+        tensors = {f"asked/{name}": value for name, value in self.asked.items()}
         own = None if self.progress is None else self.progress.state()
         for rank, state in enumerate(parts.policy.world.gather_objects(own, "the position")):
             if state is not None:
@@ -275,7 +277,7 @@ class Iteration:
             )
         learnt = Drawn.from_state(below(tensors, "learnt/"), plain["learnt"], prompts)
         drawn = Drawn.from_state(below(tensors, "drawn/"), plain["drawn"], prompts) if "drawn" in plain else learnt
-        it = cls(plain["step"], learnt, drawn, plain["lr"])
+        it = cls(plain["step"], learnt, drawn, plain["lr"], asked=below(tensors, "asked/"))
         progress = plain["progress"][world.rank]
         if progress is not None:
             it.progress = InnerProgress.from_state(below(tensors, f"progress/{world.rank}/"), progress, device)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, PrivateAttr
 
 from evals.errors import UsageError
-from quatro.types import Advantages, Batch, Block, Loss, Needs, Tensor
+from quatro.types import Advantages, Batch, Block, Loss, LossTerm, Needs, Tensor
 
 Presets = Mapping[str, Mapping[str, Any]]
 Aggregate = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
@@ -58,6 +58,8 @@ class Method(Block, ABC):
     def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:
         """The advantage of each row, from the rewards of all ranks; rows in any order, groups of any size.
 
+        What else `needs` ask of the rows comes by keyword.
+
         Raises ValueError if a reward is not finite.
         """
 
@@ -91,14 +93,23 @@ class GroupZScore(Method):
     def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:
         from quatro.ops import group_zscore
 
-        return Advantages(group_zscore(reward_B, group_B, standardise=self.standardise))
+        options = self.model_dump(include={"standardise", "leave_one_out"})  # GRPO alone has both
+        return Advantages(group_zscore(reward_B, group_B, **options))
 
 
 class TokenSurrogate(Method):
-    """What GRPO and DAPO share: PPO's clipped surrogate, where r is a token's ratio.
+    """PPO's clipped surrogate on token ratios r, with verl's dual clip (GRPO and DAPO; paper, Eq. grpo_loss).
 
     loss = aggregate of max(-r A, -clip(r, 1 - low, 1 + high) A), at most -c A where A < 0
+
+    So a token that has become much too likely cannot dominate. Token log-ratios are clamped at +-20 as in verl: beyond
+    that a token has no gradient.
     """
+
+    # The paper's table states a clip range for GSPO only.
+    VERL_DEFAULTS: ClassVar[frozenset[str]] = frozenset(
+        {"clip_low", "clip_high", "dual_clip", "aggregate", "standardise"}
+    )
 
     clip_low: float = Field(default=0.2, ge=0, description="lower clip range of a token's ratio: 1 - clip_low")
     clip_high: float = Field(default=0.2, ge=0, description="upper clip range of a token's ratio: 1 + clip_high")
@@ -108,16 +119,25 @@ class TokenSurrogate(Method):
     aggregate: Aggregate = Field(default="token-mean", description="how token losses are averaged")
 
     def loss(self, logp_BT: Tensor, batch: Batch) -> Loss:
-        from quatro.ops import token_surrogate
+        import torch
 
-        return token_surrogate(
-            logp_BT,
-            batch,
-            clip_low=self.clip_low,
-            clip_high=self.clip_high,
-            dual_clip=self.dual_clip,
-            how=self.aggregate,
-        )
+        from quatro import ops
+
+        log_ratio_BT = ops.log_ratio(logp_BT, batch).clamp(-20.0, 20.0)
+        advantage_B1 = batch.advantage_B.to(log_ratio_BT.dtype)[:, None]
+        value_BT, clipped_BT = ops.clipped_surrogate(log_ratio_BT.exp(), advantage_B1, self.clip_low, self.clip_high)
+        lower_BT = torch.zeros_like(clipped_BT)
+        if self.dual_clip is not None:
+            bound_B1 = -self.dual_clip * advantage_B1
+            lower_BT = (advantage_B1 < 0) & (value_BT > bound_B1)
+            value_BT = torch.where(advantage_B1 < 0, torch.minimum(value_BT, bound_B1), value_BT)
+        value, weight = ops.aggregate(value_BT, batch, self.aggregate)
+        metrics = {
+            "clip_fraction": ops.mean_of(clipped_BT, batch.mask_BT),
+            "clip_fraction_lower": ops.mean_of(lower_BT, batch.mask_BT),
+            "approx_kl": ops.mean_of(-log_ratio_BT, batch.mask_BT),
+        }
+        return Loss([LossTerm("policy", value, weight)], metrics)
 
 
 class AbsentMethod(Method, extra="allow"):

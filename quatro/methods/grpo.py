@@ -1,6 +1,5 @@
 """GRPO: clipped surrogate on token ratios with group z-scores (paper, Eq. grpo_loss; semantics of verl 0.9.1)."""
 
-# Axes: B rows (rollouts).
 from __future__ import annotations
 
 from typing import ClassVar, Literal
@@ -8,7 +7,6 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from quatro.methods.base import VERL_SURROGATE, GroupZScore, Presets, TokenSurrogate
-from quatro.types import Advantages, Tensor
 
 
 class Grpo(TokenSurrogate, GroupZScore):
@@ -24,10 +22,6 @@ class Grpo(TokenSurrogate, GroupZScore):
         "dr-grpo": {"standardise": False, "dual_clip": None, "aggregate": "seq-mean-token-sum-norm", "kl.beta": 0.0},
         "rloo": {"standardise": False, "leave_one_out": True, "dual_clip": None, "aggregate": "seq-mean-token-sum"},
     }
-    # The paper's table states a clip range for GSPO only.
-    VERL_DEFAULTS: ClassVar[frozenset[str]] = frozenset(
-        {"clip_low", "clip_high", "dual_clip", "aggregate", "standardise"}
-    )
 
     name: Literal["grpo"] = "grpo"
     preset: Literal["paper", "official", "dr-grpo", "rloo"] = Field(
@@ -38,10 +32,3 @@ class Grpo(TokenSurrogate, GroupZScore):
     leave_one_out: bool = Field(
         default=False, description="subtract the mean reward of the prompt's other rollouts, as RLOO does"
     )
-
-    def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:
-        from quatro.ops import group_zscore
-
-        return Advantages(
-            group_zscore(reward_B, group_B, standardise=self.standardise, leave_one_out=self.leave_one_out)
-        )

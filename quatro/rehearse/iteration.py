@@ -212,8 +212,11 @@ class Stage:
         step_of_one = self.measured("a step", update, one)
         step_of_two = self.measured("a step over two", update, two) if num_passes > 1 else step_of_one
         scored = self.measured("score", policy.score, one)
-        if num_minibatches > 1 and config.dtype != "float32":  # where `loop.progress.old_logp` scores them
-            yield Part.of("old_logp", card, (scored, (num_minibatches - 1) * num_passes + 1))
+        again = (num_minibatches - 1) * num_passes + 1 if num_minibatches > 1 else 0  # `loop.progress.old_logp`
+        if config.method.needs.old_logp and not ENGINES[config.rollout.engine].shares_weights:
+            again += num_minibatches * num_passes  # `loop.draw.asked_of`
+        if again and config.dtype != "float32":
+            yield Part.of("old_logp", card, (scored, again))
         if policy.has_reference:
             referred = self.measured("ref_logp", policy.score, one, use_reference=True)
             yield Part.of("ref_logp", card, (referred, num_minibatches * num_passes))

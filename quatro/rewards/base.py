@@ -30,6 +30,11 @@ class Grade:
     error: str = ""
     is_timeout: bool = False
 
+    @property
+    def is_right(self) -> bool:
+        """Whether it is ``correct``, or where nobody says that, whether it earned something."""
+        return not self.is_dropped and (self.reward > 0 if self.correct is None else self.correct)
+
 
 Grades = list[list[Grade]]  # those of rollout j of prompt i at [i][j]
 

@@ -77,14 +77,15 @@ class RewardConfig(Block):
         name, key = info.data.get("name"), str(info.field_name)
         default = cls.model_fields[key].default
         if name is not None and value != default and key not in REWARDS[name].LIMITS:
-            instead = "put it into the block of a reward of the list" if name == "sum" else "leave it out"
+            instead = "put it into the block of a reward of the list" if name in ("sum", "rarity") else "leave it out"
             raise ValueError(f"expected {default or 'null'}: reward {name} does not read {key}; {instead}")
         return value
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all rewards: its own, or those of a sum."""
-        return tuple(part.name for part in self.options.rewards) if self.name == "sum" else (self.name,)
+        """The names of all rewards: its own, unless it is a sum, and those that it is made of."""
+        parts = self.options.rewards if "rewards" in REWARDS[self.name].Options.model_fields else ()
+        return (*(() if self.name == "sum" else (self.name,)), *(name for part in parts for name in part.names))
 
     @property
     def unheeded(self) -> frozenset[str]:

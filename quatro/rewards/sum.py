@@ -1,8 +1,12 @@
-"""Several rewards as one: `reward: [math, {name: model, weight: 0.1, ...}]` earns the sum of weight times reward."""
+"""Several rewards as one: `reward: [math, {name: model, weight: 0.1, ...}]` earns the sum of weight times reward.
+
+`rarity` multiplies such a sum by how rare the solution of a response is.
+"""
 
 import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_serializer
@@ -10,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_serializer
 from quatro.registry import REWARDS
 from quatro.rewards.base import Grade, Grades, Groups, Reward, require_usable
 from quatro.rewards.settings import RewardConfig, reward_block
-from quatro.types import Block, Prompt
+from quatro.types import Block, Prompt, Rollout, SameSolution, rarity
 
 
 def _label(value: str) -> str:
@@ -74,6 +78,7 @@ class SumReward(Reward):
             REWARDS[part.name].check(prompts, part.options)
 
     def __init__(self, config: RewardConfig) -> None:
+        super().__init__(config)
         self._parts: Sequence[PartConfig] = config.options.rewards
         self._rewards: list[Reward] = []
         with contextlib.ExitStack() as opened:
@@ -116,3 +121,23 @@ class SumReward(Reward):
     def close(self) -> None:
         for reward in self._rewards:
             reward.close()
+
+
+class RarityOptions(SumOptions, SameSolution):
+    """The keys of `reward.options` of `reward: rarity`."""
+
+
+class RarityReward(SumReward):
+    """The weighted sum of its rewards, times `rarity` among the responses to a prompt."""
+
+    Options = RarityOptions
+
+    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Grades:
+        return list(map(self._weighed, prompts, completions, super().score(prompts, completions)))
+
+    def _weighed(self, prompt: Prompt, rollouts: Sequence[Rollout], grades: Sequence[Grade]) -> list[Grade]:
+        shares = rarity(self.config.options.solutions(prompt, rollouts, [grade.is_right for grade in grades]))
+        return [
+            replace(grade, reward=grade.reward * share, logged={**grade.logged, "rarity": share})
+            for grade, share in zip(grades, shares, strict=True)
+        ]

@@ -145,11 +145,32 @@ def test_a_stop_after_a_step_that_was_skipped_changes_nothing(
     assert (row["entropy/token_mean"] is None) == is_silent
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("silent_engine")
+def test_what_a_method_asks_is_as_it_was_before_learning(
+    tmp_path, settings, run_training, rows_of, essence, weights_of
+):
+    """Once the policy has moved, nobody could tell its old log-probabilities any more."""
+    settings = [*settings, "steps=1", "optimizer.lr=1e-2", "method.tau=1"]
+    whole = run_training(tmp_path / "whole", settings, method="ucpo")
+    assert whole[0]["ucpo/factor_max"] > 1
+    for number in (1, 3):
+        cut = tmp_path / f"cut-{number}"
+        with stop_after_updates(number) as stop:
+            assert run_training(cut, settings, stop=stop, method="ucpo") == []
+        with RunDir.open(cut) as run:
+            train(run.config, run)
+        assert essence(rows_of(cut)) == essence(whole), number
+        assert same_weights(weights_of(tmp_path / "whole", 1), weights_of(cut, 1))
+
+
 MOMENTS = range(14)
 AT_ANY_MOMENT = [
     [],
     ["audit.prompts=2", "method.log_ratio=none"],
     ["method.name=dapo"],
+    ["method.name=ucpo"],
+    ["method.name=cluster-weighted"],
     ["inner_updates=auto", "method.delta=5"],
     ["inner_updates=auto", "method.delta=0.5", *EVALUATED],
     ["inner_updates=1", *EVALUATED],

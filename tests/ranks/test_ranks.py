@@ -13,7 +13,7 @@ from quatro.processes.launcher import TIMEOUT_VARIABLE, Launch, launched
 
 pytestmark = pytest.mark.slow
 
-METHODS = ("quatro", "dapo", "gpg")
+METHODS = ("quatro", "dapo", "gpg", "ucpo")
 
 
 @pytest.fixture(scope="module")

@@ -97,6 +97,7 @@ def _refuse(config: Config) -> None:
         "rollout.stop": (bool(config.stop), "verl's responses end at the end-of-sequence token only"),
         "rollout.thinking": (config.rollout.thinking is not None, "its reward gets the whole response"),
         "rollout.engine": (ENGINES[config.rollout.engine].is_recorded, "verl draws its responses itself"),
+        "reward": ("rarity" in config.reward.names, "verl grades each response alone, rarity all of a prompt"),
         "optimizer.schedule": (
             config.optimizer.schedule != "constant",
             "verl's schedules count iterations, ours optimiser steps",

@@ -47,6 +47,8 @@ def verl_name_of(method: Method) -> str:
 
 def refuse_inexpressible(method: Method) -> None:
     """Raises UsageError, which names the key, for what no plug-in of verl can do."""
+    if method.needs.solutions is not None or method.needs.old_logp:
+        raise UsageError(f"method {type(method).__name__}: verl tells it neither texts nor log pi_old; use our trainer")
     if method.needs.overlong_buffer != 0:
         raise UsageError(
             "overlong_buffer: expected 0; verl has its own, reward.reward_manager.name=dapo with "

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from evals.errors import UsageError
 from quatro.rewards import Reward, RewardConfig, make_reward
 from quatro.types import Prompt, Rollout
 
@@ -16,7 +17,10 @@ _one_at_a_time = threading.Lock()  # verl calls from several threads; a reward h
 
 @functools.cache
 def _reward(settings: str) -> Reward:
-    return make_reward(RewardConfig(**json.loads(settings)))
+    config = RewardConfig(**json.loads(settings))
+    if "rarity" in config.names:
+        raise UsageError("reward rarity is of all responses to a prompt, and verl grades each alone; train with quatro")
+    return make_reward(config)
 
 
 def compute_score(

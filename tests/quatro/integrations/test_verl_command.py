@@ -111,6 +111,9 @@ def test_warm_up_counts_iterations_there():
         (["policy.lora.rank=4"], "policy.lora cannot be expressed"),
         (["rollout.engine=replay", "rollout.replay_file=x.jsonl"], "rollout.engine cannot be expressed"),
         (["method.name=dapo", "method.overlong_buffer=64"], "overlong_buffer: expected 0"),
+        (["method.name=ucpo"], "method Ucpo: verl tells it neither texts nor log pi_old"),
+        (["method.name=cluster-weighted"], "method ClusterWeighted: verl tells it neither"),
+        (["reward={name: rarity, options: {rewards: [math]}}"], "reward cannot be expressed in verl"),
         (["entropy_coefficient=0.1", "kl.aggregate=seq-mean-token-mean"], "entropy_coefficient cannot be expressed"),
     ],
 )
@@ -155,3 +158,5 @@ def test_the_reward_is_the_trainers():
     call = {"data_source": "mine", "ground_truth": "1/2", "extra_info": {"id": "1", "problem": "p", "extra": "{}"}}
     assert compute_score(solution_str="so \\boxed{0.5}", reward={"name": "math"}, **call) == 1.0
     assert compute_score(solution_str="so \\boxed{0.6}", reward={"name": "math"}, **call) == 0.0
+    with pytest.raises(UsageError, match="reward rarity"):
+        compute_score(solution_str="", reward={"name": "rarity", "options": {"rewards": ["math"]}}, **call)

@@ -13,14 +13,14 @@ import torch
 
 from evals.errors import UsageError
 from quatro.config import load_config
-from quatro.loop.draw import draw, has_signal, overlong_penalty, rewards_of
+from quatro.loop.draw import asked_of, draw, has_signal, overlong_penalty, rewards_of
 from quatro.loop.metrics import rollout_metrics, rollout_records, share_without_success
 from quatro.loop.position import Drawn, Group, Iteration, Stopwatch
 from quatro.processes.stop import StopCheck
 from quatro.processes.world import World
 from quatro.registry import METHODS
 from quatro.rewards import Grade
-from quatro.types import Needs, Prompt, Rollout
+from quatro.types import Needs, Prompt, Rollout, SameSolution
 
 
 def parts_with(needs: Needs, rewards_of: dict[int, list[float]]) -> Any:
@@ -190,3 +190,86 @@ def test_the_entropy_is_computed_if_the_engine_gave_it_for_some_responses_only(u
     rollouts = [Rollout((1,), "", "stop", None, None if place in unknown else (0.5,)) for place in range(2)]
     drawn = Drawn([grouped("p", [Grade(0.0)] * 2, rollouts)])
     assert Iteration(1, drawn, drawn, 0.1).needs_entropy == bool(unknown)
+
+
+# --- what else a method asks ----------------------------------------------------------------------------------------
+
+RESPONSES = [[(3, 4), (5,)], [(6, 7, 8), (), (9,)], [(2, 2)]]  # the token ids of each prompt's
+LOGPS = [-0.7, -0.5, -2.1, 0.0, -0.9, -0.4]
+
+
+class Ranks(World):
+    """``gathered``: what all ranks bring, call after call; while it is empty the ``own`` values are noted."""
+
+    own: list[torch.Tensor]
+    gathered: list[torch.Tensor]
+
+    def gather(self, value_B: torch.Tensor) -> torch.Tensor:
+        self.own.append(value_B)
+        return self.gathered.pop(0) if self.gathered else value_B
+
+
+def parts_of(rank: int, size: int, gathered: list[torch.Tensor]) -> Any:
+    """A tenth of a token's id is its surprise; what stands in the padding is no number."""
+    world = Ranks(rank, size)
+    world.own, world.gathered = [], gathered
+
+    def score(rows: Any) -> Any:
+        ids_BT = rows.ids_BL[:, 1 : 1 + rows.batch.mask_BT.shape[1]]
+        return SimpleNamespace(logp_BT=torch.where(rows.batch.mask_BT, -0.1 * ids_BT, torch.nan))
+
+    policy = SimpleNamespace(world=world, device=torch.device("cpu"), score=score)
+    return SimpleNamespace(policy=policy, stopwatch=Stopwatch(), sampling=SimpleNamespace(max_new_tokens=4))
+
+
+def with_ids(grades: list[list[Grade]] | None = None, **known: Any) -> Drawn:
+    rollouts = [[Rollout(ids, str(ids), "stop", **known) for ids in group] for group in RESPONSES]
+    found = grades or [[Grade(1.0, True)] * len(group) for group in RESPONSES]
+    return Drawn([grouped(str(i), found[i], group) for i, group in enumerate(rollouts)])
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_old_log_probabilities_come_from_the_trainer_if_the_sampler_is_silent(size):
+    """Each rank scores its own prompts, and all get those of all rows, in their order."""
+    drawn, needs = with_ids(), Needs(old_logp=True)
+    ranks = [parts_of(rank, size, []) for rank in range(size)]
+    for parts in ranks:
+        asked_of(drawn, needs, parts)
+    gathered = [torch.cat(values) for values in zip(*(parts.policy.world.own for parts in ranks), strict=True)]
+    for rank in range(size):
+        found = asked_of(drawn, needs, parts_of(rank, size, list(gathered)))
+        assert found["old_logp_B"].tolist() == pytest.approx(LOGPS)
+        assert found["length_B"].tolist() == [2, 1, 3, 0, 1, 2]
+        assert found.keys() == {"old_logp_B", "length_B"}
+
+
+def test_old_log_probabilities_are_the_samplers_if_it_gave_all():
+    drawn, parts = with_ids(logp=()), parts_of(0, 1, [])
+    for group in drawn.groups:
+        for rollout, _ in group.drawn:
+            object.__setattr__(rollout, "logp", (-0.25,) * len(rollout.token_ids))
+    parts.policy.score = None
+    assert asked_of(drawn, Needs(old_logp=True), parts)["old_logp_B"].tolist() == [-0.5, -0.25, -0.75, 0, -0.25, -0.5]
+    object.__setattr__(drawn.rollouts[-1], "logp", None)
+    with pytest.raises(TypeError):  # one is missing: all are scored
+        asked_of(drawn, Needs(old_logp=True), parts)
+
+
+def test_solutions_are_those_of_each_prompts_correct_responses():
+    dropped = Grade(0.0, is_dropped=True)
+    grades = [[Grade(0.2, False), Grade(1.0, True)], [Grade(1.0), dropped, Grade(1.0)], [Grade(0.0, False)]]
+    needs = Needs(solutions=SameSolution(similarity="exact"))
+    found = asked_of(with_ids(grades), needs, parts_of(0, 1, []))
+    assert {key: value.tolist() for key, value in found.items()} == {"solution_B": [-1, 0, 0, 1, -1]}
+    assert asked_of(with_ids(), Needs(), parts_of(0, 1, [])) == {}
+
+
+def test_a_saved_iteration_keeps_what_its_method_asked():
+    drawn, parts = with_ids(), parts_of(0, 1, [])
+    parts.stream = SimpleNamespace(prompts=[group.prompt for group in drawn.groups])
+    asked = {"old_logp_B": torch.tensor(LOGPS, dtype=torch.float64), "solution_B": torch.arange(6)}
+    for one in (asked, {}):
+        tensors, plain = Iteration(1, drawn, drawn, 0.1, asked=one).state(parts)
+        found = Iteration.from_state(tensors, json.loads(json.dumps(plain)), parts).asked
+        assert found.keys() == one.keys()
+        assert all(torch.equal(found[name], one[name]) for name in one)

@@ -15,6 +15,7 @@ from quatro.config import load_config
 from quatro.registry import METHODS
 from quatro.types import Batch
 from tests.kit import code_of_page, says, write_code_of_page
+from tests.quatro.methods.asked import asked
 
 LOGITS = torch.tensor([0.4, -0.3, 0.1], dtype=torch.float64)
 N = 4
@@ -27,8 +28,9 @@ def method(name: str, **fields: object) -> Any:
 
 
 def advantages(name: str, rewards: tuple[float, ...], **fields: object) -> list[float]:
-    group_B = torch.zeros(len(rewards), dtype=torch.long)
-    return method(name, **fields).advantages(torch.tensor(rewards, dtype=torch.float64), group_B).value_B.tolist()
+    group_B, chosen = torch.zeros(len(rewards), dtype=torch.long), method(name, **fields)
+    reward_B, more = torch.tensor(rewards, dtype=torch.float64), asked(chosen.needs, len(rewards))
+    return chosen.advantages(reward_B, group_B, **more).value_B.tolist()
 
 
 def expected_gradient(name: str, reward_A: torch.Tensor, **fields: object) -> torch.Tensor:

@@ -62,7 +62,7 @@ def test_countdown_names_a_prompt_that_is_none():
 
 @pytest.mark.parametrize("spec", ["maths", "", "module:", ":function"])
 def test_an_unknown_reward_is_refused_with_the_known_ones(spec):
-    with pytest.raises(UsageError, match=r"math, countdown, .*, sum or module:function"):
+    with pytest.raises(UsageError, match=r"math, countdown, .*, sum, rarity or module:function"):
         make_reward(spec)
 
 
