@@ -66,7 +66,7 @@ TYPES, POSITION, SUM = "quatro/types.py", "quatro/loop/position.py", "quatro/rew
 ESTIMATORS, BOOTSTRAP = "evals/estimators.py", "evals/intervals.py"
 SIMILARITY = "evals/similarity/__init__.py"
 CLUSTERING, FLIPS, COMPARING = "evals/clustering.py", "evals/metrics/flips.py", "evals/metrics/comparing.py"
-PAIRING, PASSK_UCC = "evals/metrics/comparing.py", "evals/metrics/passk_ucc.py"
+PAIRING, PASSK_UCC, COUNTING = (f"evals/metrics/{name}.py" for name in ("comparing", "passk_ucc", "counting"))
 INNER, LOCAL = "quatro/loop/learn.py", "quatro/policy/torch_policy.py"
 
 MUTANTS = [
@@ -219,8 +219,8 @@ MUTANTS = [
     Mutant("p not adjusted step by step", BOOTSTRAP, "np.maximum.accumulate(factor", "(factor"),
     Mutant("families drawn apart", BOOTSTRAP, "np.bincount(one, value_P", "np.bincount(np.arange(len(one)), value_P"),
     Mutant("the average pools the problems", PASSK_UCC, "np.mean([value_SPK.mean(axis=(0, 1)) for value_SPK in values], axis=0)", "np.concatenate(values, axis=1).mean(axis=(0, 1))"),
-    Mutant("compared with more problems on one side", PAIRING, "((n_a, n_b, names), (n_b, n_a, names[::-1]))", "((n_a, n_b, names),)"),
-    Mutant("compared at different n", PAIRING, "if n != n_b[benchmark, id]:", "if False:"),
+    Mutant("compared with more problems on one side", COUNTING, "in {**first, **own}:", "in first:"),
+    Mutant("compared at different n", COUNTING, "if n != other:", "if not n or not other:"),
     Mutant("the sides' means swapped", COMPARING, "means_of(values_a), means_of(values_b), differences", "means_of(values_b), means_of(values_a), differences"),
     Mutant("warnings of one side", COMPARING, "told_of_sides(*own, names=both)", "told_of_sides(own[0], [], names=both)"),
     Mutant("problems of one id are the same ones", PAIRING, "if str(one.answer) != answer_of", "if not answer_of"),

@@ -16,7 +16,7 @@ from evals.estimators import PARTS, ucc_parts
 from evals.files.strict_json import shown
 from evals.grading import same_answer
 from evals.intervals import average_paired_differences, holm
-from evals.metrics.counting import BY_DEFAULT, Clustering, Counted, count_each
+from evals.metrics.counting import BY_DEFAULT, Clustering, Counted, count_each, refuse_other_problems
 from evals.metrics.passk_ucc import (
     Estimate,
     blocks_of,
@@ -182,26 +182,9 @@ def _rows(seeds_a: Sequence[Estimate], seeds_b: Sequence[Estimate]) -> list[Diff
 def check_pairs(a: Counted, b: Counted, *, names: tuple[str, str]) -> list[str]:
     """Warnings where only reference answers differ.
 
-    Raises DataError if a problem is on one side alone, has another n on the other, or an id means two problems; the
-    first one is named.
+    Raises DataError as `refuse_other_problems`, and for an id that means two problems; the first one is named.
     """
-    n_a = {(problem.benchmark, problem.id): problem.n for problem in a.problems}
-    n_b = {(problem.benchmark, problem.id): problem.n for problem in b.problems}
-    for here, there, (name, without) in ((n_a, n_b, names), (n_b, n_a, names[::-1])):
-        missing = [key for key in here if key not in there]
-        if missing:
-            benchmark, id = missing[0]
-            raise DataError(
-                f"{name} holds {shown(id)} of {benchmark} and {without} does not ({len(missing)} such problem(s)); a "
-                "comparison needs the same problems on both sides: sample what is missing, or choose with -b"
-            )
-    for (benchmark, id), n in n_a.items():
-        if n != n_b[benchmark, id]:
-            raise DataError(
-                f"{shown(id)} of {benchmark} has n = {n} samples in {names[0]} and n = {n_b[benchmark, id]} in "
-                f"{names[1]}; a comparison needs equal n: draw what is missing with `quatro sample`, or use "
-                f"fewer (`quatro eval ... --n {min(n, n_b[benchmark, id])}`)"
-            )
+    refuse_other_problems([a, b], names)
     others = namesakes(a, b)
     if others:
         one, other = others[0]

@@ -252,6 +252,20 @@ class Counted:
         return [one._replace(wrong=wrong) for one, wrong in zip(self.problems, votes, strict=True)]
 
 
+def refuse_other_problems(counted: Sequence[Counted], names: Sequence[str]) -> None:
+    """Raises DataError unless all have the same problems with as many samples of each; the first other one is named."""
+    first, *others = [{(one.benchmark, one.id): one.n for one in each.problems} for each in counted]
+    for name, own in zip(names[1:], others, strict=True):
+        for benchmark, id in {**first, **own}:
+            n, other = first.get((benchmark, id), 0), own.get((benchmark, id), 0)
+            if n != other:
+                fewer = f"--n {min(n, other)}" if n and other else "-b"
+                raise DataError(
+                    f"{names[0]} holds n = {n} samples of {shown(id)} ({benchmark}), and {name} n = {other}; they need "
+                    f"the same problems with equal n: draw what is missing, or choose what both have with `{fewer}`"
+                )
+
+
 # ---- the votes behind maj@k
 
 

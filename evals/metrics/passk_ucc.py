@@ -19,7 +19,15 @@ from evals.estimators import Floats
 from evals.files.frames import grouped
 from evals.files.strict_json import shown
 from evals.intervals import Families, mean_intervals
-from evals.metrics.counting import BY_DEFAULT, Clustering, Counted, Counts, count_clusters, count_each
+from evals.metrics.counting import (
+    BY_DEFAULT,
+    Clustering,
+    Counted,
+    Counts,
+    count_clusters,
+    count_each,
+    refuse_other_problems,
+)
 from evals.metrics.valid import Checked, checked, shares_of_right
 from evals.results.document import (
     AVERAGE,
@@ -151,13 +159,7 @@ def ucc_result(
 def each_seed(samples: Samples | Counted | Sequence[Counted], grader: GraderInfo | None = None) -> list[Counted]:
     """The counts of each seed; raises DataError unless all have the same problems with as many samples."""
     seeds = [Counted.of(samples, grader)] if isinstance(samples, Samples | Counted) else list(samples)
-    held = [{(one.benchmark, one.id, one.n) for one in counted.problems} for counted in seeds]
-    for number, own in enumerate(held, start=1):
-        for name, id, n in sorted(own ^ held[0]):
-            raise DataError(
-                f"seed {number} of {len(held)} holds other problems than the first, or other numbers of samples, such "
-                f"as n = {n} of {shown(id)} ({name}) in one of the two; draw what is missing, or choose with -b and --n"
-            )
+    refuse_other_problems(seeds, [f"seed {number}" for number in range(1, len(seeds) + 1)])
     return seeds
 
 

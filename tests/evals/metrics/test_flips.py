@@ -129,9 +129,9 @@ def test_the_default_k_is_16_or_a_smaller_n():
 
 def test_sides_that_do_not_match_are_refused_by_name():
     base = samples({("a", "x"): 1, ("a", "y"): 1})
-    with pytest.raises(DataError, match=r"base\.jsonl holds 'y' of a and tuned\.jsonl does not"):
+    with pytest.raises(DataError, match=r"base\.jsonl holds n = 4 samples of 'y' \(a\), and tuned\.jsonl n = 0"):
         flips_result(base, samples({("a", "x"): 1}), names=("base.jsonl", "tuned.jsonl"))
-    with pytest.raises(DataError, match=r"n = 4 samples in base\.jsonl and n = 5 in tuned\.jsonl"):
+    with pytest.raises(DataError, match=r"base\.jsonl holds n = 4 samples of 'x' \(a\), and tuned\.jsonl n = 5"):
         flips_result(base, samples({("a", "x"): 1, ("a", "y"): 1}, n=5), names=("base.jsonl", "tuned.jsonl"))
     with pytest.raises(UsageError, match="k = 5"):
         flips_result(base, base, names=("b", "t"), ks=[5])

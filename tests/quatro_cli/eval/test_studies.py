@@ -52,7 +52,7 @@ def test_flips_are_printed_in_percent_and_as_a_document(files, tmp_path):
 
 
 def test_flips_of_different_problems_end_with_4_and_a_large_k_with_2(files):
-    assert "holds 'q' of toy" in quatro("eval", "flips", files["base"], files["other"], code=4).stderr
+    assert "samples of 'q' (toy)" in quatro("eval", "flips", files["base"], files["other"], code=4).stderr
     quatro("eval", "flips", files["base"], files["tuned"], "--k", "9", code=2)
 
 
