@@ -100,10 +100,9 @@ def number_claims(found: Measured, model: str) -> list[NumberClaim]:
         if series.benchmark is None or series.model not in (model, None):
             continue
         names = BENCHMARKS if series.benchmark == AVERAGE else (series.benchmark,)
-        misprinted = {k for flag in series.flags if flag.kind == "misprint" for k in flag.k}
         scale = 0.01 if series.metric == "pass@k" else 1.0
         for k, value in series.values().items():
-            if k is not None and k not in misprinted and (values := _values(seeds, names, series.metric, k)):
+            if k is not None and k not in series.misprints and (values := _values(seeds, names, series.metric, k)):
                 own = mean_intervals(values, [float(largest_value(series.metric, k, None) or 1)])[0]
                 interval = Interval(own.mean, own.low or 0.0, own.high or 0.0)
                 claims.append(NumberClaim(series.metric, series.benchmark, series.label, k, scale * value, interval))

@@ -169,10 +169,8 @@ def published_entries(metric: str, *, tables: Iterable[str]) -> list[Entry]:
         if series.table not in wanted:
             continue
         numbers = groups.setdefault((series.label, series.model, series.is_ours), {})
-        misprints = {k: flag for flag in series.flags if flag.kind == "misprint" for k in flag.k}
         for k, value in series.values().items():
-            reason = misprints[k].reason if k in misprints else None
-            numbers[Key(metric, series.benchmark, k)] = Number(value * scale, misprint=reason)
+            numbers[Key(metric, series.benchmark, k)] = Number(value * scale, misprint=series.misprints.get(k))
     return [
         Entry(f"{label} (paper)", model, numbers, is_ours=is_ours, is_published=True)
         for (label, model, is_ours), numbers in groups.items()

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from operator import itemgetter
 from types import MappingProxyType
-from typing import Literal
 
 from evals.results.document import Result
 
@@ -18,25 +18,11 @@ CODE_BENCHMARKS = ("humaneval", "humanevalplus", "mbpp", "mbppplus")
 
 
 @dataclass(frozen=True, slots=True)
-class Flag:
-    """A misprint in some values of a `Series`: the number (``expected`` was meant), or only its bold print.
-
-    An `inconsistent` value contradicts another table of the paper; which of the two is wrong is not known.
-    """
-
-    kind: Literal["misprint", "inconsistent", "bold"]
-    reason: str
-    k: tuple[int, ...]
-    printed: tuple[float, ...]
-    expected: tuple[float, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Series:
     """One method's values over k in one table.
 
     ``benchmark`` is a name of the registry or `average`. ``benchmark``, ``model`` and ``delta`` are None if the paper
-    does not state them; ``k`` is (None,) for the final entropy.
+    does not state them; ``k`` is (None,) for the final entropy. ``misprints`` say of each k what is wrong there.
     """
 
     table: str
@@ -47,7 +33,7 @@ class Series:
     delta: float | None
     k: tuple[int | None, ...]
     value: tuple[float, ...]
-    flags: tuple[Flag, ...] = ()
+    misprints: Mapping[int | None, str]
 
     @property
     def label(self) -> str:
@@ -84,15 +70,12 @@ def paper() -> Paper:
         text,
         object_hook=lambda found: {key: tuple(one) if isinstance(one, list) else one for key, one in found.items()},
     )
-    place = ("table", "metric", "benchmark", "model", "method", "delta")
-    flags: dict[tuple[object, ...], list[Flag]] = {}
-    for found in document["flags"]:
-        flags.setdefault(tuple(found.pop(key) for key in place), []).append(Flag(**found))
-    series = []
-    for found in document["series"]:
-        where = tuple(found[key] for key in place)
-        series.append(Series(**found, flags=tuple(flags.pop(where, ()))))
-    assert not flags, f"paper_results.json flags a series that it does not hold: {list(flags)}"
+    place = itemgetter("table", "metric", "benchmark", "model", "method", "delta")
+    misprints: dict[object, dict[int | None, str]] = {}
+    for flag in document["flags"]:
+        if flag["kind"] == "misprint":  # and no contradiction between two tables, or wrong bold print
+            misprints.setdefault(place(flag), {}).update(dict.fromkeys(flag["k"], flag["reason"]))
+    series = [Series(**found, misprints=misprints.get(place(found), {})) for found in document["series"]]
     remarks: dict[str, tuple[str, ...]] = {}
     for remark in document["remarks"]:
         for table in remark["tables"]:
