@@ -1,8 +1,8 @@
 r"""Grading of mathematical answers: is the answer in this completion the reference answer?
 
 The way of a text: `extract` finds the answer (the last complete ``\boxed`` or ``\fbox``), `tokens` and `parse` make a
-tree of it, `read` gives its readings, and `decide` compares them with those of the reference. Nothing is evaluated as
-code, no process is started, and the time grows linearly with the text.
+tree of it, `read` gives its readings, and `same_answer` compares them with those of the reference. Nothing is evaluated
+as code, no process is started, and the time grows linearly with the text.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from evals.grading.decide import Decision, Policy, decide
+from evals.grading.decide import Policy
+from evals.grading.decide import same_answer as same_answer
 from evals.grading.read import read, why_words
 from evals.grading.tree import written
 
@@ -110,11 +111,6 @@ def grade_many(
     return grades
 
 
-def same_answer(found: str, reference: str, *, policy: Policy = "strict") -> Decision:
-    """Whether two answers, as they stand in their boxes, say the same, with the rule that decided and what was read."""
-    return decide(found, reference, policy)
-
-
 def readings(text: str) -> str:
     """The trees of an answer as they are compared, the most literal first, or why it is none, for a person."""
     trees = read(text)
@@ -138,7 +134,7 @@ def _without_comparison(completion: str, reference: str, extraction: ExtractionP
 # Thousands of completions of one problem hold a handful of different answers.
 @lru_cache(maxsize=20_000)
 def _compared(extracted: str, reference: str, policy: Policy) -> Grade:
-    decision = decide(extracted, reference, policy)
+    decision = same_answer(extracted, reference, policy)
     outcome: Outcome = "correct" if decision else "incorrect"
     stage = "text" if decision and decision.said is None else "tree"
     return Grade(decision.is_equal, outcome, extracted, stage, decision.rule)

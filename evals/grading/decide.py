@@ -257,8 +257,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def decide(extracted: str, reference: str, policy: Policy = "strict") -> Decision:
-    """Whether an extracted answer says what the raw reference says, under any pair of their readings."""
+def same_answer(extracted: str, reference: str, policy: Policy = "strict") -> Decision:
+    """Whether two answers, as they stand in their boxes, say the same under any pair of their readings, and why."""
     with _one_at_a_time:
         return _decide(extracted, reference, policy)
 

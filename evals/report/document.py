@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
-from evals.estimators import pass_at_ks, ucc_at_ks
+from evals.estimators import OF_COUNTS
 from evals.figures.method_looks import PALETTE
 from evals.intervals import kinds_text, mean_of_seeds
 from evals.report import LONGEST_NAME, BenchmarkView, Report, ReportRun, capped, setting_text
@@ -191,10 +191,10 @@ def _seed_curve(
         return None
     views = [_views(runs[index], head) for index in members]
     is_same = all(own.keys() == views[0].keys() for own in views)
-    tables = [[_by_problem(own[name], head["metric"], ks) for own in views] for name in views[0] if is_same]
+    names = list(views[0]) if is_same else []
     means = []
     for k in ks:
-        by_problem = [[seed[k] for seed in seeds] for seeds in tables]
+        by_problem = [[_by_problem(own[name], head["metric"], k) for own in views] for name in names]
         largest = largest_value(head["metric"], k, None)
         means.append(mean_of_seeds([rows[k].value for rows in rows_of], by_problem, largest))
     points = _points(
@@ -211,16 +211,11 @@ def _views(run: ReportRun, head: Json) -> dict[str, BenchmarkView]:
     }
 
 
-def _by_problem(view: BenchmarkView, metric: str, ks: Sequence[int]) -> dict[int, dict[str, float]]:
-    """Pass@k or UCC@k of each problem by its id, at each k."""
-    which = "valid" if metric.startswith(VALID) else "counts"
-    counts = [getattr(problem, which) for problem in view.problems]
-    n, ids = [one.n for one in counts], [one.id for one in counts]
-    if metric == "pass@k":
-        value_PK = pass_at_ks(n, [one.correct for one in counts], ks)
-    else:
-        value_PK = ucc_at_ks(n, [one.sizes or () for one in counts], ks)
-    return {k: dict(zip(ids, column.tolist(), strict=True)) for k, column in zip(ks, value_PK.T, strict=True)}
+def _by_problem(view: BenchmarkView, metric: str, k: int) -> dict[str, float]:
+    """Pass@k or UCC@k of each problem by its id."""
+    of_counts, is_valid = OF_COUNTS[metric.removeprefix(VALID)], metric.startswith(VALID)
+    counts = filter(None, (one.valid if is_valid else one.counts for one in view.problems))
+    return {one.id: of_counts(one.n, one.correct, one.sizes or (), k) for one in counts}
 
 
 # ---- the page

@@ -35,22 +35,19 @@ class SampleWriter:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = self.path.open("ab", buffering=0)
         try:
-            self._lock()
+            lock_file(self._file.fileno(), self.path, instead="-o DIR")
             reader = SamplesReader(benchmarks=None, keep_extra=False)
             reader.read(self.path, may_be_empty=True)
             self.warnings = reader.warnings  # of a last line that is torn
             self._size = self._mend_tail(is_torn=bool(self.warnings))
+        except BlockingIOError:
+            self._file.close()
+            raise LockedError(f"{self.path}: another process is writing this file; wait for it to end") from None
         except BaseException:
             self._file.close()
             raise
         self.present = {(sample.id, sample.sample_index) for sample in reader.rows}
         self.asked = {sample.id: (sample.prompt, sample.answer) for sample in reader.rows}
-
-    def _lock(self) -> None:
-        try:
-            lock_file(self._file.fileno(), self.path, instead="-o DIR")
-        except BlockingIOError:
-            raise LockedError(f"{self.path}: another process is writing this file; wait for it to end") from None
 
     def _mend_tail(self, *, is_torn: bool) -> int:
         """Ends the last line in a newline, or removes it if it is torn; returns the size in bytes afterwards."""

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from evals.estimators import ucc_at_k
-from evals.metrics.counting import BY_DEFAULT, Clustering, labels_by_setting, solutions
+from evals.metrics.counting import labels_by_setting, solutions
 from evals.metrics.measuring import Options, Progress, Source, listed, paths_of, progress_line
 from evals.metrics.passk_ucc import resolve_ks
 from evals.samples.graded import read_graded
-from evals.samples.types import GradedProblem, Samples
+from evals.samples.types import GradedProblem
 from evals.similarity import Setting
 from evals.text import visible
 
@@ -121,21 +121,11 @@ def clusters(
     asked, wanted = Options(["ucc@k"], grader=grader, **how), listed(benchmarks)
     with (progress or progress_line)("grading answers") as tell:
         read, _ = read_graded(paths_of(samples), benchmarks=wanted, asked=asked.grading, id=id, on_progress=tell)
-    return ProblemClusters(clusters_of_problem(read, id, clustering=asked.clustering))
-
-
-def clusters_of_problem(samples: Samples, id: str, *, clustering: Clustering = BY_DEFAULT) -> list[Clusters]:
-    """The clusters of the problem called ``id``, in every benchmark that has one, under each setting of `ucc_result`.
-
-    Raises:
-        UsageError: no problem has that id (similar ones are named), or as `ucc_result`.
-        DataError: a sample of it has no grade.
-    """
-    return [
-        clusters
-        for problem in samples.of_problem(id).graded()
-        for clusters in clusters_of(problem, clustering.settings(problem.benchmark, problem.kind))
-    ]
+    return ProblemClusters(
+        found
+        for problem in read.of_problem(id).graded()
+        for found in clusters_of(problem, asked.clustering.settings(problem.benchmark, problem.kind))
+    )
 
 
 def clusters_of(problem: GradedProblem, settings: Sequence[Setting]) -> list[Clusters]:

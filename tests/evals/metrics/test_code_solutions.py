@@ -15,7 +15,7 @@ from evals.metrics.passk_ucc import ucc_result
 from evals.report import view_samples
 from evals.samples.types import Sample, Samples
 from evals.similarity import SIMILARITIES, Setting
-from evals.studies.clusters import clusters_of_problem
+from evals.studies.clusters import clusters_of
 from evals.studies.similarity import heatmap_of, similarity_result
 from tests.evals.studies.reference import agreement
 from tests.kit import quatro, write_rows
@@ -104,7 +104,8 @@ def test_completions_are_read_behind_their_prompt():
         f"{prompt}\n    return (floor(n / 2) ** 2)\n",
         f"```\n{prompt}    return floor(n / 2) ** 2\n```",
     ]
-    found = clusters_of_problem(samples(texts, prompt=prompt, extra={"entry_point": "f"}), "p")
+    (problem,) = samples(texts, prompt=prompt, extra={"entry_point": "f"}).graded()
+    found = clusters_of(problem, BY_DEFAULT.settings(problem.benchmark, problem.kind))
     assert [(one.size, one.num_distinct, one.times) for one in found[0].clusters] == [(4, 1, 4)]
     assert found[0].clusters[0].text == "from math import floor\n\ndef f(n):\n    return floor(n / 2) ** 2"
 
@@ -126,7 +127,8 @@ def test_only_benchmarks_of_programs_are_compared_as_code_unless_asked(benchmark
     assert {row.tokens for row in ucc_result(of, Clustering(tokens="sklearn")).rows} == {"sklearn"}
     assert view_samples(of, num_answers=1)[0].setting.tokens == tokens
     assert heatmap_of(of, "p").setting.tokens == tokens
-    assert clusters_of_problem(of, "p")[0].setting.tokens == tokens
+    (problem,) = of.graded()
+    assert BY_DEFAULT.settings(benchmark, problem.kind)[0].tokens == tokens
 
 
 def test_a_benchmark_of_ones_own_says_that_it_is_code(tmp_path, monkeypatch):
