@@ -77,9 +77,9 @@ class Served:
 
 
 class Asked(NamedTuple, Generic[T]):
-    """A request: what is posted, what ``read`` makes of the answer, and what it is called in errors."""
+    """A request: what is posted (None: nothing), what ``read`` makes of the answer, and its name in errors."""
 
-    body: Mapping[str, Any]
+    body: Mapping[str, Any] | None
     read: Callable[[Mapping[str, Any]], T]
     about: str = ""
 
@@ -128,13 +128,8 @@ class Server:
             UsageError: it serves no such model; the message lists those that it serves, and ends with ``advice``.
             MissingError: it does not answer, or wants a key.
         """
-
-        async def ask() -> list[Served]:
-            async with self.client() as client:
-                return await self.ask(client, "models", read_models)
-
-        with start_blocking_portal() as portal:  # a thread of its own: a notebook's has a loop already
-            models = portal.call(ask)
+        models: list[Served] = []
+        self.ask_now("models", [Asked(None, read_models)], models.extend)
         for name in names:
             for model in models:
                 if name in (model.id, model.root):

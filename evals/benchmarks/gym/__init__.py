@@ -9,15 +9,18 @@ import hashlib
 import io
 import json
 import random
+import tomllib
 import warnings
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import lru_cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from evals.errors import MissingError, UsageError, how_to_install
 from evals.files.strict_json import shown
+from evals.text import words_of
 
 # A benchmark with this prefix is a task of the library with its default settings.
 PREFIX = "reasoning-gym:"
@@ -27,21 +30,13 @@ COLUMN = "reasoning_gym"
 MOST_ITEMS = 20_000
 _OURS = ("seed", "size")
 
+_TASKS = tomllib.loads(Path(__file__).with_name("tasks.toml").read_text(encoding="utf-8"))
+# Tasks whose checkers need no sandbox; those that cannot be used, and why.
+IN_PROCESS = words_of(_TASKS["in_process"])
 _HASH_ORDER = (
     "its items depend on the order of sets, which differs from process to process, so no answer could be graded later"
 )
-# Tasks that cannot be used, and why.
-REFUSED = {
-    "puzzle24": "its checker accepts any four numbers, whatever the puzzle: 4*6*1*1 would be right everywhere",
-    "game_of_life_halting": "its checker accepts every answer that is not empty",
-    "coin_flip": "its checker accepts the answer 0 for every probability below 1",
-    "composite": "it is a mixture of other tasks; make a benchmark of each task, and train on one of them",
-    **dict.fromkeys(
-        ("codeio", "intermediate_integration", "isomorphic_strings", "knight_swap")
-        + ("polynomial_multiplication", "ransom_note", "word_ladder"),
-        _HASH_ORDER,
-    ),
-}
+REFUSED = _TASKS["refused"] | dict.fromkeys(_TASKS["of_hash_order"].split(), _HASH_ORDER)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-from evals.benchmarks.gym import Reference, dataset, entry, quiet, require
+from evals.benchmarks.gym import IN_PROCESS, Reference, dataset, entry, quiet, require
 from evals.benchmarks.gym.items import form_of
 from evals.code.grading import open_sandbox
 from evals.grading import Grade, Outcome, last_boxed
@@ -24,23 +24,6 @@ _ROUNDING = 1e-9
 _TAGGED = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
 _INSIDE = "evals.benchmarks.gym.inside"
 _PROGRAM = f"from {_INSIDE} import score"
-
-# Tasks whose checkers only compare text. Each was read: it evaluates nothing, does not change its entry, and needs no
-# more than moments for `MOST_CHARACTERS`. All other checkers run in the sandbox.
-# fmt: off
-IN_PROCESS = frozenset({
-    "ab", "acre", "aiw", "arc_1d", "base_conversion", "basic_arithmetic", "bf", "binary_alternation",
-    "caesar_cipher", "chain_sum", "circuit_logic", "color_cube_rotation", "count_bits", "count_primes",
-    "course_schedule", "dice", "emoji_mystery", "family_relationships", "figlet_font", "futoshiki", "gcd",
-    "largest_island", "lcm", "leg_counting", "letter_counting", "letter_jumble", "list_functions", "mahjong_puzzle",
-    "maze", "mini_sudoku", "modulo_grid", "needle_haystack", "number_filtering", "number_sequence",
-    "palindrome_generation", "path_star", "products", "quantum_lock", "rotate_matrix", "rotten_oranges",
-    "self_reference", "sentence_reordering", "shortest_path", "simple_equations", "simple_geometry",
-    "spell_backward", "string_manipulation", "string_splitting", "string_synthesis", "sudoku", "syllogism",
-    "tsumego", "word_sequence_reversal", "word_sorting", "zebra_puzzles",
-})
-# fmt: on
-
 
 # What the library gives an answer, from 0 to 1, and its grade, which is correct for the whole score. With `error` the
 # checker raised, with `timeout` or `infra_error` the sandbox ended it; then the score is 0.
