@@ -236,11 +236,6 @@ _SPECIAL = {
     "]": r"{]}",
     "*": r"{*}",
 }
-_GREEK = re.compile(r"GREEK (SMALL|CAPITAL) LETTER ([A-Z]+)")
-# Greek letters that TeX has a macro for: no omicron, and no capitals that look like Latin ones.
-_SMALL = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi"
-_CAPITALS = "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
-_GREEK_MACROS = {*_SMALL.split(" "), "omega", *_CAPITALS.split(" ")}
 _MATHS = {
     "±": r"\pm",
     "×": r"\times",
@@ -257,6 +252,10 @@ _MATHS = {
     "µ": r"\mu",
     "†": r"{}^\dagger",
 }
+# Greek letters that TeX has a macro for: no omicron, and no capitals that look like Latin ones.
+for _letter in "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ":
+    _name = unicodedata.name(_letter).split()[-1].replace("LAMDA", "LAMBDA")
+    _MATHS[_letter] = f"\\{_name.lower() if _letter.islower() else _name.capitalize()}"
 # Further characters that LaTeX's UTF-8 has in every font encoding: letters with one of these accents, and these.
 _ACCENTS = "\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u030a\u030b\u030c\u0327"
 _TEXT = "ßæÆøØłŁœŒ–—‘’“”…"
@@ -287,12 +286,6 @@ def _character(character: str) -> str:
         return f"${_MATHS[character]}$"
     if character in _TEXT or _is_accented(character):
         return character
-    greek = _GREEK.fullmatch(unicodedata.name(character, ""))
-    if greek is not None:
-        name = greek[2].replace("LAMDA", "LAMBDA").lower()
-        name = name if greek[1] == "SMALL" else name.capitalize()
-        if name in _GREEK_MACROS:
-            return f"$\\{name}$"
     return f"{{[}}U+{ord(character):04X}{{]}}"
 
 
