@@ -10,7 +10,7 @@ A heatmap has the similarities of the answers to one problem, with the answers o
 # Axes: M pairs, U distinct texts, C correct answers, W wrong ones, A answers shown (the correct ones, or all).
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,18 +61,28 @@ def similarity_result(
     """
     similarities = check_study(similarities, tokens)
     graded = samples.graded()
-    groups = grouped(graded, lambda problem: problem.benchmark)
     rows: list[Row] = []
     warnings = warnings_of(samples.warnings, graded)
-    total, done = sum(map(len, groups.values())), 0
-    for benchmark, problems in groups.items():
+    done, total = 0, sum(problem.correct > 1 for problem in graded)
+    for benchmark, problems in grouped(graded, lambda problem: problem.benchmark).items():
         compared = [problem for problem in problems if problem.correct > 1]
         if not compared:
             warnings.append(f"{shown(benchmark)}: no problem has two correct samples, so there is no pair to compare")
             continue
-        tell = (lambda at, before=done: on_progress(before + at, total)) if on_progress else None
-        rows += _rows(benchmark, compared, similarities, tokens_for(problems[0].kind, tokens), max_pairs, seed, tell)
-        done += len(problems)
+        own_tokens = tokens_for(problems[0].kind, tokens)
+        values: dict[str, list[Floats]] = {name: [] for name in similarities}
+        for problem in compared:
+            # A random stream for each problem, which depends on its benchmark and id only.
+            stream = zlib.crc32(f"{benchmark}\0{problem.id}".encode("utf-8", "surrogatepass"))
+            i_M, j_M = chosen_pairs(problem.correct, max_pairs, np.random.default_rng([seed, stream]))
+            unique = solutions(problem, own_tokens)
+            for name, parts in values.items():
+                parts.append(pair_similarities(name, unique, i_M, j_M, tokens=own_tokens))
+            done += 1
+            if on_progress is not None:
+                on_progress(done, total)
+        how = {"tokens": own_tokens, "max_pairs": max_pairs, "pairs_seed": seed}
+        rows += [_row(compared, name, parts, how) for name, parts in values.items()]
     if not rows:
         raise DataError("no problem has two correct samples: nothing to compare; draw more with `quatro sample`")
     return Result(metric=METRIC, rows=rows, warnings=warnings, **head_of(about, graded))
@@ -124,52 +134,29 @@ def _lengths(texts: Sequence[str], place_C: Integers) -> Floats:
     return np.array([len(texts[place]) for place in place_C.tolist()], dtype=np.float64)
 
 
-def _rows(
-    benchmark: str,
-    problems: Sequence[GradedProblem],
-    similarities: Sequence[str],
-    tokens: str,
-    max_pairs: int,
-    seed: int,
-    tell: Callable[[int], None] | None,
-) -> list[Row]:
-    values: dict[str, list[Floats]] = {name: [] for name in similarities}
-    for done, problem in enumerate(problems, start=1):
-        # A random stream for each problem, which depends on its benchmark and id only.
-        stream = zlib.crc32(f"{problem.benchmark}\0{problem.id}".encode("utf-8", "surrogatepass"))
-        i_M, j_M = chosen_pairs(problem.correct, max_pairs, np.random.default_rng([seed, stream]))
-        unique = solutions(problem, tokens)
-        for name in values:
-            values[name].append(pair_similarities(name, unique, i_M, j_M, tokens=tokens))
-        if tell is not None:
-            tell(done)
-    rows = []
-    for name, parts in values.items():
-        value_M = np.concatenate(parts)
-        # A tenth of a millionth: 0.58 * 50 is a little less than 29 in binary, and belongs to the bin that starts at
-        # 0.58.
-        bin_M = np.minimum((value_M * NUM_BINS + 1e-7).astype(np.int64), NUM_BINS - 1)
-        row: dict[str, Any] = {
-            "metric": METRIC,
-            "benchmark": benchmark,
-            "k": None,
-            "value": float(np.median(value_M)),
-            "num_problems": len(problems),
-            "n": min(problem.n for problem in problems),
-            "similarity": name,
-            "tokens": tokens,
-            "mean": float(value_M.mean()),
-            "rao": 1 - float(np.mean([part_M.mean() for part_M in parts])),
-            "quantiles": dict(zip(map(str, QUANTILES), np.quantile(value_M, QUANTILES).tolist(), strict=True)),
-            "histogram": np.bincount(bin_M, minlength=NUM_BINS).tolist(),
-            "equal_share": float((value_M == 1.0).mean()),
-            "num_pairs": len(value_M),
-            "num_pairs_total": sum(problem.correct * (problem.correct - 1) // 2 for problem in problems),
-            "max_pairs": max_pairs,
-            "pairs_seed": seed,
-        }
-        rows.append(Row(**row))
-    return rows
+def _row(problems: Sequence[GradedProblem], name: str, parts: Sequence[Floats], how: Mapping[str, Any]) -> Row:
+    """The distribution of one similarity over the pairs of a benchmark; ``parts`` are those of each problem."""
+    value_M = np.concatenate(parts)
+    # A tenth of a millionth: 0.58 * 50 is a little less than 29 in binary, and belongs to the bin that starts at 0.58.
+    bin_M = np.minimum((value_M * NUM_BINS + 1e-7).astype(np.int64), NUM_BINS - 1)
+    row: dict[str, Any] = {
+        "metric": METRIC,
+        "benchmark": problems[0].benchmark,
+        "k": None,
+        "value": float(np.median(value_M)),
+        "num_problems": len(problems),
+        "n": min(problem.n for problem in problems),
+        "similarity": name,
+        "tokens": how["tokens"],
+        "mean": float(value_M.mean()),
+        "rao": 1 - float(np.mean([part_M.mean() for part_M in parts])),
+        "quantiles": dict(zip(map(str, QUANTILES), np.quantile(value_M, QUANTILES).tolist(), strict=True)),
+        "histogram": np.bincount(bin_M, minlength=NUM_BINS).tolist(),
+        "equal_share": float((value_M == 1.0).mean()),
+        "num_pairs": len(value_M),
+        "num_pairs_total": sum(problem.correct * (problem.correct - 1) // 2 for problem in problems),
+    }
+    return Row(**{**row, **how})
 
 
 class Heatmap(NamedTuple):
