@@ -5,13 +5,10 @@ Measured is in both the same verdict, right or wrong.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from experiments.replication.cells import (
     DELTAS,
     MIDDLE,
     PASS1,
-    TAG_WORDS,
     UCC,
     K,
     Outcome,
@@ -24,12 +21,9 @@ from experiments.replication.cells import (
 )
 from experiments.replication.delta_claims import entropy, pass_1, trend, ucc_k
 from experiments.replication.results import ALL, NUCLEUS, Results, difference
-from experiments.replication.rules import GREATER, Comparison, Finding
+from experiments.replication.rules import GREATER, Comparison, Finding, finding
 
 BINARY, GRADED = "S0", "S14"
-
-_LIMIT = "Sec. Limitation: “may be beneficial in settings with continuous or fine-grained rewards”"
-_TRADE = "Sec. 4.2, which has rewards of 0 and 1 only"
 
 
 def graded_rewards(results: Results) -> list[Finding]:
@@ -49,17 +43,12 @@ def graded_rewards(results: Results) -> list[Finding]:
         what = f"(graded − 0/1), QUATRO δ {MIDDLE} − GSPO"
         return (judged(what, both, GREATER, outcome.unit, margin=outcome.small),)
 
-    on, off = TAG_WORDS[ALL], TAG_WORDS[NUCLEUS]
     trades = (entropy(), ucc_k(ALL), pass_1(NUCLEUS))
-    findings = [
-        *(
-            Finding(f"l{n}", f"With graded rewards too, {trade.claim}", _TRADE, trend(results, (GRADED,), trade))
-            for n, trade in enumerate(trades, 1)
-        ),
-        Finding("l4", f"Graded rewards give QUATRO a higher Pass@1 ({off})", _LIMIT, gains(PASS1)),
-        Finding("l5", f"Graded rewards give QUATRO a higher Pass@{K} ({off})", _LIMIT, gains(pass_at(K, NUCLEUS))),
-        Finding("l6", f"Graded rewards give QUATRO a higher UCC@{K} ({on})", _LIMIT, gains(UCC)),
-        Finding("l7", f"Graded rewards raise QUATRO's Pass@1 ({off}) by more than GSPO's", _LIMIT, beside_gspo(PASS1)),
-        Finding("l8", f"Graded rewards raise QUATRO's UCC@{K} ({on}) by more than GSPO's", _LIMIT, beside_gspo(UCC)),
+    return [
+        *(finding(f"l{n}", trend(results, (GRADED,), trade)) for n, trade in enumerate(trades, 1)),
+        finding("l4", gains(PASS1)),
+        finding("l5", gains(pass_at(K, NUCLEUS))),
+        finding("l6", gains(UCC)),
+        finding("l7", beside_gspo(PASS1)),
+        finding("l8", beside_gspo(UCC)),
     ]
-    return [replace(finding, is_ours=True) for finding in findings]

@@ -22,12 +22,10 @@ from experiments.replication.cells import (
 )
 from experiments.replication.delta_claims import relative_to
 from experiments.replication.results import Group, Results, table
-from experiments.replication.rules import GREATER, Finding
+from experiments.replication.rules import GREATER, Finding, finding
 
 PLAIN, AUTO, SHRINKING, STEERED = "S0", "S11", "S12", "S13"
 TARGET_ENTROPY, TARGET_KL = "0.95", "0.01"
-
-_OURS = "not in the paper"
 
 
 def budget(results: Results) -> list[Finding]:
@@ -45,18 +43,7 @@ def budget(results: Results) -> list[Finding]:
             compare(f"UCC@{K}, δ {delta}", *pair, UCC, UCC.not_less),
         )
     )
-    return [
-        Finding(
-            "x1", "`inner_updates: auto` brings the realised KL to δ, to a factor of 2", _OURS, keeps, is_ours=True
-        ),
-        Finding(
-            "x2",
-            f"`inner_updates: auto` loses neither Pass@1 (top_p 0.7) nor UCC@{K} (top_p 1) beside 5 updates",
-            f"{_OURS}; so are the margins",
-            beside,
-            is_ours=True,
-        ),
-    ]
+    return [finding("x1", keeps), finding("x2", beside)]
 
 
 def _auto(results: Results, delta: str) -> Group:
@@ -94,11 +81,4 @@ def schedules(results: Results) -> list[Finding]:
         within_factor(0.5, 2.0),
         FACTOR,
     )
-    claim = f"A radius that shrinks from 0.1 to 0.001 has a higher Pass@1 than δ {MIDDLE} and no lower UCC@{K}"
-    return [
-        Finding("y1", claim, _OURS, better, is_ours=True),
-        Finding("y2", "`target-entropy` ends within 0.05 nats of its target", _OURS, (hits_entropy,), is_ours=True),
-        Finding(
-            "y3", "`target-kl` holds the realised KL at its target, to a factor of 2", _OURS, (hits_kl,), is_ours=True
-        ),
-    ]
+    return [finding("y1", better), finding("y2", [hits_entropy]), finding("y3", [hits_kl])]

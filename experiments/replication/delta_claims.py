@@ -11,7 +11,6 @@ import numpy as np
 
 from evals.estimators import Floats
 from experiments.replication.cells import (
-    CELLS,
     DELTAS,
     ENTROPY,
     FACTOR,
@@ -33,7 +32,7 @@ from experiments.replication.cells import (
     within_factor,
 )
 from experiments.replication.results import ALL, NUCLEUS, Measure, Results, Run, mean_of
-from experiments.replication.rules import GREATER, Comparison, Finding, exact
+from experiments.replication.rules import GREATER, Comparison, Finding, exact, finding
 from quatro.runs.views.series import positive_advantages
 from quatro.sample.folder import Tag
 
@@ -84,20 +83,9 @@ def trend(results: Results, cells: Sequence[str], trade: Trade) -> tuple[Compari
 
 def trade_off(results: Results) -> list[Finding]:
     """(a) Smaller delta: more entropy, Pass@k and UCC@k at large k. Larger delta: more Pass@1."""
-    overall = "Sec. 4.2 “Overall performance”, Tab. avg_passk"
-    diversity = "Sec. 4.2 “Diversity”, Tab. ucc_all"
-    tags = (NUCLEUS, ALL)
-    trades = [
-        (entropy(), "Sec. 4.2 “Entropy stability”, Fig. entropy, Tab. final_entropy", False),
-        *((pass_k(tag), overall, tag == ALL) for tag in tags),
-        *((ucc_k(tag), diversity, tag == ALL) for tag in tags),
-        *((pass_1(tag), overall, tag == ALL) for tag in tags),
-    ]
+    by_tag = [trade(tag) for trade in (pass_k, ucc_k, pass_1) for tag in (NUCLEUS, ALL)]
     cells = ("S1", "S2", "S9")
-    return [
-        Finding(f"a{n}", trade.claim[0].upper() + trade.claim[1:], where, trend(results, cells, trade), is_ours=is_ours)
-        for n, (trade, where, is_ours) in enumerate(trades, 1)
-    ]
+    return [finding(f"a{n}", trend(results, cells, trade)) for n, trade in enumerate([entropy(), *by_tag], 1)]
 
 
 def dual(results: Results) -> list[Finding]:
@@ -131,37 +119,7 @@ def dual(results: Results) -> list[Finding]:
         for cell in ("S1", "S2")
         for delta in DELTAS
     )
-    where = "App. “Our method behavior”, Fig. method_behavior"
-    return [
-        Finding(
-            "e1",
-            "The update grows weaker the more rollouts are correct",
-            f"{where} left; so it does for a z-score; computed exactly, so without a margin",
-            falls,
-            is_ours=True,
-        ),
-        Finding(
-            "e2",
-            "A smaller δ weakens the update for every number of correct rollouts",
-            f"{where} left; computed exactly, so without a margin",
-            ordered,
-        ),
-        Finding("e3", "A smaller δ leads to a larger λ, on average over training", f"{where} right", grows),
-        Finding(
-            "e4",
-            "λ settles without abrupt oscillations: its mean over prompts varies by less than 10 % (standard "
-            "deviation over mean) in the second half of training",
-            f"{where} right; the 10 % are ours",
-            calm,
-        ),
-    ]
-
-
-_ON_POLICY = (
-    "Adam divides the scale of A out, which δ sets, but not its shape, which δ changes a little: a larger δ has a mean "
-    "of A further below 0, and weighs prompts differently. So a small effect is expected; three seeds do not tell how "
-    "small."
-)
+    return [finding("e1", falls), finding("e2", ordered), finding("e3", grows), finding("e4", calm)]
 
 
 def where_it_acts(results: Results) -> list[Finding]:
@@ -194,24 +152,8 @@ def where_it_acts(results: Results) -> list[Finding]:
         for cell in ("S1", "S2", "S9")
         for delta in DELTAS
     ]
-    follows = "not stated; follows from Eq. exact_tr_update, where the log-ratio is 0 on the first step"
-    return [
-        *(
-            Finding(name, f"{words} ({CELLS[cell]})", follows, ends(cell, is_dead=cell == "S7"), note, is_ours=True)
-            for name, words, cell, note in (
-                ("i1", "δ has no effect worth the name when strictly on-policy", "S7", _ON_POLICY),
-                ("i2", "δ acts with minibatches", "S2", ""),
-                ("i3", "δ acts with repeated updates", "S1", ""),
-            )
-        ),
-        Finding(
-            "i4",
-            "The realised KL of an iteration is δ, to a factor of 2",
-            "Sec. 3.1: the constraint; nothing enforces it, and the factor is ours",
-            tuple(tracks),
-            is_ours=True,
-        ),
-    ]
+    cells = {"i1": "S7", "i2": "S2", "i3": "S1"}
+    return [*(finding(name, ends(cell, is_dead=cell == "S7")) for name, cell in cells.items()), finding("i4", tracks)]
 
 
 def _late_variation(run: Run) -> Floats:

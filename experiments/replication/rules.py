@@ -4,10 +4,14 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -147,6 +151,16 @@ class Finding:
         if chances and min(chances) * len(chances) <= LEVEL:
             return Verdict.does_not
         return Verdict.negligible if found and found <= {Verdict.holds, Verdict.negligible} else Verdict.undecided
+
+
+def finding(name: str, comparisons: Iterable[Comparison]) -> Finding:
+    """The claim ``name`` of claims.toml."""
+    return Finding(name, comparisons=tuple(comparisons), **_claims()[name])
+
+
+@cache
+def _claims() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(Path(__file__).with_name("claims.toml").read_text(encoding="utf-8"))
 
 
 def estimate_of(value_SP: Floats | None, prior: SeedSpread | None = None) -> Estimate | None:

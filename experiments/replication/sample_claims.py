@@ -15,7 +15,6 @@ from experiments.replication.cells import (
     DELTAS,
     POINTS,
     STEADY_PASS1,
-    TAG_WORDS,
     Outcome,
     compare,
     judged,
@@ -23,14 +22,13 @@ from experiments.replication.cells import (
     theirs,
 )
 from experiments.replication.results import ALL, NUCLEUS, Group, Measure, Results, Run, difference, passed, unique_ratio
-from experiments.replication.rules import GREATER, LESS, Comparison, Finding, Unit
+from experiments.replication.rules import GREATER, LESS, Comparison, Finding, Unit, finding
 from quatro.runs.points import base_name
 from quatro.sample.folder import Tag
 from quatro.sweep.results import is_measured
 
 HOT = {tag: replace(tag, temperature=1.5) for tag in (NUCLEUS, ALL)}
 FLIP_K = 16
-SIZES = (4, 8, 16, 32, 64)
 UCR = Unit(2, "points", scale=100.0)
 # Ours: the paper has both in figures only.
 SMALL_FLIP, SMALL_UCR = 0.05, 0.002
@@ -46,14 +44,8 @@ def flips(results: Results) -> list[Finding]:
             compare(f"δ {delta} − GSPO", ours(results, "S6", delta), gspo, flipped, GREATER) for delta in DELTAS
         )
 
-    where = "App. “Flip rate”, Fig. flip_rate; the margin is ours"
-    rates = f"chance that {FLIP_K} base samples all fail and {FLIP_K} tuned ones hold a success"
-    claims = [(NEVER, "QUATRO solves more of the problems that the base never solved (newly solved)")]
-    claims += [
-        (bucket.name, f"QUATRO flips more of the {bucket.name} problems (flip@{FLIP_K}: {rates})")
-        for bucket in BUCKETS[:2]
-    ]
-    return [Finding(f"f{n}", claim, where, beside(name)) for n, (name, claim) in enumerate(claims, 1)]
+    names = (NEVER, *(bucket.name for bucket in BUCKETS[:2]))
+    return [finding(f"f{n}", beside(name)) for n, name in enumerate(names, 1)]
 
 
 @cache
@@ -99,19 +91,14 @@ def temperature(results: Results) -> list[Finding]:
         )
         for cell, group in gspo.items()
     )
-    where = "App. “Temperature variation”, Fig. temperature"
-    findings = []
-    for number, tag in enumerate((NUCLEUS, ALL)):
-        lead = tuple(ahead(tag, delta, cell) for cell in gspo for delta in DELTAS)
-        findings += [
-            Finding(f"g{2 * number + place}", f"{claim} ({TAG_WORDS[tag]})", where, comparisons, is_ours=tag == ALL)
-            for place, claim, comparisons in (
-                (1, "Temperature 1.5 raises GSPO's UCR", gain(tag)),
-                (2, "QUATRO at 1 has a higher UCR than GSPO at 1.5", lead),
-            )
-        ]
-    findings.append(Finding("g5", "Temperature 1.5 lowers GSPO's Pass@1 (top_p 0.7)", where, quality))
-    return findings
+    leads = {tag: [ahead(tag, delta, cell) for cell in gspo for delta in DELTAS] for tag in (NUCLEUS, ALL)}
+    return [
+        finding("g1", gain(NUCLEUS)),
+        finding("g2", leads[NUCLEUS]),
+        finding("g3", gain(ALL)),
+        finding("g4", leads[ALL]),
+        finding("g5", quality),
+    ]
 
 
 def hot_runs(group: Group, tag: Tag) -> Group:

@@ -15,7 +15,7 @@ from evals.estimators import Floats
 from experiments.replication.cells import DELTAS, PASS1, SHARE, compare, ours, quatro, within
 from experiments.replication.markdown import filled, grid, number, settings_head, settings_row
 from experiments.replication.results import ALL, Group, Results
-from experiments.replication.rules import Comparison, Estimate, Finding, Unit, known, over_problems
+from experiments.replication.rules import Comparison, Estimate, Finding, Unit, finding, known, over_problems
 from quatro.runs.views.series import dual_by_count
 
 CELL, OF_TRAINING = "S10", 8
@@ -153,7 +153,6 @@ def weights(delta: str | None, num_rollouts: int, chance: float, *, is_fixed: bo
 def rollouts(results: Results, errors: Sequence[DualError]) -> list[Finding]:
     """(h) N = 8 suffices for the dual, and in training."""
     eight = [error for error in errors if error.num_rollouts == OF_TRAINING]
-    where = "Sec. 3.2, “N = 8 is sufficient”; the bounds are ours"
     percent, near = Unit(1, "%", 100.0), within(0.1)
     bias = tuple(Comparison(f"δ {e.delta}", e.bias, near, percent) for e in eight)
     spread = tuple(Comparison(f"δ {e.delta}", e.spread, (-math.inf, 0.25), SHARE) for e in eight)
@@ -170,14 +169,8 @@ def rollouts(results: Results, errors: Sequence[DualError]) -> list[Finding]:
         for delta in DELTAS[:2]
         for num_rollouts in BATCHES
     )
-    claims = (
-        ("h1", "λ* from 8 rollouts is that of 256 on average over prompts, to 10 %", bias),
-        ("h2", "λ* from 8 rollouts scatters by less than 25 % around its mean", spread),
-        ("h3", "A of a correct rollout from 8 is that of 256 on average, to 10 %", advantage),
-        ("h4", "λ* from 8 rollouts is that of 256 on average over the groups that are learnt from, to 10 %", by_use),
-        ("h5", "8 rollouts of 32 prompts lose no Pass@1 (top_p 0.7) beside 4, 16 and 32 of as many in all", trained),
-    )
-    return [Finding(name, claim, where, comparisons, is_ours=True) for name, claim, comparisons in claims]
+    found = (bias, spread, advantage, by_use, trained)
+    return [finding(f"h{n}", comparisons) for n, comparisons in enumerate(found, 1)]
 
 
 def with_rollouts(results: Results, delta: str, num_rollouts: str) -> Group:
