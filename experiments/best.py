@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from experiments.real_model.page import OUTCOMES, TITLES
 from experiments.real_model.page import arms as real_arms
 from experiments.real_model.study import best_rate, calibrations
 from experiments.replication.cells import PASS1, REALISED, K, pass_at
-from experiments.replication.markdown import NOTE, number, settings_head, settings_row
+from experiments.replication.markdown import filled, grid, number, settings_head, settings_row
 from experiments.replication.results import ALL, Group, Results, Run
 from experiments.replication.rules import Unit, estimate_of
 
@@ -95,29 +96,11 @@ def _gap(measure: Callable[[Run], np.ndarray]) -> Callable[[Run, Run], float]:
 
 def page(sweeps: Mapping[str, Results]) -> str:
     """The whole page as Markdown."""
-    lines = [
-        "# Each method at its best\n",
-        NOTE,
-        "",
-        "A method that is compared at somebody else's setting loses. Here each one stands at its own best among the "
-        "settings that were run, by Pass@1 at top_p 0.7. A seed's setting is chosen on the other seeds, so that the "
-        "choice does not see what it is judged by; only seeds count that all settings of a method have. Differences "
-        "are those from QUATRO at its best, with 95 % intervals over seeds. A setting is named by its cell in "
-        "`configs/sweeps/` or `experiments/budgeted/` and by what it varies there. The more settings were tried, the "
-        "better the best one looks: their number stands beside each.",
-        "",
-        *_real_model(),
-    ]
-    found = list(tasks(sweeps))
-    heads = ["Pass@1, top_p 0.7, %", "realised KL, nats", "− QUATRO: Pass@1, points", f"Pass@{K}, points"]
+    found, lines, heads = list(tasks(sweeps)), list[str](), ["method", "settings tried", "best", "Pass@1, top_p 0.7, %"]
+    heads += ["realised KL, nats", "− QUATRO: Pass@1, points", f"Pass@{K}, points", f"distinct@{DISTINCT}"]
     for task, methods in found:
         ours = {seed: one.group[seed] for seed, one in best(methods["QUATRO"]).items()} if "QUATRO" in methods else {}
-        lines += [
-            f"## {task}",
-            "",
-            f"| method | settings tried | best | {' | '.join(heads)} | distinct@{DISTINCT} |",
-            f"|{'---|' * (len(heads) + 4)}",
-        ]
+        rows = []
         for method, settings in sorted(methods.items(), key=lambda item: item[0] != "QUATRO"):
             by_seed = best(settings)
             chosen = {seed: one.group[seed] for seed, one in by_seed.items()}
@@ -131,33 +114,24 @@ def page(sweeps: Mapping[str, Results]) -> str:
                 shown.append(_beside(chosen, ours, distinct, _ANSWERS))
             else:
                 shown += [""] * 3
-            lines.append(f"| {method} | {len(settings)} | {'; '.join(where)} | {' | '.join(shown)} |")
-        lines.append("")
-    lines += ["## Every archived arm", "", *settings_head(["task", "cell", "method", "setting"])]
+            rows.append([method, str(len(settings)), "; ".join(where), *shown])
+        lines += [f"## {task}", "", *grid(heads, rows), ""]
+    arms = settings_head(["task", "cell", "method", "setting"])
     for task, methods in found:
         for method, settings in methods.items():
-            lines += [settings_row([task, one.cell, method, one.words], one.group) for one in settings]
-    return "\n".join(lines) + "\n"
+            arms += [settings_row([task, one.cell, method, one.words], one.group) for one in settings]
+    return filled(Path(__file__).with_suffix(".md"), real_model=_real_model(), tasks=lines, arms=arms)
 
 
 def _real_model() -> list[str]:
     """The table of the study on a pretrained model."""
-    outcomes = ("pass@1", "pass@64", "ways@16")
-    lines = [
-        "## A pretrained model",
-        "",
-        "SmolLM2-135M on word problems, three seeds; [real-model.md](real-model.md) has every difference. The learning "
-        "rate is the better of those tried, on a seed that is not counted.",
-        "",
-        f"| method | learning rates tried | best | {' | '.join(OUTCOMES[name].title for name in outcomes)} | "
-        "KL an iteration |",
-        f"|{'---|' * (len(outcomes) + 4)}",
-    ]
+    outcomes, rows = ("pass@1", "pass@64", "ways@16"), []
     for arm, one in real_arms().items():
         tried = sum(job.arm == arm for job in calibrations())
         shown = (one.estimate(name) for name in outcomes)
         moved = [row["kl/new_old"] for run in one.runs for row in run.get("metrics", [])]
         cells = [TITLES[arm], str(tried or "–"), best_rate(arm) or "–"]
         cells += [f"{each.mean:.2f} [{each.low:.2f}, {each.high:.2f}]" for each in shown]
-        lines.append(f"| {' | '.join([*cells, f'{np.mean(moved):.3f}' if moved else '–'])} |")
-    return [*lines, ""]
+        rows.append([*cells, f"{np.mean(moved):.3f}" if moved else "–"])
+    titles = (OUTCOMES[name].title for name in outcomes)
+    return grid(["method", "learning rates tried", "best", *titles, "KL an iteration"], rows)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from string import Template
+from types import MappingProxyType
 from typing import Any
 
 from experiments.replication.cells import ENTROPY, PASS1, REALISED, UCC, K, measured
@@ -57,13 +58,20 @@ _HEADINGS = {
 }
 
 
-def filled(template: Path, **parts: str | Sequence[str]) -> str:
+def filled(template: Path, pictures: Mapping[str, str] = MappingProxyType({}), **parts: str | Sequence[str]) -> str:
     """The text of ``template`` with a text or lines in place of each `$name`; a heading with nothing below is left out.
 
-    Parts that are empty leave no empty lines.
+    A picture, which the template names like `![words](name.png)`, is shown with its words below it where ``pictures``
+    says, or left out. Parts that are empty leave no empty lines.
     """
+
+    def picture(found: re.Match[str]) -> str:
+        words, name = found.groups()
+        return f"![{words}]({pictures[name]})\n\n*{words}*" if name in pictures else ""
+
     texts = {name: part if isinstance(part, str) else "\n".join(part).strip("\n") for name, part in parts.items()}
-    text = Template(template.read_text(encoding="utf-8")).substitute(texts, NOTE=NOTE, TIMES=TIMES)
+    text = re.sub(r"!\[(.*)\]\((.*)\.png\)", picture, template.read_text(encoding="utf-8"))
+    text = Template(text).substitute(texts, NOTE=NOTE, TIMES=TIMES)
     text = re.sub(r"\n{3,}", "\n\n", text)
     return re.sub(r"^## .*\n\n(?=## )", "", text, flags=re.MULTILINE).rstrip() + "\n"
 

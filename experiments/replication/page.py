@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -40,26 +40,7 @@ from experiments.replication.rules import (
 )
 from experiments.replication.small_n import DualError
 
-SECTIONS = "abcdefghijk"  # of the page, and the letters of the claims in each
-FIGURES: Mapping[str, Mapping[str, str]] = {
-    "a": {
-        "curves": "Pass@k and UCC@k over k after training in S1, and of the base. Bands: seeds and problems.",
-        "entropy": "Entropy over training in S1.",
-    },
-    "b": {
-        "stability": "Reward, entropy and KL under more inner updates (a), other learning rates (b), and with and "
-        "without the log-ratio (c).",
-        "limitation": "GSPO alone: reward, clipped share and entropy.",
-    },
-    "e": {
-        "delta-lambda": "The advantage of a correct rollout by how many of 8 are correct; mean λ over training (S1)."
-    },
-    "f": {"flips": "Flips of the harder base (S6), top_p 0.7: newly solved left, flip@k by bucket right."},
-    "g": {"temperature": "UCR and Pass@1 at top_p 0.7 (S1)."},
-    "h": {"rollouts": "λ* and A from N rollouts in relation to all 256 of the base, top_p 1."},
-    "i": {"regimes": "Realised KL and UCC@256 against δ in three regimes."},
-}
-
+SECTIONS = "abcdefghijk"  # of page.md: the letters of the claims in each
 
 # Claims with little chance in them: computed exactly, from many samples of the base, or of what hardly varies.
 _SURE = ("d", "e", "h1", "h2", "h3", "h4", "i4")
@@ -101,19 +82,14 @@ def replicate(results: Results) -> Replication:
 
 def page(found: Replication, figures: Sequence[str], *, images: str) -> str:
     """The whole page as Markdown; ``figures`` are in the folder ``images`` beside it."""
-    results, sections = found.results, {}
-    for letter in SECTIONS:
-        findings = [finding for finding in found.findings if finding.name.startswith(letter)]
-        drawn = {name: words for name, words in FIGURES.get(letter, {}).items() if name in figures}
-        body = [line for finding in findings if finding.note for line in (f"{finding.name}: {finding.note}", "")]
-        body += [small_n.section(results, found.errors)] if letter == "h" and found.errors else []
-        body += _realised(results) if letter == "i" else []
-        body += [*_beside_the_base(found.findings), *_at_their_best(found)] if letter == "k" else []
-        for name, words in drawn.items():
-            body += [f"![{words}]({images}/{name}.png)", "", f"*{words}*", ""]
-        sections[letter] = body
+    results = found.results
+    notes = {
+        letter: [f"{one.name}: {one.note}\n" for one in found.findings if one.name.startswith(letter) and one.note]
+        for letter in SECTIONS
+    }
     return markdown.filled(
         Path(__file__).with_suffix(".md"),
+        {name: f"{images}/{name}.png" for name in figures},
         runs=str(len(results.runs)),
         not_run=_not_run(results),
         programs="; ".join(commits(results)) or "unknown",
@@ -125,7 +101,11 @@ def page(found: Replication, figures: Sequence[str], *, images: str) -> str:
         claims=claims_table(found.findings),
         spreads=_spreads(found.findings),
         both_rules=both_rules(found.findings),
-        **sections,
+        rollouts=small_n.section(results, found.errors) if found.errors else "",
+        realised=_realised(results),
+        beside_the_base=_beside_the_base(found.findings),
+        at_their_best=_at_their_best(found),
+        **notes,
     )
 
 
