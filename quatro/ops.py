@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -202,6 +203,11 @@ def mean_of(value: Tensor, weight: Tensor) -> Metric:
     """A metric: the mean of ``value`` with ``weight`` over all rows that it is merged with."""
     weight = weight.to(torch.float64)
     return Metric("mean", (value.detach().to(torch.float64) * weight).sum(), weight.sum())
+
+
+def of_rows(term: LossTerm, has_loss_B: Tensor) -> LossTerm:
+    """``term`` as if there were only the rows that ``has_loss_B`` names: the others have no weight."""
+    return replace(term, weight=term.weight * (has_loss_B if term.weight.ndim == 1 else has_loss_B[:, None]))
 
 
 # --- log-probabilities ----------------------------------------------------------------------------------------------

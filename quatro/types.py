@@ -185,18 +185,15 @@ def rarity(solutions: Sequence[int]) -> list[float]:
 class Needs:
     """What a method asks of the loop beyond rollouts and rewards; the loop never asks which method it is.
 
-    ``dynamic_sampling``: draw prompts, at most ``max_sampling_rounds`` batches of them, until a batch is full of
-    prompts whose rewards differ. ``overlong_buffer``: a penalty grows to ``overlong_factor`` over this many tokens
-    before the length limit (0: no penalty; None: a fifth of the limit). Only the advantages see the penalty.
-    ``min_rollouts``: the fewest rollouts of a prompt that the configuration may ask for.
+    ``overlong_buffer``: a penalty grows to ``overlong_factor`` over this many tokens before the length limit (0: no
+    penalty; None: a fifth of the limit). Only the advantages see the penalty. ``min_rollouts``: the fewest rollouts of
+    a prompt that the configuration may ask for.
 
     `Method.advantages` gets what is asked of each rollout by keyword. ``solutions``: ``solution_B``, the number of its
     solution within its prompt, -1 if it is not correct. ``old_logp``: ``old_logp_B`` and ``length_B``, log pi_old(o)
     and the number of tokens.
     """
 
-    dynamic_sampling: bool = False
-    max_sampling_rounds: int = 1
     overlong_buffer: int | None = 0
     overlong_factor: float = 1.0
     min_rollouts: int = 1
@@ -238,7 +235,8 @@ class Batch:
     ``old_logp_BT`` are log-probabilities under pi_old, ``ref_logp_BT`` under the reference pi_pre (None if beta is 0).
     ``mask_BT`` is True on response tokens. ``group_B`` says which prompt a row answers, ``group_size_B`` how many
     rollouts that prompt has in the whole batch, of which a micro-batch may hold a part. ``max_new_tokens`` is the
-    constant T of `seq-mean-token-sum-norm`.
+    constant T of `seq-mean-token-sum-norm`. ``sampler_logp_BT`` are the engine's own log-probabilities, if
+    `rollout.correction` needs them, and ``has_loss_B`` says which rows have a loss (None: all): the trainer uses both.
     """
 
     old_logp_BT: Tensor
@@ -248,3 +246,5 @@ class Batch:
     group_size_B: Tensor
     max_new_tokens: int
     ref_logp_BT: Tensor | None = None
+    sampler_logp_BT: Tensor | None = None
+    has_loss_B: Tensor | None = None

@@ -294,10 +294,11 @@ def fork(tmp_path_factory: pytest.TempPathFactory, failing_io: str) -> Iterator[
 
 @pytest.fixture
 def digits(monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of `tests.kit.DigitReward` in a configuration."""
+    """The name of `tests.kit.DigitReward` in a configuration; `many-digits` is the other one there."""
     from quatro.registry import REWARDS
 
     monkeypatch.setitem(REWARDS.locations, "digits", "tests.kit:DigitReward")
+    monkeypatch.setitem(REWARDS.locations, "many-digits", "tests.kit:ManyDigitsReward")
     return "digits"
 
 

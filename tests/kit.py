@@ -107,3 +107,10 @@ class DigitReward(Reward):
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Grades:
         words = [[rollout.text.split() for rollout in group] for group in completions]
         return [[Grade(sum(map(str.isdigit, one)) / max(1, len(one))) for one in group] for group in words]
+
+
+class ManyDigitsReward(DigitReward):
+    """1 where more than a third of the words are digits, else 0: a good part of all groups earns the same."""
+
+    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Grades:
+        return [[Grade(float(one.reward > 1 / 3)) for one in group] for group in super().score(prompts, completions)]

@@ -33,6 +33,7 @@ TESTS = {
         "tests/quatro/test_dual.py",
         "tests/quatro/test_budget.py",
         "tests/quatro/loop/test_draw.py",
+        "tests/quatro/loop/test_correction.py",
         "tests/integration/test_maths.py::test_recorded_completions_move_the_weights_as_computed[made_up]",
     ),
     "evals": (
@@ -68,6 +69,7 @@ SIMILARITY = "evals/similarity/__init__.py"
 CLUSTERING, FLIPS, COMPARING = "evals/clustering.py", "evals/metrics/flips.py", "evals/metrics/comparing.py"
 PAIRING, PASSK_UCC, COUNTING = (f"evals/metrics/{name}.py" for name in ("comparing", "passk_ucc", "counting"))
 INNER, LOCAL = "quatro/loop/learn.py", "quatro/policy/torch_policy.py"
+CORRECTION = "quatro/loop/correction.py"
 
 MUTANTS = [
     Mutant("population standard deviation (ddof 0)", OPS, "(size_Q - 1).clamp(min=1)", "size_Q"),
@@ -163,6 +165,14 @@ MUTANTS = [
     Mutant("the sampler's log-probabilities though some are missing", DRAW, "if any(rollout.logp is None", "if all(rollout.logp is None"),
     Mutant("what a method asks is not saved", POSITION, ', asked=below(tensors, "asked/")', ""),
     Mutant("the reward rarity rewards what is common", SUM, "reward=grade.reward * share", "reward=grade.reward * (1 - share)"),
+    Mutant("what holds a place in a batch is learnt from", DRAW, "rollout.dynamic_sampling and not has_signal(group.rewards)", "False"),
+    Mutant("rows without a loss keep their weight", OPS, "has_loss_B if term.weight.ndim == 1 else has_loss_B[:, None]", "has_loss_B.any()"),
+    Mutant("a weight above the cap stays", CORRECTION, "weight > correction.cap", "weight > 1e30"),
+    Mutant("a masked weight becomes the cap", CORRECTION, 'if correction.kind == "truncate" else 0.0', "if True else 0.0"),
+    Mutant("weights of responses as means of tokens", CORRECTION, "log_weight.sum(dim=-1, keepdim=True)", "log_weight.mean(dim=-1, keepdim=True)"),
+    Mutant("weights the wrong way round", CORRECTION, "old_logp_BT.double() - sampler_logp_BT.double()", "sampler_logp_BT.double() - old_logp_BT.double()"),
+    Mutant("the gradient without its weight", CORRECTION, "weight.to(logp_BT.dtype) * (logp_BT - held_BT)", "(logp_BT - held_BT)"),
+    Mutant("the loss without its weights", INNER, "loss = method.loss(learnt_BT, batch)", "loss = method.loss(logp_BT, batch)"),
     Mutant("overlong penalty also rewards", DRAW, "factor, 0.0)", "factor, 1.0)"),
     Mutant("KL to the reference left out", INNER, "if kl.beta > 0:", "if False:"),
     Mutant("log pi_old taken anew at each step", INNER, "use_own_logp=progress.num_applied == 0", "use_own_logp=True"),

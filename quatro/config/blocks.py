@@ -168,6 +168,27 @@ class DataConfig(Block):
         return {**data, "template": template} if template else data
 
 
+class CorrectionConfig(Block):
+    """Importance weights that make up for a sampler whose probabilities are not the trainer's."""
+
+    level: Literal["token", "sequence"] = Field(
+        "sequence",
+        description="a weight pi_old / pi_sampler for each token (biased, little variance), or for each response, the "
+        "product of those of its tokens (unbiased below the cap, more variance)",
+    )
+    kind: Literal["truncate", "mask"] = Field(
+        "truncate", description="a weight above the cap becomes the cap (truncate) or 0 (mask)"
+    )
+    cap: float = Field(
+        2.0, ge=1, description="largest weight; where it is not set, 2 with truncate (verl's) and 3 with mask (TRL's)"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _cap_of_kind(cls, data: Any) -> Any:
+        return {"cap": 3.0, **data} if isinstance(data, Mapping) and data.get("kind") == "mask" else data
+
+
 class RolloutConfig(Block):
     """How training responses are drawn."""
 
@@ -191,6 +212,27 @@ class RolloutConfig(Block):
         description="markers of a thought before the answer: its end, such as `</think>`, or start and end, such as "
         "`<think> </think>`. Rewards and evaluations judge only the text after the last end marker; an "
         "unfinished thought has no answer (docs/data.md). null: the whole response is the answer",
+    )
+    dynamic_sampling: bool = Field(
+        False,
+        description="draw batches of prompts until prompts_per_step of them have rewards that differ; the others are "
+        "not learnt from (DAPO; docs/methods.md says what it changes for QUATRO)",
+    )
+    max_sampling_rounds: int = Field(
+        10,
+        ge=1,
+        description="most batches of an iteration with dynamic_sampling; after them the run learns from the prompts it "
+        "has",
+    )
+    mask_truncated: bool = Field(
+        False,
+        description="a response that was cut at max_new_tokens has no loss; its reward still counts in its prompt's "
+        "advantages",
+    )
+    correction: CorrectionConfig | None = Field(
+        None,
+        description="importance weights for what the engine draws with other probabilities than the trainer's "
+        "(docs/methods.md#sampler-and-trainer); null: none, and mismatch/* in the metrics says how far both are apart",
     )
     rows_at_once: AutoCount = Field(
         "auto",

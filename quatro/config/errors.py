@@ -21,6 +21,10 @@ Owners = Mapping[KeyPath, type[BaseModel]]
 
 # Keys that quatro no longer has -> what to do instead; those of a sweep file's cells have their own table.
 REMOVED = {
+    **{
+        f"method.{key}": f"it is rollout.{key} now, for every method"
+        for key in ("dynamic_sampling", "max_sampling_rounds")
+    },
     "audit_rollouts": "leave it out: audit.prompts measures the realised KL, on the responses that were learnt from",
     **{
         f"method.{key}": "docs/methods.md has a method of your own, Steered, that changes delta in the same way"

@@ -69,6 +69,7 @@ def resolve_config(source: str | Path, *, overrides: Sequence[str] = (), method:
     path = find_config(source)
     found = read_settings(path)
     settings = [_parse_override(text) for text in overrides]
+    _move_recorded(found)
     notes = _choose_method(found, method, settings)
     for setting in settings:
         if setting.key != _METHOD_NAME:
@@ -90,6 +91,20 @@ def resolve_config(source: str | Path, *, overrides: Sequence[str] = (), method:
     origins = _origins(config, found.places)
     origins |= {key: f"{origins[key]}, {one.note}" for key, one in kept.items() if one.note and key in origins}
     return ResolvedConfig(config, path, origins, notes)
+
+
+def _move_recorded(found: Settings) -> None:
+    """Where a run of DAPO that was recorded before has the keys of dynamic sampling, below `method`, move them.
+
+    A recorded file has all keys. One of the user's that has only one of them is refused (`REMOVED`).
+    """
+    block = found.tree.get("method")
+    if not isinstance(block, dict) or not block.keys() >= {*_OF_DAPO, "preset", "standardise"}:
+        return
+    for key in _OF_DAPO:
+        value, place = block[key], found.places.get(("method", key), "")
+        found.drop(("method", key))
+        found.replace(("rollout", key), value, place)
 
 
 def path_texts(config: Config) -> dict[str, str]:
@@ -190,6 +205,7 @@ class _Setting(NamedTuple):
 
 
 _METHOD_NAME = ("method", "name")
+_OF_DAPO = ("dynamic_sampling", "max_sampling_rounds")  # keys of `rollout` that were keys of this method
 # Texts that YAML would often take for something else, such as `Question: {problem}`. Without quotes they are taken as
 # typed, with the escapes of `unescaped`.
 _AS_TYPED = (("data", "template"), ("data", "system"))
@@ -317,6 +333,9 @@ def lasting_digest(config: Config) -> str:
     """A digest of what lasts. Defaults do not count, so that a key which a later version adds changes nothing."""
     chosen = paths.by_digest(config.model_dump(mode="json", exclude_defaults=True), config.digests)
     kept = {key: value for key, value in leaves(chosen) if not may_change(key)} | {"method.name": config.method.name}
+    if config.method.name == "dapo":  # runs of which have recorded a digest of its own keys, true and 10 by default
+        moved = {key: kept.pop(f"rollout.{key}", default) for key, default in zip(_OF_DAPO, (False, 10), strict=True)}
+        kept |= {f"method.{key}": value for key, value in moved.items() if value not in (True, 10)}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode("utf-8")).hexdigest()[:16]
 
 
@@ -325,6 +344,10 @@ def lasting_differences(then: Mapping[str, Any], digests: Mapping[str, str], con
 
     ``digests`` are those of its paths; of a path that has one on both sides it is compared.
     """
+    found = Settings()
+    found.extend(then, {})
+    _move_recorded(found)
+    then = {str(key): value for key, value in found.tree.items()}
     with suppress(ValueError):  # a key that is gone is a difference to be shown
         # Defaults stand for keys that it lacks because they are newer.
         then = Config.model_validate_json(json.dumps(then)).model_dump(mode="json")

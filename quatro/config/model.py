@@ -169,6 +169,11 @@ class Config(Block):
         "starts",
     )
     rollout: RolloutConfig = Field(default_factory=RolloutConfig, description="how training responses are drawn")
+    old_policy: Literal["trainer", "sampler"] = Field(
+        "trainer",
+        description="whose log-probabilities are log pi_old, around which ratios and trust regions lie: the trainer's, "
+        "or those of the engine, which really drew the tokens (docs/methods.md#sampler-and-trainer)",
+    )
     optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig, description="the optimiser")
     kl: KlConfig = Field(default_factory=KlConfig, description="KL penalty towards a reference model")
     entropy_coefficient: float = Field(0.0, ge=0, description="coefficient of the entropy bonus; 0 is off")
@@ -219,6 +224,13 @@ class Config(Block):
     def stop(self) -> tuple[str, ...]:
         """The strings at which a response ends."""
         return self.data.prompt_template.stop if self.rollout.stop is None else self.rollout.stop
+
+    @property
+    def needs_sampler(self) -> str | None:
+        """The key that needs the engine's log-probability of every token, if there is one."""
+        if self.old_policy == "sampler":
+            return "old_policy"
+        return None if self.rollout.correction is None else "rollout.correction"
 
     @property
     def watched(self) -> dict[str, str]:
@@ -335,6 +347,22 @@ def _check_recorded(config: Config) -> Problems:
         yield "eval.every", f"found {evaluations}, expected 0: {engine} cannot draw samples to evaluate"
 
 
+def _check_sampler(config: Config) -> Problems:
+    rollout, key = config.rollout, config.needs_sampler
+    if key is None:
+        return
+    found = "found sampler, expected trainer" if key == "old_policy" else "expected null"
+    if not is_own(rollout.engine) and ENGINES[rollout.engine].is_recorded:
+        yield key, f"{found}: engine {rollout.engine} knows no log-probabilities"
+    if rollout.top_p < 1 or rollout.top_k > 0:
+        yield key, f"{found}: with top_p or top_k the engine draws from another distribution than its log-probabilities"
+    if key == "old_policy" and config.inner_updates == "auto":
+        why = "with old_policy sampler the KL is not 0 before the first pass"
+        yield "inner_updates", f"found auto, expected a whole number: {why}"
+    if key == "old_policy" and rollout.correction is not None:
+        yield "rollout.correction", "expected null: with old_policy sampler the ratios are those to the sampler already"
+
+
 def _check_measuring(config: Config) -> Problems:
     if config.eval.every and config.eval.benchmark is None:
         yield "eval.benchmark", f"missing: eval.every is {config.eval.every}; name a benchmark"
@@ -373,6 +401,7 @@ _CHECKS: tuple[Callable[[Config], Problems], ...] = (
     _check_needs,
     _check_radius,
     _check_recorded,
+    _check_sampler,
     _check_measuring,
     _check_reference,
     _check_policy,

@@ -210,6 +210,12 @@ def problems(metrics: Mapping[str, float], config: Config) -> dict[str, str]:
             f"{truncated:.0%} of the responses were cut at {config.rollout.max_new_tokens} tokens; "
             "raise rollout.max_new_tokens"
         )
+    if missing := metrics.get("sampling/missing_prompts"):
+        found["sampling"] = (
+            f"{config.rollout.max_sampling_rounds} rounds of dynamic sampling found too few prompts with different "
+            f"rewards, and the run learns without the missing {missing:.0f} of {config.prompts_per_step}; raise "
+            "rollout.max_sampling_rounds or rollouts_per_prompt, or take prompts that suit the model"
+        )
     share = metrics["ratio/ess_share_min"]
     if share < MIN_ESS_SHARE:
         found["ess"] = (

@@ -16,12 +16,13 @@ import torch
 from torch import Tensor
 
 from evals.benchmarks.catalogue import grader_of
-from evals.errors import UsageError
 from evals.estimators import pass_at_k, ucc_at_k
 from evals.files.strict_json import shown
 from evals.results.training_metrics import BASE, EVALUATED
+from quatro.config.blocks import RolloutConfig
 from quatro.loop.position import Drawn, Group, Parts, Position
 from quatro.ops import masked_sum
+from quatro.policy.device import upload
 from quatro.policy.rows import Rows, collate
 from quatro.processes.stop import Stopped
 from quatro.rewards import Grade, Reward, make_grader
@@ -32,13 +33,11 @@ logger = logging.getLogger(__name__)
 
 
 def draw(step: int, parts: Parts) -> tuple[Drawn, Drawn]:
-    """``(rollouts to learn from, all rollouts)`` of an iteration; they differ only if the method filters prompts.
+    """``(rollouts to learn from, all rollouts)`` of an iteration; they differ only with dynamic sampling.
 
     A stop while responses are drawn puts prompts and engine back, so that a resume draws the same responses again.
 
-    Raises:
-        UsageError: dynamic sampling did not fill the batch within its rounds.
-        Stopped: a stop was requested of any rank while responses were drawn.
+    Raises Stopped if a stop was requested of any rank while responses were drawn.
     """
     position, engine = parts.stream.position, parts.engine.state()
     try:
@@ -56,22 +55,20 @@ def draw(step: int, parts: Parts) -> tuple[Drawn, Drawn]:
 
 
 def _draw(step: int, parts: Parts) -> tuple[Drawn, Drawn]:
-    config, needs = parts.config, parts.config.method.needs
-    if not needs.dynamic_sampling:
+    rollout, size = parts.config.rollout, parts.config.prompts_per_step
+    if not rollout.dynamic_sampling:
         drawn = _draw_batch(step, 0, parts)
         return drawn, drawn
-    kept, batches = list[Group](), list[Drawn]()
-    for number in range(needs.max_sampling_rounds):
-        batches.append(_draw_batch(step, number, parts))
-        kept += [group for group in batches[-1].groups if has_signal(group.rewards)]
-        if len(kept) >= config.prompts_per_step:
-            return Drawn(kept[: config.prompts_per_step]), Drawn([group for batch in batches for group in batch.groups])
-    raise UsageError(
-        f"iteration {step}: dynamic sampling drew {needs.max_sampling_rounds} rounds of {config.prompts_per_step} "
-        f"prompts, and only {len(kept)} of the {config.prompts_per_step} needed have rewards that differ; raise "
-        "method.max_sampling_rounds or rollouts_per_prompt, lower prompts_per_step, take prompts that suit the model, "
-        "or switch dynamic sampling off with -s method.dynamic_sampling=false"
-    )
+    kept, others, everything = list[Group](), list[Group](), list[Group]()
+    for number in range(rollout.max_sampling_rounds):
+        drawn = _draw_batch(step, number, parts)
+        for group in drawn.groups:
+            (kept if has_signal(group.rewards) else others).append(group)
+        everything += drawn.groups
+        if len(kept) >= size:
+            break
+    # Prompts without a signal hold the places that are left: the number of prompts decides minibatches and shares.
+    return Drawn([*kept, *others][:size]), Drawn(everything)
 
 
 def _draw_batch(step: int, number: int, parts: Parts) -> Drawn:
@@ -137,7 +134,16 @@ def own_rows(drawn: Drawn, advantage_B: Tensor, parts: Parts) -> Rows:
         max_new_tokens=parts.sampling.max_new_tokens,
         device=parts.policy.device,
     )
+    if parts.config.rollout.dynamic_sampling or parts.config.rollout.mask_truncated:
+        own = [learns_from(drawn.groups[i], parts.config.rollout) for i in share]
+        rows = rows.with_batch(has_loss_B=upload(np.concatenate(own), parts.policy.device))
     return rows.with_batch(group_B=rows.batch.group_B * world.size + world.rank)
+
+
+def learns_from(group: Group, rollout: RolloutConfig) -> list[bool]:
+    """Which rollouts of a group have a loss: not one that was cut, nor any that only holds a place in the batch."""
+    is_filling = rollout.dynamic_sampling and not has_signal(group.rewards)
+    return [not is_filling and not (rollout.mask_truncated and one.finish_reason == "length") for one in group.rollouts]
 
 
 def has_signal(rewards: Sequence[float]) -> bool:

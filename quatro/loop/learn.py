@@ -16,8 +16,9 @@ from evals.files.own_code import place_of
 from evals.files.whole import write_bytes
 from quatro import ops
 from quatro.config import Config
+from quatro.loop.correction import correction_metrics, importance_weights, with_gradient_times
 from quatro.loop.position import Iteration, Learner, Parts
-from quatro.loop.progress import mismatch
+from quatro.loop.progress import FROM_ENGINE, mismatch
 from quatro.loop.trust_region import KlBudget
 from quatro.methods.base import Method
 from quatro.policy.base import Objective, Update
@@ -44,6 +45,8 @@ def learn(it: Iteration, method: Method, rows: Rows, learner: Learner, parts: Pa
     assert progress is not None
     # `progress.note` fills this very tensor while the first optimiser step is still to come.
     engine_logp_BT, rows = rows.batch.old_logp_BT, rows.with_batch(old_logp_BT=progress.old_logp_BT)
+    if (correction := config.rollout.correction) is not None:
+        rows = rows.with_batch(sampler_logp_BT=engine_logp_BT)
     objective = make_objective(config, method)
     budget = None
     if config.inner_updates == "auto":
@@ -66,14 +69,17 @@ def learn(it: Iteration, method: Method, rows: Rows, learner: Learner, parts: Pa
         update = policy.update(
             minibatch,
             objective,
-            use_own_logp=progress.num_applied == 0,
+            use_own_logp=progress.num_applied == 0 and learner.source != "sampler",
             need_entropy=it.needs_entropy and progress.num_passes == 0,
         )
         progress.note(update, minibatch, index, engine_logp_BT, learner.source, policy.world)
         _refuse_non_finite(it, method, update, index, minibatch, learner, parts)
 
     metrics = progress.metrics(rows, policy.world)
-    if learner.source != "engine":
+    if correction is not None:
+        known = (progress.old_logp_BT, engine_logp_BT, rows.batch.mask_BT)
+        metrics |= correction_metrics(correction, *known, policy.world)
+    if learner.source not in FROM_ENGINE:
         metrics |= mismatch(engine_logp_BT, progress.old_logp_BT, rows.batch.mask_BT, policy.world)
     if budget is not None:
         metrics |= budget.metrics
@@ -88,15 +94,21 @@ def make_objective(config: Config, method: Method | None = None) -> Objective:
     ``method`` is the method in force; the default is the configured one. `quatro/methods/` holds each method's loss,
     and `tests/quatro/methods/` holds the tests of the losses.
     """
-    method, kl = method or config.method, config.kl
+    method, kl, correction = method or config.method, config.kl, config.rollout.correction
 
     def objective(logp_BT: Tensor, batch: Batch, entropy_BT: Tensor | None) -> Loss:
-        loss = method.loss(logp_BT, batch)
+        learnt_BT = logp_BT
+        if correction is not None and batch.sampler_logp_BT is not None:
+            known = (batch.old_logp_BT, batch.sampler_logp_BT, batch.mask_BT)
+            learnt_BT = with_gradient_times(importance_weights(correction, *known)[0], logp_BT)
+        loss = method.loss(learnt_BT, batch)
         terms = list(loss.terms)
         if kl.beta > 0:
             terms.append(ops.kl_term(logp_BT, batch, beta=kl.beta, estimator=kl.estimator, how=kl.aggregate))
         if config.entropy_coefficient > 0 and entropy_BT is not None:
             terms.append(ops.entropy_term(entropy_BT, batch, coefficient=config.entropy_coefficient))
+        if batch.has_loss_B is not None:
+            terms = [ops.of_rows(term, batch.has_loss_B) for term in terms]
         return Loss(terms, loss.metrics)
 
     return objective

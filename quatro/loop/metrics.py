@@ -11,6 +11,7 @@ from torch import Tensor
 
 from evals.benchmarks.prompts import THOUGHT
 from quatro.config import Config
+from quatro.loop.draw import has_signal
 from quatro.loop.position import Drawn, Iteration
 from quatro.methods.base import Method
 from quatro.types import Advantages
@@ -19,6 +20,11 @@ from quatro.types import Advantages
 def iteration_metrics(it: Iteration, advantages: Advantages, method: Method, config: Config) -> dict[str, float]:
     """Metrics of an iteration before anything is learnt: its rollouts, and what the ``method`` makes of them."""
     metrics = {"step": float(it.step), "lr": it.lr, **rollout_metrics(it.drawn, config), **advantages.metrics}
+    groups, rollout = it.learnt.groups, config.rollout
+    if rollout.dynamic_sampling and (missing := sum(not has_signal(group.rewards) for group in groups)):
+        metrics["sampling/missing_prompts"] = float(missing)
+    if rollout.mask_truncated:
+        metrics["length/masked"] = float(sum(one.finish_reason == "length" for one in it.learnt.rollouts))
     if method.kl_radius is not None:
         metrics["dual/share_without_success"] = share_without_success(it.learnt, advantages.value_B)
     return metrics
@@ -44,7 +50,7 @@ def rollout_metrics(drawn: Drawn, config: Config) -> dict[str, float]:
     entropies = [rollout.entropy for rollout in rollouts]
     known = [value for entropy in entropies if entropy is not None for value in entropy]
     truncated_B = [rollout.finish_reason == "length" for rollout in rollouts]
-    rounds = {"sampling/rounds": len(drawn) / config.prompts_per_step} if config.method.needs.dynamic_sampling else {}
+    rounds = {"sampling/rounds": len(drawn) / config.prompts_per_step} if config.rollout.dynamic_sampling else {}
     unfinished_B = [bool(rollout.thought) and not rollout.text for rollout in rollouts]
     thoughts = {"length/unfinished_thoughts": float(np.mean(unfinished_B))} if config.rollout.thinking else {}
     return rounds | {

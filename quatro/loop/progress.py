@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from evals.errors import UsageError
 from quatro import ops
 from quatro.config import Config
 from quatro.loop.trust_region import effective_sample_share, sequence_log_ratio, summarise
@@ -30,7 +31,9 @@ Source = Literal[
     "own",  # no other source: there is a single minibatch
     "engine",  # the sampler: in float32, if it agrees with the trainer to 1e-3 of the smallest advantage that matters
     "recompute",  # a forward pass of the trainer before the first optimiser step, in the micro-batches of the update
+    "sampler",  # the sampler, of every minibatch, also where it disagrees with the trainer (`old_policy: sampler`)
 ]
+FROM_ENGINE = ("engine", "sampler")
 
 
 def old_logp(rows: Rows, source: Source | None, config: Config, policy: Policy) -> tuple[Source, Tensor]:
@@ -41,14 +44,20 @@ def old_logp(rows: Rows, source: Source | None, config: Config, policy: Policy) 
     """
     batch, world = rows.batch, policy.world
     engine_logp_BT = batch.old_logp_BT
+    lacks_any = bool(engine_logp_BT[batch.mask_BT].isnan().any())
+    if config.needs_sampler and world.largest(lacks_any):
+        raise UsageError(
+            f"{config.needs_sampler} needs the log-probability of every token that was drawn, and engine "
+            f"{config.rollout.engine!r} does not give them all; leave the key out, or take another engine"
+        )
+    if config.old_policy == "sampler":
+        return "sampler", engine_logp_BT
     if source == "engine":
         return source, engine_logp_BT
     if source == "own" or (source is None and config.prompts_per_step == config.minibatch_prompts):
         return "own", torch.full_like(engine_logp_BT, torch.nan)
     logp_BT = _recomputed(rows, config, policy)
-    if source is not None or config.dtype != "float32":
-        return "recompute", logp_BT
-    if world.largest(bool(engine_logp_BT[batch.mask_BT].isnan().any())):
+    if source is not None or config.dtype != "float32" or config.rollout.correction or world.largest(lacks_any):
         return "recompute", logp_BT
     is_known_BT = batch.mask_BT & logp_BT.isfinite()
     gap = world.gather(sequence_log_ratio(logp_BT, engine_logp_BT, is_known_BT)).abs().max().item()
@@ -159,9 +168,9 @@ class InnerProgress:
             )  # of some rows the update's own is the only source
             noise_B = noise_B[is_given_B] if bool(is_given_B.any()) else noise_B
             self.before = summarise(world.gather(noise_B), "log_ratio/before")
-            if source == "engine":  # the trainer computes its own log pi_old of this minibatch only
+            if source in FROM_ENGINE:  # the trainer computes its own log pi_old of this minibatch only
                 self.before |= mismatch(engine_logp_BT[index, :width], logp_BT, mask_BT, world)
-        if self.num_applied == 0 and bool(logp_BT[mask_BT].isfinite().all()):
+        if self.num_applied == 0 and source != "sampler" and bool(logp_BT[mask_BT].isfinite().all()):
             self.old_logp_BT[index, :width] = logp_BT
         if entropy_BT is not None and bool(entropy_BT[mask_BT].isfinite().all()):
             self.entropy_BT[index, :width] = entropy_BT

@@ -13,24 +13,24 @@ from quatro.types import Needs
 class Dapo(TokenSurrogate, GroupZScore):
     """The token surrogate of GRPO with clip_high above clip_low, averaged over the tokens of the minibatch.
 
-    The loop does the two other parts for any method whose `needs` ask for them: `dynamic_sampling` draws until the
-    batch is full of prompts whose rewards differ, and `overlong_*` is a penalty that grows over the last tokens
-    before the length limit. The penalty does not touch the accuracy.
+    The loop does the two other parts, for any method: `rollout.dynamic_sampling`, which the presets switch on, draws
+    until the batch is full of prompts whose rewards differ, and `overlong_*`, of the method's `needs`, is a penalty
+    that grows over the last tokens before the length limit. The penalty does not touch the accuracy.
     """
 
     PRESETS: ClassVar[Presets] = {
-        "paper": {**VERL_SURROGATE, "clip_high": 0.28, "dynamic_sampling": True, "overlong_buffer": 0},
+        "paper": {**VERL_SURROGATE, "clip_high": 0.28, "overlong_buffer": 0, "rollout.dynamic_sampling": True},
         "official": {
             "clip_low": 0.2,
             "clip_high": 0.28,
             "dual_clip": 10.0,
             "aggregate": "token-mean",
-            "dynamic_sampling": True,
             "overlong_buffer": None,
+            "rollout.dynamic_sampling": True,
             "kl.beta": 0.0,
         },
         # The paper runs verl's implementation "without any modification": then DAPO is GRPO.
-        "verl-default": {**VERL_SURROGATE, "dynamic_sampling": False, "overlong_buffer": 0},
+        "verl-default": {**VERL_SURROGATE, "overlong_buffer": 0},
     }
     VERL_DEFAULTS: ClassVar[frozenset[str]] = frozenset(
         {"clip_low", "dual_clip", "aggregate", "overlong_buffer", "standardise"}
@@ -43,12 +43,6 @@ class Dapo(TokenSurrogate, GroupZScore):
         "the method's own scripts, or with verl's defaults, under which DAPO is GRPO",
     )
     clip_high: float = Field(default=0.28, ge=0, description="upper clip range of a token's ratio: 1 + clip_high")
-    dynamic_sampling: bool = Field(
-        default=True, description="draw until prompts_per_step prompts have rollouts with different rewards"
-    )
-    max_sampling_rounds: int = Field(
-        default=10, ge=1, description="the run stops if the batch is not full after this many rounds"
-    )
     overlong_buffer: int | None = Field(
         default=0,
         ge=0,
@@ -59,4 +53,4 @@ class Dapo(TokenSurrogate, GroupZScore):
 
     @property
     def needs(self) -> Needs:
-        return Needs(self.dynamic_sampling, self.max_sampling_rounds, self.overlong_buffer, self.overlong_factor)
+        return Needs(self.overlong_buffer, self.overlong_factor)

@@ -47,20 +47,12 @@ class Rows:
         """Some rows, cropped to their own longest sequence and response."""
         length = int(self.total_length_B[index].max())
         width = max(1, int(self.batch.mask_BT[index].sum(dim=-1).max()))
-        batch, ref_logp_BT = self.batch, self.batch.ref_logp_BT
-        return Rows(
-            ids_BL=self.ids_BL[index, :length],
-            prompt_length_B=self.prompt_length_B[index],
-            batch=replace(
-                batch,
-                old_logp_BT=batch.old_logp_BT[index, :width],
-                mask_BT=batch.mask_BT[index, :width],
-                advantage_B=batch.advantage_B[index],
-                group_B=batch.group_B[index],
-                group_size_B=batch.group_size_B[index],
-                ref_logp_BT=None if ref_logp_BT is None else ref_logp_BT[index, :width],
-            ),
-        )
+        selected: dict[str, Any] = {
+            name: value[index, :width] if name.endswith("_BT") else value[index]
+            for name, value in vars(self.batch).items()
+            if isinstance(value, Tensor)
+        }
+        return Rows(self.ids_BL[index, :length], self.prompt_length_B[index], replace(self.batch, **selected))
 
     def with_batch(self, **changes: Any) -> Rows:
         return replace(self, batch=replace(self.batch, **changes))

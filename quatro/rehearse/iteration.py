@@ -212,10 +212,13 @@ class Stage:
         step_of_one = self.measured("a step", update, one)
         step_of_two = self.measured("a step over two", update, two) if num_passes > 1 else step_of_one
         scored = self.measured("score", policy.score, one)
-        again = (num_minibatches - 1) * num_passes + 1 if num_minibatches > 1 else 0  # `loop.progress.old_logp`
-        if config.method.needs.old_logp and not ENGINES[config.rollout.engine].shares_weights:
+        again, is_float32, sampler = 0, config.dtype == "float32", config.needs_sampler
+        if num_minibatches > 1 and sampler != "old_policy" and not (is_float32 and sampler is None):
+            again = (num_minibatches - 1) * num_passes + 1  # `loop.progress.old_logp`
+        knows_all = is_float32 or sampler is not None or ENGINES[config.rollout.engine].shares_weights
+        if config.method.needs.old_logp and not knows_all:
             again += num_minibatches * num_passes  # `loop.draw.asked_of`
-        if again and config.dtype != "float32":
+        if again:
             yield Part.of("old_logp", card, (scored, again))
         if policy.has_reference:
             referred = self.measured("ref_logp", policy.score, one, use_reference=True)

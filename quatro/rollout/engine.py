@@ -94,7 +94,7 @@ class Recipe:
     ``engine`` is a name that `ENGINES` takes, ``weights`` a folder or Hub id, ``dtype`` float32 or bfloat16,
     ``max_tokens`` the most that prompt and response have together; ``rows_at_once`` and ``cache_tokens`` are the limits
     of the engine transformers, which finds its own on a GPU where it samples alone. An engine alone on its GPU may take
-    most of the memory.
+    most of the memory. ``needs_logp``: the log-probability of every token that is drawn is needed, whatever the dtype.
     """
 
     engine: str
@@ -106,6 +106,7 @@ class Recipe:
     cache_tokens: int = CPU_SIZES.cache_tokens
     gpu_memory_utilization: float = 0.9
     replay_file: str | None = None
+    needs_logp: bool = False
 
 
 class EngineKind(Protocol):

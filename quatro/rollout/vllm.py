@@ -81,7 +81,7 @@ def that_follows(recipe: Recipe, tokenizer: Any, policy: Policy, model: Any) -> 
     follows = Following(
         temperature=policy.temperature,
         # Beyond float32 the trainer computes log pi_old itself, and the sampler's only serve the metrics mismatch/*.
-        logp_every=1 if recipe.dtype == "float32" else MISMATCH_EVERY,
+        logp_every=1 if recipe.dtype == "float32" or recipe.needs_logp else MISMATCH_EVERY,
         probe=probe,
         shares_device=policy.device.type == "cuda",
         is_distributed=policy.world.size > 1,

@@ -167,13 +167,19 @@ def test_what_a_method_asks_is_as_it_was_before_learning(
 MOMENTS = range(14)
 AT_ANY_MOMENT = [
     [],
-    ["audit.prompts=2", "method.log_ratio=none"],
+    ["audit.prompts=2", "method.log_ratio=none", "old_policy=sampler"],
     ["method.name=dapo"],
     ["method.name=ucpo"],
     ["method.name=cluster-weighted"],
     ["inner_updates=auto", "method.delta=5"],
     ["inner_updates=auto", "method.delta=0.5", *EVALUATED],
     ["inner_updates=1", *EVALUATED],
+    [
+        # Iterations of one round and of two, one that lacks two prompts, cut responses and weights in each.
+        *("reward=many-digits", "rollout.stop=['7']", "rollout.max_new_tokens=4", "rollouts_per_prompt=2", "seed=4"),
+        *("rollout.dynamic_sampling=true", "rollout.max_sampling_rounds=2", "rollout.mask_truncated=true"),
+        "rollout.correction={kind: mask, cap: 1}",
+    ],
 ]
 
 

@@ -66,7 +66,7 @@ PAPER, VERL, OURS = "stated by the paper", "verl's default", "our reading"
         (["quickstart", "-m", "cispo"], {"clip_low": VERL, "clip_high": VERL, "aggregate": VERL}),
         (
             ["quickstart", "-m", "dapo"],
-            {"clip_low": VERL, "clip_high": OURS, "dual_clip": VERL, "aggregate": VERL, "dynamic_sampling": OURS},
+            {"clip_low": VERL, "clip_high": OURS, "dual_clip": VERL, "aggregate": VERL},
         ),
     ],
 )
@@ -74,6 +74,7 @@ def test_a_preset_says_whose_its_values_are(arguments, whose):
     origins = document("show", *arguments)["origins"]
     assert {key: origins[f"method.{key}"] for key in whose} == {key: f"preset paper, {of}" for key, of in whose.items()}
     assert origins["kl.beta"] == f"preset paper, {PAPER}"
+    assert origins["rollout.dynamic_sampling"] == (f"preset paper, {OURS}" if "dapo" in arguments else "default")
     assert origins["method.preset"] == "default"
 
 
@@ -111,12 +112,11 @@ def test_dapo_as_verl_runs_it_is_grpo():
         return document("show", "quickstart", "-m", method, "-s", f"method.preset={preset}")["config"]
 
     dapo, grpo = settings("dapo", "verl-default"), settings("grpo", "paper")
-    assert dapo["method"].pop("dynamic_sampling") is False
     assert dapo["method"].pop("overlong_buffer") == 0
     assert grpo["method"].pop("leave_one_out") is False
     grpo["method"] |= {"name": "dapo", "preset": "verl-default"}
-    idle = ("max_sampling_rounds", "overlong_factor")
-    assert {key: value for key, value in dapo["method"].items() if key not in idle} == grpo["method"]
+    assert dapo["method"].pop("overlong_factor") == 1
+    assert dapo["method"] == grpo["method"]
     assert {**dapo, "method": None} == {**grpo, "method": None}
 
 

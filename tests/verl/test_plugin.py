@@ -61,7 +61,6 @@ def block_of(case: dict[str, Any]) -> dict[str, Any]:
         "dual_clip": hyper["clip_ratio_c"],
         "aggregate": hyper["loss_agg_mode"],
         "standardise": hyper["norm_adv_by_std"],
-        "dynamic_sampling": False,
     }
     return {key: value for key, value in block.items() if key in fields}
 
@@ -168,12 +167,11 @@ def test_rows_that_fill_a_batch_up_change_no_advantage_and_add_nothing_to_the_lo
     } | {"group": [*rows["group"], 99, 99, 99]}
     filled["log"][13:] = filled["old_log"][13:] = torch.randn(3, 9).double()  # whatever the model says there
     for verl_name in METHOD_OF:
-        block = {"dynamic_sampling": False} if verl_name == "quatro_dapo" else {}
-        plain = verls_advantage(verl_name, rows, quatro=block)
-        with_filling = verls_advantage(verl_name, filled, quatro=block)
+        plain = verls_advantage(verl_name, rows, quatro={})
+        with_filling = verls_advantage(verl_name, filled, quatro={})
         torch.testing.assert_close(with_filling[:13], plain, rtol=0, atol=0)
         assert (with_filling[13:] == 0).all()
-        actor = actor_of(verl_name, block)
+        actor = actor_of(verl_name, {})
         loss, grad_BT, metrics = verls_loss(actor, rows, plain, [torch.arange(13)], 16)
         halves = [torch.arange(16)[::2], torch.arange(16)[1::2]]
         filled_loss, filled_grad_BT, _ = verls_loss(actor, filled, with_filling, halves, 16)
@@ -264,9 +262,6 @@ def test_what_only_the_batch_can_show_is_refused_by_name():
         verls_advantage("quatro", rows, rollout_correction={"rollout_is": "sequence"})
     with pytest.raises(UsageError, match=r"rollout_correction.rollout_rs: found token_k1"):
         verls_advantage("quatro", rows, rollout_correction={"rollout_rs": "token_k1"})
-    with pytest.raises(UsageError, match=r"filter_groups.enable=true"):
-        verls_advantage("quatro_dapo", rows, filter_groups={"enable": False})
-    verls_advantage("quatro_dapo", rows, filter_groups={"enable": True})
 
     call = {"old_log_prob": rows["old_log"], "log_prob": rows["log"], "advantages": rows["log"]}
     call |= {"response_mask": rows["mask"]}

@@ -70,13 +70,48 @@ def test_the_embedded_policy_trains_with_vllm_and_both_agree(run):
     assert not any("<eos>" in text for text in texts)
 
 
-def test_in_bfloat16_one_response_in_eight_shows_how_far_both_are_apart(tmp_path):
-    run = tmp_path / "bfloat16"
-    more = ("-s", "dtype=bfloat16", "-s", "steps=1", "-s", "eval.every=0")
-    quatro("train", "quickstart", *SETTINGS, *more, "-o", run)
-    (row,) = metrics(run)
+IN_BFLOAT16 = (*SETTINGS, "-s", "dtype=bfloat16", "-s", "steps=1", "-s", "eval.every=0")
+CORRECTIONS = [
+    f"rollout.correction={{level: {level}, kind: {kind}, cap: 1.05}}"
+    for level in ("token", "sequence")
+    for kind in ("truncate", "mask")
+]
+
+
+@pytest.fixture(scope="module")
+def in_bfloat16(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "bfloat16"
+    quatro("train", "quickstart", *IN_BFLOAT16, "-o", folder)
+    return folder
+
+
+def test_in_bfloat16_one_response_in_eight_shows_how_far_both_are_apart(in_bfloat16):
+    (row,) = metrics(in_bfloat16)
     assert 0 < row["mismatch/dlogp_abs_mean"] < 0.12
     assert row["optimizer_steps"] == 4
+
+
+@pytest.mark.parametrize("setting", [*CORRECTIONS, "old_policy=sampler"])
+def test_in_bfloat16_the_gap_to_the_trainer_is_made_up_for(tmp_path, in_bfloat16, setting):
+    """Of every response the engine says how likely it was; what it draws is the same."""
+    run = tmp_path / "run"
+    quatro("train", "quickstart", *IN_BFLOAT16, "-s", setting, "-o", run)
+    (plain,), (row,) = metrics(in_bfloat16), metrics(run)
+    drawn = [
+        [json.loads(line)["completion"] for line in (path / "rollouts/step-000001.jsonl").open(encoding="utf-8")]
+        for path in (in_bfloat16, run)
+    ]
+    assert drawn[0] == drawn[1]
+    assert row["optimizer_steps"] == 4
+    assert 0 < row["mismatch/dlogp_abs_mean"] < 0.12
+    assert row["grad/norm"] != plain["grad/norm"]
+    if setting in CORRECTIONS:
+        assert 0 < row["correction/cut_share"] < 0.6
+        assert 0.3 < row["correction/ess_share"] < 1
+        assert 0.3 < row["correction/weight_mean"] < 1.05
+    else:
+        assert row["log_ratio/before_max"] > plain["log_ratio/before_max"]
+        assert "correction/ess_share" not in row
 
 
 def test_a_resumed_run_is_the_uninterrupted_one(run, tmp_path):

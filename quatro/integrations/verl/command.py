@@ -96,6 +96,9 @@ def _refuse(config: Config) -> None:
         "kl.reference": (config.kl.reference is not None, "verl's reference is the model that the run begins with"),
         "rollout.stop": (bool(config.stop), "verl's responses end at the end-of-sequence token only"),
         "rollout.thinking": (config.rollout.thinking is not None, "its reward gets the whole response"),
+        "rollout.mask_truncated": (config.rollout.mask_truncated, "verl learns from responses that were cut, too"),
+        "rollout.correction": (config.rollout.correction is not None, "the plug-in's losses take no weights"),
+        "old_policy": (config.old_policy == "sampler", "the plug-in's losses need the trainer's log pi_old"),
         "rollout.engine": (ENGINES[config.rollout.engine].is_recorded, "verl draws its responses itself"),
         "reward": ("rarity" in config.reward.names, "verl grades each response alone, rarity all of a prompt"),
         "optimizer.schedule": (
@@ -132,11 +135,11 @@ def _method(config: Config) -> dict[str, Any]:
     settings: dict[str, Any] = {"algorithm.adv_estimator": verl_name, "algorithm.use_kl_in_reward": False}
     block = method.model_dump(mode="json")
     settings |= {f"+algorithm.quatro.{key}": value for key, value in block.items()}
-    if method.needs.dynamic_sampling:
+    if config.rollout.dynamic_sampling:
         settings |= {
             "algorithm.filter_groups.enable": True,
             "algorithm.filter_groups.metric": "reward",
-            "algorithm.filter_groups.max_num_gen_batches": method.needs.max_sampling_rounds,
+            "algorithm.filter_groups.max_num_gen_batches": config.rollout.max_sampling_rounds,
         }
     return settings | {
         f"{_ACTOR}.policy_loss._target_": f"{_PACKAGE}.plugin.PolicyLoss",

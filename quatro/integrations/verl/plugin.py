@@ -66,12 +66,6 @@ def estimate(
     config = config or {}
     method = method_of(verl_name, _block(config.get("quatro")))
     _refuse_correction(config.get("rollout_correction"))
-    filters = config.get("filter_groups")
-    if method.needs.dynamic_sampling and not (filters and filters.get("enable")):
-        raise UsageError(
-            "algorithm.quatro.dynamic_sampling: in verl this is algorithm.filter_groups.enable=true with "
-            "algorithm.filter_groups.metric=reward; set them, or dynamic_sampling to false"
-        )
     mask_BT, reward_B = response_mask.bool().cpu(), token_level_rewards.double().sum(dim=-1).cpu()
     group_B = torch.from_numpy(np.unique(np.asarray(index), return_inverse=True)[1].reshape(-1))
     # verl fills a batch up with rows of a prompt of their own that have no token: they are no prompt of the user's.

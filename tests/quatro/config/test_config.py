@@ -92,6 +92,7 @@ def test_defaults_are_the_contracts(write):
         "inner_updates": 1,
         "max_inner_updates": 20,
         "microbatch_tokens": "auto",
+        "old_policy": "trainer",
         "rollout": {
             "engine": "transformers",
             "temperature": 1.0,
@@ -100,6 +101,10 @@ def test_defaults_are_the_contracts(write):
             "max_new_tokens": 1024,
             "stop": None,
             "thinking": None,
+            "dynamic_sampling": False,
+            "max_sampling_rounds": 10,
+            "mask_truncated": False,
+            "correction": None,
             "rows_at_once": "auto",
             "cache_tokens": "auto",
             "gpu_memory_utilization": 0.8,

@@ -5,6 +5,8 @@ import pytest
 from evals.errors import UsageError
 from quatro.config import load_config, resolve_config
 from quatro.config.errors import REMOVED
+from quatro.config.load import lasting_differences, lasting_digest
+from quatro.config.yaml_text import to_yaml
 from quatro.rewards.settings import REMOVED as REMOVED_REWARDS
 from tests.kit import says
 
@@ -198,3 +200,81 @@ def test_small_functions_are_graded_by_their_tests(write):
     for reward in ("math", "countdown"):
         refused = refusal(path, overrides=[f"reward={reward}"])
         assert f"reward: found {reward}, expected code: the prompts are codegrammar's" in refused
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key", "why"),
+    [
+        (
+            ["rollout.engine=replay", "rollout.replay_file=x.jsonl", "rollout.correction.cap=3"],
+            "rollout.correction",
+            "engine replay knows no",
+        ),
+        (
+            ["rollout.engine=replay", "rollout.replay_file=x.jsonl", "old_policy=sampler"],
+            "old_policy",
+            "engine replay knows no",
+        ),
+        (["rollout.top_p=0.9", "rollout.correction.level=token"], "rollout.correction", "top_p or top_k"),
+        (
+            ["rollout.top_k=9", "old_policy=sampler"],
+            "old_policy",
+            "found sampler, expected trainer: with top_p or top_k",
+        ),
+        (
+            ["rollout.correction.level=token", "old_policy=sampler"],
+            "rollout.correction",
+            "the ratios are those to the sampler already",
+        ),
+        (["inner_updates=auto", "old_policy=sampler"], "inner_updates", "the KL is not 0 before the first pass"),
+        (["rollout.correction.cap=0.5"], "rollout.correction.cap", "at least 1"),
+        (["rollout.correction.kind=clip"], "rollout.correction.kind", "truncate, mask"),
+        (["rollout.max_sampling_rounds=0"], "rollout.max_sampling_rounds", "at least 1"),
+        (
+            ["method.name=dapo", "method.dynamic_sampling=false"],
+            "method.dynamic_sampling",
+            "it is rollout.dynamic_sampling now",
+        ),
+    ],
+)
+def test_what_makes_up_for_a_sampler_is_refused_where_it_cannot(overrides, key, why):
+    said = refusal("quickstart", overrides=overrides)
+    assert f" {key}: " in said
+    assert why in said
+
+
+@pytest.mark.parametrize(
+    ("block", "cap"), [("{}", 2), ("{kind: truncate}", 2), ("{kind: mask}", 3), ("{kind: mask, cap: 9}", 9)]
+)
+def test_the_cap_of_a_correction_is_verls_or_trls_where_it_is_not_set(block, cap):
+    correction = load_config("quickstart", overrides=[f"rollout.correction={block}"]).rollout.correction
+    assert correction is not None
+    assert (correction.level, correction.cap) == ("sequence", cap)
+
+
+# The digests that runs have recorded while the keys of dynamic sampling were DAPO's own.
+@pytest.mark.parametrize(
+    ("settings", "digest", "is_on"),
+    [
+        ([], "6c764c6209a7f4b8", True),
+        (["method.preset=verl-default"], "2400a0bc4b1445f4", False),
+        (["method.preset=official"], "63171d1f14263313", True),
+        (["rollout.max_sampling_rounds=3"], "e709491a27f04040", True),
+        (["rollout.dynamic_sampling=false"], "f14f9e8bbfaf28d9", False),
+    ],
+)
+def test_a_run_of_dapo_that_was_recorded_with_its_own_keys_is_still_that_run(tmp_path, settings, digest, is_on):
+    overrides = ["steps=3", "model=embedded:countdown", *settings]
+    config = load_config("quickstart", method="dapo", overrides=overrides)
+    assert config.rollout.dynamic_sampling == is_on
+    assert lasting_digest(config) == digest
+    tree = config.model_dump(mode="json")
+    then = {**tree, "method": {**tree["method"]}, "rollout": {**tree["rollout"]}}
+    for key in ("dynamic_sampling", "max_sampling_rounds"):
+        then["method"][key] = then["rollout"].pop(key)
+    assert lasting_differences(then, {}, config) == []
+    path = tmp_path / "config.yaml"
+    path.write_text(to_yaml(then), encoding="utf-8")
+    assert load_config(path) == config
+    then["method"]["dynamic_sampling"] = not is_on
+    assert lasting_differences(then, {}, config) == [f"rollout.dynamic_sampling was {not is_on}, is {is_on}"]

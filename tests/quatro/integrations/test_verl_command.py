@@ -91,6 +91,7 @@ def test_every_method_has_its_whole_block_and_its_name():
         block = {key: found[f"+algorithm.quatro.{key}"] for key in type(config.method).model_fields}
         assert block == config.method.model_dump(mode="json")
         assert found["algorithm.adv_estimator"] == found["actor_rollout_ref.actor.policy_loss.loss_mode"] == verl_name
+    assert "algorithm.filter_groups.enable" in settings_of("math-1.5b", "rollout.dynamic_sampling=true")
     assert found["algorithm.filter_groups.enable"] is True
     assert found["algorithm.filter_groups.max_num_gen_batches"] == 10
 
@@ -105,6 +106,9 @@ def test_warm_up_counts_iterations_there():
     [
         (["inner_updates=auto"], "inner_updates cannot be expressed"),
         (["rollout.thinking=</think>"], "rollout.thinking cannot be expressed"),
+        (["rollout.mask_truncated=true"], "rollout.mask_truncated cannot be expressed"),
+        (["rollout.correction.level=token"], "rollout.correction cannot be expressed"),
+        (["old_policy=sampler"], "old_policy cannot be expressed"),
         (["kl.estimator=sequence-exact"], "kl.estimator cannot be expressed"),
         (["tracking=[wandb, mine:Tracker]"], "tracking.trackers cannot be expressed"),
         (["rollout.stop=[END]"], "rollout.stop cannot be expressed"),

@@ -1,4 +1,4 @@
-"""Dynamic sampling and overlong shaping, as needs that any method may declare."""
+"""Dynamic sampling and responses without a loss, for any method; overlong shaping, a need that one may declare."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ import numpy as np
 import pytest
 import torch
 
-from evals.errors import UsageError
 from quatro.config import load_config
-from quatro.loop.draw import asked_of, draw, has_signal, overlong_penalty, rewards_of
-from quatro.loop.metrics import rollout_metrics, rollout_records, share_without_success
+from quatro.loop.draw import asked_of, draw, has_signal, learns_from, overlong_penalty, rewards_of
+from quatro.loop.metrics import iteration_metrics, rollout_metrics, rollout_records, share_without_success
 from quatro.loop.position import Drawn, Group, Iteration, Stopwatch
 from quatro.processes.stop import StopCheck
 from quatro.processes.world import World
 from quatro.registry import METHODS
 from quatro.rewards import Grade
-from quatro.types import Needs, Prompt, Rollout, SameSolution
+from quatro.types import Advantages, Needs, Prompt, Rollout, SameSolution
 
 
-def parts_with(needs: Needs, rewards_of: dict[int, list[float]]) -> Any:
-    """Prompt number i earns ``rewards_of[i % len]``; the stream counts up."""
+def parts_with(rewards_of: dict[int, list[float]], *settings: str) -> Any:
+    """Prompt number i earns ``rewards_of[i % len]``; the stream counts up. ``settings`` are of `rollout`."""
     counter = iter(range(10_000))
 
     def next_prompts(count: int) -> list[Prompt]:
@@ -39,12 +38,10 @@ def parts_with(needs: Needs, rewards_of: dict[int, list[float]]) -> Any:
 
     return SimpleNamespace(
         policy=SimpleNamespace(world=World()),
-        config=SimpleNamespace(
-            prompts_per_step=4,
-            rollouts_per_prompt=2,
-            seed=0,
-            method=SimpleNamespace(needs=needs),
-            rollout=SimpleNamespace(thinking=None),
+        config=load_config(
+            "quickstart",
+            overrides=["prompts_per_step=4", "minibatch_prompts=2", "rollouts_per_prompt=2"]
+            + [f"rollout.{one}" for one in settings],
         ),
         stream=SimpleNamespace(next=next_prompts, position=0),
         engine=SimpleNamespace(generate=generate, state=dict),
@@ -56,9 +53,8 @@ def parts_with(needs: Needs, rewards_of: dict[int, list[float]]) -> Any:
 
 
 def test_dynamic_sampling_fills_the_batch_with_prompts_that_have_a_signal():
-    parts = parts_with(
-        Needs(dynamic_sampling=True, max_sampling_rounds=5), {0: [0.0, 1.0], 1: [1.0, 1.0], 2: [0.0, 0.0]}
-    )
+    rewards = {0: [0.0, 1.0], 1: [1.0, 1.0], 2: [0.0, 0.0]}
+    parts = parts_with(rewards, "dynamic_sampling=true", "max_sampling_rounds=5")
     kept, everything = draw(1, parts)
     assert [group.prompt.id for group in kept.groups] == ["0", "3", "6", "9"]
     assert len(everything) == 12
@@ -66,14 +62,33 @@ def test_dynamic_sampling_fills_the_batch_with_prompts_that_have_a_signal():
     assert len(set(seeds)) == len(seeds)  # no round repeats another's random streams
 
 
-def test_a_batch_that_cannot_be_filled_says_what_to_do():
-    parts = parts_with(Needs(dynamic_sampling=True, max_sampling_rounds=3), {0: [1.0, 1.0]})
-    with pytest.raises(UsageError, match=r"3 rounds of 4 prompts, and only 0 of the 4.*max_sampling_rounds"):
-        draw(7, parts)
+def test_places_that_dynamic_sampling_cannot_fill_are_held_by_prompts_without_a_loss_and_counted():
+    """Of three rounds of four prompts, the second and the eighth alone have rewards that differ."""
+    rewards = {i: [0.0, 1.0] if i in (1, 7) else [1.0, 1.0] for i in range(12)}
+    parts = parts_with(rewards, "dynamic_sampling=true", "max_sampling_rounds=3", "mask_truncated=true")
+    rollout = parts.config.rollout
+    learnt, everything = draw(7, parts)
+    assert [group.prompt.id for group in learnt.groups] == ["1", "7", "0", "2"]
+    assert len(everything) == 12
+    assert [learns_from(group, rollout) for group in learnt.groups] == [[True] * 2] * 2 + [[False] * 2] * 2
+    it = Iteration(7, learnt, everything, 0.1)
+    reward_B, group_B = rewards_of(learnt, Needs(), 10)
+    metrics = iteration_metrics(it, METHODS["gspo"]().advantages(reward_B, group_B), METHODS["gspo"](), parts.config)
+    found = [metrics[name] for name in ("sampling/missing_prompts", "sampling/rounds", "length/masked")]
+    assert found == [2, 3, 0]
+    assert "sampling/missing_prompts" not in iteration_metrics(
+        Iteration(7, Drawn(learnt.groups[:2]), everything, 0.1), Advantages(reward_B), METHODS["gspo"](), parts.config
+    )
 
 
-def test_without_the_need_one_round_is_all():
-    kept, everything = draw(1, parts_with(Needs(), {0: [1.0, 1.0]}))
+def test_a_response_that_was_cut_has_no_loss_where_that_is_asked():
+    group = grouped("p", [Grade(1.0), Grade(0.0)], [Rollout((1,), "", "length"), Rollout((2,), "", "stop")])
+    for settings, wanted in (((), [True, True]), (("mask_truncated=true",), [False, True])):
+        assert learns_from(group, parts_with({}, *settings).config.rollout) == wanted
+
+
+def test_without_dynamic_sampling_one_round_is_all():
+    kept, everything = draw(1, parts_with({0: [1.0, 1.0]}))
     assert kept is everything
     assert len(kept) == 4
 
@@ -162,7 +177,7 @@ def test_the_share_without_success_is_of_a_kl_whatever_the_advantages_are():
 
 
 def test_an_iteration_learns_from_what_was_not_dropped():
-    parts = parts_with(Needs(), {0: [0.0, 1.0]})
+    parts = parts_with({0: [0.0, 1.0]})
     parts.reward.score = lambda prompts, groups: [[Grade(0.0, is_dropped=True), Grade(1.0)] for _ in prompts]
     learnt, everything = draw(1, parts)
     assert learnt is everything
@@ -219,7 +234,8 @@ def parts_of(rank: int, size: int, gathered: list[torch.Tensor]) -> Any:
         return SimpleNamespace(logp_BT=torch.where(rows.batch.mask_BT, -0.1 * ids_BT, torch.nan))
 
     policy = SimpleNamespace(world=world, device=torch.device("cpu"), score=score)
-    return SimpleNamespace(policy=policy, stopwatch=Stopwatch(), sampling=SimpleNamespace(max_new_tokens=4))
+    sampling = SimpleNamespace(max_new_tokens=4)
+    return SimpleNamespace(policy=policy, stopwatch=Stopwatch(), sampling=sampling, config=load_config("quickstart"))
 
 
 def with_ids(grades: list[list[Grade]] | None = None, **known: Any) -> Drawn:

@@ -15,8 +15,11 @@ import pytest
 import torch
 
 from quatro import ops
+from quatro.config.blocks import CorrectionConfig
 from quatro.dual import solve_dual
+from quatro.loop.correction import correction_metrics, importance_weights, with_gradient_times
 from quatro.loop.draw import has_signal, overlong_penalty
+from quatro.processes.world import World
 from quatro.registry import METHODS
 from quatro.types import Batch
 from tests.kit import code_of_page, read_json
@@ -157,6 +160,36 @@ def test_loss_vectors(case):
         if name in loss.metrics and expected[name] is not None:
             metric = loss.metrics[name]
             np.testing.assert_allclose(float(metric.value / metric.count), expected[name], rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("case", read("correction*.json", OWN_FOLDER), ids=lambda case: case["id"])
+def test_correction_vectors(case):
+    """verl's weights, what it counts of them, and the gradient that it makes with them."""
+    method, row, expected = method_of(case), tensors_of(case["batch"]), case["expected"]
+    correction = CorrectionConfig(**case["hyper"]["correction"])
+    known = (row["old"], row["ref"], row["mask"])  # the sampler has the reference's log-probabilities
+    weight, _ = importance_weights(correction, *known)
+    wanted_BT = torch.tensor(expected["weights"], dtype=torch.float64)
+    torch.testing.assert_close(weight.expand_as(row["old"]) * row["mask"], wanted_BT, rtol=1e-6, atol=1e-9)
+    if correction.level == "token":  # of responses verl means the tokens, of which long ones have more
+        metrics = correction_metrics(correction, *known, World())
+        assert metrics == {
+            f"correction/{name}": pytest.approx(expected[name], rel=1e-6)
+            for name in ("weight_mean", "cut_share", "ess_share")
+        }
+    sizes = torch.bincount(torch.unique(row["group"], return_inverse=True)[1])
+    batch = Batch(
+        old_logp_BT=row["old"],
+        mask_BT=row["mask"],
+        advantage_B=method.advantages(row["reward"], row["group"]).value_B,
+        group_B=row["group"],
+        group_size_B=sizes[torch.unique(row["group"], return_inverse=True)[1]],
+        max_new_tokens=row["mask"].shape[1],
+    )
+    loss = ops.total_loss(method.loss(with_gradient_times(weight, row["logp"]), batch).terms)
+    (grad_BT,) = torch.autograd.grad(loss, row["logp"])
+    grad_wanted_BT = torch.tensor(expected["grad_log_probs"], dtype=torch.float64)
+    torch.testing.assert_close(grad_BT, grad_wanted_BT, rtol=1e-6, atol=1e-8)  # its gmpo adds 1e-10 to a weight
 
 
 EXTRAS = [read_json(path) for path in sorted(FOLDER.glob("dapo_extras*.json"))]

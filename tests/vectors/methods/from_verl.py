@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import verl
 from verl.protocol import DataProto
-from verl.trainer.ppo import core_algos
+from verl.trainer.ppo import core_algos, rollout_corr_helper
 from verl.trainer.ppo.v1 import replay_buffer
 from verl.workers.config import ActorConfig
 from verl.workers.reward_manager.dapo import DAPORewardManager
@@ -19,7 +19,10 @@ Record = dict[str, Any]
 
 
 def baseline(batch: Record, hyper: Record) -> Record:
-    """Advantages, loss, its gradient by log pi_theta, and verl's metrics."""
+    """Advantages, loss, its gradient by log pi_theta, and verl's metrics.
+
+    With ``correction`` also its weights and verl's metrics of them; the sampler has the reference's log-probabilities.
+    """
     mask = torch.tensor(batch["response_mask"])
     logp = torch.tensor(batch["log_probs"], dtype=torch.float64, requires_grad=True)
     old, ref = (torch.tensor(batch[f"{name}_log_probs"], dtype=torch.float64) for name in ("old", "ref"))
@@ -39,7 +42,18 @@ def baseline(batch: Record, hyper: Record) -> Record:
     chosen = {name: hyper[name] for name in names}
     config = ActorConfig(strategy="fsdp2", rollout_n=1, ppo_micro_batch_size_per_gpu=1, **chosen)
     policy = core_algos.get_policy_loss_fn(hyper["loss_mode"])
-    policy_loss, metrics = policy(old, logp, advantage, mask, loss_agg_mode=hyper["loss_agg_mode"], config=config)
+    more: Record = {}
+    weights = None
+    if correction := hyper.get("correction"):
+        # verl zeroes weights only outside of two bounds; the lower one of these is below any weight.
+        bounds = correction["cap"] if correction["kind"] == "truncate" else f"1e-12_{correction['cap']}"
+        weights, found = rollout_corr_helper.compute_rollout_correction_weights(
+            old - ref, mask.double(), correction["level"], bounds
+        )
+        names = {"mean": "weight_mean", "ratio_fraction_high": "cut_share", "eff_sample_size": "ess_share"}
+        more = {"weights": weights.tolist(), **{ours: found[f"rollout_is_{verls}"] for verls, ours in names.items()}}
+    how = {"loss_agg_mode": hyper["loss_agg_mode"], "rollout_is_weights": weights}
+    policy_loss, metrics = policy(old, logp, advantage, mask, config=config, **how)
     kl = core_algos.kl_penalty(logp, ref, hyper["kl_loss_type"])
     kl_loss = core_algos.agg_loss(kl, mask, hyper["loss_agg_mode"])
     total = policy_loss + hyper["kl_loss_coef"] * kl_loss
@@ -55,6 +69,7 @@ def baseline(batch: Record, hyper: Record) -> Record:
         "clip_fraction": metrics.get("actor/pg_clipfrac"),
         "clip_fraction_lower": metrics.get("actor/pg_clipfrac_lower"),
         "approx_kl": metrics.get("actor/ppo_kl"),
+        **more,
     }
 
 

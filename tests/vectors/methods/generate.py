@@ -61,7 +61,11 @@ def verl_files(every: int = 1) -> dict[str, Record]:
             | {"expected": from_verl.baseline(batches[name], hyper)}
             for id, method, name, hyper in list(inputs.baseline_cases(table))[::every]
         ]
-        for file, table in (("baselines", inputs.BASELINES), ("relatives", inputs.RELATIVES))
+        for file, table in (
+            ("baselines", inputs.BASELINES),
+            ("relatives", inputs.RELATIVES),
+            ("correction", inputs.CORRECTIONS),
+        )
     }
     kept = [{"batch": name, "kept_group_ids": from_verl.kept_groups(batch)} for name, batch in batches.items()]
     overlong = [{**case, "reward": from_verl.overlong_reward(case)} for case in inputs.overlong_cases()]

@@ -267,6 +267,20 @@ RELATIVES: list[Settings] = [
 ]
 
 
+def _corrected(level: str, kind: str, cap: float, **more: Any) -> dict[str, Any]:
+    return {"correction": {"level": level, "kind": kind, "cap": cap}, **more}
+
+
+CORRECTIONS: list[Settings] = [
+    ("grpo", _corrected("sequence", "truncate", 2.0, note="verl's defaults")),
+    ("grpo", _corrected("token", "truncate", 2.0, loss_agg_mode="seq-mean-token-mean")),
+    ("gspo", _corrected("token", "mask", 1.1)),
+    ("gmpo", _corrected("sequence", "truncate", 1.05, note="of tokens verl's gmpo takes the geometric mean")),
+    ("gpg", _corrected("sequence", "mask", 3.0, note="TRL's defaults")),
+    ("cispo", _corrected("token", "truncate", 1.05)),
+]
+
+
 def overlong_cases() -> Iterator[dict[str, Any]]:
     """Length, limit, buffer, factor and unshaped score of each case of DAPO's soft overlong punishment."""
     for factor in (1.0, 0.5):
