@@ -50,7 +50,8 @@ class Prompt:
 
     A server may get ``text`` instead, which for a chat is its messages as JSON, perhaps with other fields of the
     request; ``token_ids`` are empty then.
-    ``extra`` is that of its `Problem`: the tests of code, and the other columns of a user's own file.
+    ``extra`` is that of its `Problem`: the tests of code, and the other columns of a user's own file. Where prompts
+    come from several sources, ``source`` is the name of its own.
     """
 
     benchmark: str
@@ -60,6 +61,7 @@ class Prompt:
     text: str
     token_ids: tuple[int, ...]
     extra: Mapping[str, Any] = field(default_factory=dict)
+    source: str = ""
 
 
 @dataclass(frozen=True)

@@ -61,8 +61,8 @@ def _training(run: RunSummary) -> Rows:
         ("model", config.model),
         *([("KL reference", config.kl.reference)] if config.kl.reference else []),
         ("method", method_text(config.method)),
-        ("reward", ", ".join(config.reward.names)),
-        ("prompts", f"{number}{config.data.prompts}"),
+        ("reward", ", ".join(dict.fromkeys(name for one in config.rewards.values() for name in one.names))),
+        ("prompts", f"{number}{config.data.said}"),
         ("an iteration", f"{batch}, {learnt}"),
         ("seed", config.seed),
     ]

@@ -152,6 +152,13 @@ def read_graded(
     return replace(samples, rows=rows, warnings=warnings), grader
 
 
+def read_recorded(path: Path) -> Samples:
+    """The samples at ``path`` with the grades that are written down, which some may lack; raises as `read_samples`."""
+    samples = read_files(_files_to_read([path], Asked())[0])
+    graders.refuse_infra_errors((row, str(row.extra.get("outcome"))) for row in samples.rows)
+    return samples
+
+
 def _refuse_idle(asked: Asked, ungraded: Sequence[Path], notes: Sequence[Note]) -> None:
     """Raises UsageError if settings were asked for that would be ignored."""
     options = [word for name, value in asked.given.items() for word in (f"--{name}", value)]

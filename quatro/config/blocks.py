@@ -1,14 +1,18 @@
 """The blocks of a training configuration, such as `rollout` and `optimizer`, with each key's type and default."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema, create_model, model_validator
 from pydantic.fields import FieldInfo
+from pydantic.functional_serializers import PlainSerializer
+from pydantic.types import Discriminator, Tag
 from pydantic_core import PydanticCustomError
 
 from evals.benchmarks.gym import PREFIX
+from evals.benchmarks.problems import benchmark_name
 from evals.benchmarks.prompts import (
     MARKERS_ARE,
     OWN_TEMPLATES,
@@ -23,6 +27,7 @@ from evals.benchmarks.prompts import (
 from evals.errors import UsageError
 from quatro.methods.base import Aggregate
 from quatro.registry import ENGINES, POLICIES, TRACKERS, LazyTable
+from quatro.rewards.settings import RewardConfig, reward_block
 from quatro.tasks.characters import FORMS
 from quatro.tasks.word_problems import WORD_PROBLEMS
 from quatro.types import Block, KlEstimator, are_stop_strings
@@ -121,16 +126,92 @@ def block_of(field: FieldInfo) -> type[BaseModel] | None:
     return found if isinstance(found, type) and issubclass(found, BaseModel) else None
 
 
+def own_template(source: str) -> str | None:
+    """The prompt template of an embedded benchmark or a task of reasoning-gym; None for prompts of other sources."""
+    own = {**dict.fromkeys(EMBEDDED_PROMPTS, "plain"), WORD_PROBLEMS: "question"}
+    return own.get(source) or ("reasoning-gym" if source.startswith(PREFIX) else None)
+
+
+PromptTemplate = Annotated[str, AfterValidator(_template)]
+
+
+class SourceConfig(Block):
+    """One of several sources of prompts."""
+
+    name: Text = Field("", description='what metrics call it; "" is the benchmark, or the file without its ending')
+    source: Text = Field(description="where its prompts come from: whatever data.prompts may name")
+    weight: float = Field(1.0, ge=0, description="its share of each batch is its weight / the sum of all weights")
+    template: PromptTemplate | None = Field(
+        None, description="its prompt template; null: that of the embedded benchmark or task, else data.template"
+    )
+    system: str | None = Field(
+        None, description="its system prompt of a chat; null: the template's, with data.template that of data.system"
+    )
+    reward: Annotated[RewardConfig, BeforeValidator(reward_block, json_schema_input_type=Any)] | None = Field(
+        None, description="how its responses are graded, in each form that `reward` may have; null: as `reward` says"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        source = value.get("source") if isinstance(value, Mapping) and not value.get("name") else None
+        return {**value, "name": benchmark_name(source)} if isinstance(source, str) else value
+
+
+def source_blocks(value: Any) -> Any:
+    """A list with the block that each name in it is short for; what is no list passes through."""
+    are_several = isinstance(value, list | tuple)
+    return [{"source": one} if isinstance(one, str) else one for one in value] if are_several else value
+
+
+def _sources(value: tuple[SourceConfig, ...]) -> tuple[SourceConfig, ...]:
+    if twice := [name for name, count in Counter(one.name for one in value).items() if count > 1]:
+        raise ValueError(f"expected different names, and {', '.join(twice)} is given twice: give each source a `name`")
+    if not sum(one.weight for one in value):
+        raise ValueError("expected a source with a weight above 0")
+    return value
+
+
+TAGS = ("[one]", "[several]")  # of what `data.prompts` is: steps of pydantic's, no keys
+_Prompts = Annotated[
+    Annotated[Text, Tag(TAGS[0])]
+    | Annotated[
+        tuple[SourceConfig, ...],
+        Field(strict=False),
+        BeforeValidator(source_blocks, json_schema_input_type=list[str | SourceConfig]),
+        AfterValidator(_sources),
+        PlainSerializer(lambda several: [one.model_dump(exclude_unset=True) for one in several]),
+        Tag(TAGS[1]),
+    ],
+    Discriminator(lambda value: TAGS[isinstance(value, list | tuple)]),
+]
+
+
+class _Bounds(Block):
+    """Which prompts are kept, by how often a model solved them."""
+
+    min: float = Field(0.05, ge=0, le=1, description="smallest share of correct responses of a prompt that is kept")
+    max: float = Field(0.95, ge=0, le=1, description="largest share of correct responses of a prompt that is kept")
+
+
+_MEASURED = (
+    "graded samples of the prompts, a file or folder of what `quatro sample --grade` or `quatro eval grade` wrote"
+)
+_from: dict[str, Any] = {"from": (Text, Field(description=_MEASURED))}  # a word of Python's
+PassRate = create_model("PassRate", __base__=_Bounds, **_from)
+
+
 class DataConfig(Block):
     """Where prompts come from."""
 
-    prompts: Text = Field(
+    prompts: _Prompts = Field(
         "math_train",
         description="prompts to train on: math_train, word-problems, countdown, codegrammar, palindrome, "
         "shortest-path, spell-backward, reasoning-gym:TASK, a .jsonl, .csv or .parquet file, or a data set of the Hub "
-        "as OWNER/NAME:SPLIT or OWNER/NAME:CONFIG:SPLIT (docs/data.md)",
+        "as OWNER/NAME:SPLIT or OWNER/NAME:CONFIG:SPLIT; or a list of these, each alone or in a block of the keys "
+        "data.prompts.0 below (docs/data.md)",
     )
-    template: Annotated[str, AfterValidator(_template)] = Field(
+    template: PromptTemplate = Field(
         "qwen-boxed",
         description=f"how a problem becomes a prompt: one of the names below, or your own: {OWN_TEMPLATES}. The "
         "embedded benchmarks, such as countdown, take `plain`; the default of reasoning-gym:TASK is `reasoning-gym`, "
@@ -145,6 +226,9 @@ class DataConfig(Block):
         description="what the model's chat template is told by name, such as {enable_thinking: false}, in training, "
         "evaluations and samples",
     )
+    pass_rate: PassRate | None = Field(
+        None, description="which prompts are kept, by how often a model solved them (docs/data.md); null keeps all"
+    )
     max_prompt_tokens: int = Field(1024, ge=1, description="longest prompt, in tokens; verl's default is 512")
     too_long: Literal["refuse", "skip"] = Field(
         "refuse",
@@ -153,18 +237,49 @@ class DataConfig(Block):
     )
 
     @property
-    def prompt_template(self) -> Template:
-        """The template with the system prompt, and what the chat template is told, that these keys say."""
-        return find_template(self.template, self.system, self.chat_template_kwargs)
+    def sources(self) -> tuple[SourceConfig, ...]:
+        """Where prompts come from, each with the template and system prompt in force; a single one has no name."""
+        if isinstance(self.prompts, str):
+            return (self.asked_as(self.prompts),)
+        return tuple(map(self._in_force, self.prompts))
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share that each source has of a batch, by its name; a single one has no name."""
+        sources = self.sources
+        return {one.name: one.weight / sum(other.weight for other in sources) for one in sources}
+
+    @property
+    def said(self) -> str:
+        """Where prompts come from, for a person: of several sources each with its share of a batch."""
+        named = [f"{name} ({share:.3g})" for name, share in self.shares.items()]
+        return self.prompts if isinstance(self.prompts, str) else ", ".join(named)
+
+    def asked_as(self, benchmark: str) -> SourceConfig:
+        """How problems of ``benchmark`` are asked: as these keys say, but of several sources as the one that it is."""
+        alone = SourceConfig.model_construct(name="", source=benchmark, template=self.template, system=self.system)
+        if isinstance(self.prompts, str):
+            return alone
+        names = {benchmark, benchmark_name(benchmark)}
+        same = (one for one in self.sources if names & {one.name, one.source, benchmark_name(one.source)})
+        return next(same, self._in_force(alone.model_copy(update={"template": None, "system": None})))
+
+    def _in_force(self, one: SourceConfig) -> SourceConfig:
+        own = one.template or own_template(one.source)
+        system = one.system if own or one.system is not None else self.system
+        return one.model_copy(update={"template": own or self.template, "system": system})
+
+    def template_of(self, one: SourceConfig) -> Template:
+        """The prompt template of one of ``sources``, with its system prompt and what the chat template is told."""
+        found = find_template(str(one.template), one.system)
+        return find_template(found, kwargs=self.chat_template_kwargs) if found.is_chat else found
 
     @model_validator(mode="before")
     @classmethod
-    def _embedded_is_plain(cls, data: Any) -> Any:
+    def _own_template(cls, data: Any) -> Any:
         if not isinstance(data, Mapping) or "template" in data:
             return data
-        prompts = str(data.get("prompts", ""))
-        own = {**dict.fromkeys(EMBEDDED_PROMPTS, "plain"), WORD_PROBLEMS: "question"}
-        template = own.get(prompts) or ("reasoning-gym" if prompts.startswith(PREFIX) else None)
+        template = own_template(str(data.get("prompts", "")))
         return {**data, "template": template} if template else data
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from quatro.config.blocks import block_of
+from quatro.config.blocks import TAGS, SourceConfig, block_of
 from quatro.config.model import Config, ConfigProblems
 from quatro.config.yaml_text import KeyPath, scalar_text
 from quatro.registry import METHODS
@@ -52,7 +52,8 @@ _BOUND_WORDS = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "a
 
 def problems_of(error: ValidationError, owners: Owners, above: KeyPath = ()) -> list[Problem]:
     """The path of each wrong key, and what is wrong; ``error`` is about the block at ``above``."""
-    return [problem for one in error.errors() for problem in _problems(one, (*above, *one["loc"]), owners)]
+    found = [(one, tuple(part for part in one["loc"] if part not in TAGS)) for one in error.errors()]
+    return [problem for one, path in found for problem in _problems(one, (*above, *path), owners)]
 
 
 def problem_lines(problems: Iterable[Problem], places: Places, file: str) -> list[str]:
@@ -135,7 +136,8 @@ def _model_at(path: KeyPath, owners: Owners) -> type[BaseModel] | None:
     model: type[BaseModel] | None = owners.get((), Config)
     for depth, part in enumerate(path, start=1):
         field = model.model_fields.get(str(part)) if model else None
-        model = owners.get(path[:depth]) or (block_of(field) if field else None)
+        is_source = len(path) > 2 and path[: depth - 1] == ("data", "prompts")
+        model = SourceConfig if is_source else owners.get(path[:depth]) or (block_of(field) if field else None)
     return model
 
 

@@ -110,7 +110,7 @@ def _move_recorded(found: Settings) -> None:
 def path_texts(config: Config) -> dict[str, str]:
     """The values of a configuration that may be paths, by dotted key."""
     places = paths.places_in(config.model_dump(mode="python"))
-    return {key: holder[at] for key, holder, at in places if key != paths.TEMPLATE}
+    return {key: holder[at] for key, holder, at in places if not key.endswith(".template")}
 
 
 def pinned(config: Config, *, only: Collection[str] | None = None) -> Config:
@@ -125,7 +125,7 @@ def pinned(config: Config, *, only: Collection[str] | None = None) -> Config:
             continue
         place = os.path.realpath(os.path.expanduser(text))
         is_run = any(os.path.isfile(os.path.join(place, name)) for name in ("config.yaml", "manifest.json"))
-        if not is_run and (digest := paths.digest_of(place)) is not None:
+        if (not is_run or key == paths.PASS_RATES) and (digest := paths.digest_of(place)) is not None:
             texts[key] = place
             records[key] = paths.Recorded(digest, text)
     return config.with_paths(texts, records)

@@ -210,12 +210,13 @@ class Config(Block):
 
     def with_paths(self, texts: Mapping[str, str], paths: Mapping[str, Recorded]) -> Config:
         """The same configuration with other ``texts`` in place of its paths, by key, and with what ``paths`` named."""
-        values: dict[str, Any] = {key: text for key, text in texts.items() if not key.startswith("reward.")}
-        if values.keys() != texts.keys():
+        values: dict[str, Any] = {key: text for key, text in texts.items() if key.count(".") < 2}
+        if values.keys() != texts.keys():  # some are inside lists or blocks of blocks
             tree = self.model_dump(mode="python")
             for key, holder, at in places_in(tree):
                 holder[at] = texts.get(key, holder[at])
             values["reward"] = RewardConfig.model_validate(tree["reward"])
+            values["data"] = DataConfig.model_validate(tree["data"])
         changed = self.with_values(values).model_copy()
         changed._paths = dict(paths)
         return changed
@@ -223,7 +224,14 @@ class Config(Block):
     @property
     def stop(self) -> tuple[str, ...]:
         """The strings at which a response ends."""
-        return self.data.prompt_template.stop if self.rollout.stop is None else self.rollout.stop
+        return (
+            find_template(str(self.data.sources[0].template)).stop if self.rollout.stop is None else self.rollout.stop
+        )
+
+    @property
+    def rewards(self) -> dict[str, RewardConfig]:
+        """What grades the responses to each source of prompts, by its name; a single source has none."""
+        return {one.name: one.reward or self.reward for one in self.data.sources}
 
     @property
     def needs_sampler(self) -> str | None:
@@ -290,21 +298,35 @@ def _check_batch(config: Config) -> Problems:
 
 
 def _check_data(config: Config) -> Problems:
-    prompts, template, kwargs = config.data.prompts, config.data.template, config.data.chat_template_kwargs
     known = {**EMBEDDED_PROMPTS, "math_train": "math"}  # and the benchmark that grades each
-    if prompts in EMBEDDED_PROMPTS and template != "plain":
-        yield "data.template", f"found {template}, expected plain: {prompts} prompts take no template"
-    for key, found, none in (("system", config.data.system, None), ("chat_template_kwargs", kwargs, {})):
-        if found != none and not find_template(template).is_chat:
+    data, are_several = config.data, not isinstance(config.data.prompts, str)
+    asked = [("data", data.template, data.system)]
+    for number, one in enumerate(data.sources):
+        prompts, block = one.source, f"data.prompts.{number}" if are_several else "data"
+        asked += [(block, str(one.template), one.system)] if are_several else []
+        if prompts in EMBEDDED_PROMPTS and one.template != "plain":
+            yield f"{block}.template", f"found {one.template}, expected plain: {prompts} prompts take no template"
+        for reward in config.rewards[one.name].names:
+            graded = "countdown" if reward == "countdown-distance" else reward
+            if prompts in known and graded in known.values() and graded != known[prompts]:
+                key = f"{block}.reward" if one.reward else "reward"
+                yield key, f"found {reward}, expected {known[prompts]}: the prompts are {prompts}'s"
+        words = embedded_benchmark(config.model) or prompts
+        if prompts in known and prompts != words:
+            key = f"{block}.source" if are_several else "data.prompts"
+            yield key, f"found {prompts}, expected {words}: {config.model} knows no other words"
+    for block, template, system in asked:
+        if system is not None and not find_template(template).is_chat:
             why = f"the prompt template {shown(template)} makes no chat"
-            yield f"data.{key}", f"found {shown(found)}, expected {shown(none)}: {why}"
-    for reward in config.reward.names:
-        graded = "countdown" if reward == "countdown-distance" else reward
-        if prompts in known and graded in known.values() and graded != known[prompts]:
-            yield "reward", f"found {reward}, expected {known[prompts]}: the prompts are {prompts}'s"
-    words = embedded_benchmark(config.model) or prompts
-    if prompts in known and prompts != words:
-        yield "data.prompts", f"found {prompts}, expected {words}: {config.model} knows no other words"
+            yield f"{block}.system", f"found {shown(system)}, expected null: {why}"
+    found = [find_template(template) for _, template, _ in asked]
+    if data.chat_template_kwargs and not any(template.is_chat for template in found):
+        why = f"the prompt template {shown(data.template)} makes no chat"
+        yield "data.chat_template_kwargs", f"found {shown(data.chat_template_kwargs)}, expected {{}}: {why}"
+    if config.rollout.stop is None and any(template.stop != found[-1].stop for template in found[are_several:]):
+        yield "rollout.stop", "missing: the prompt templates of data.prompts end responses at different strings"
+    if data.pass_rate and data.pass_rate.min > (most := data.pass_rate.max):
+        yield "data.pass_rate.min", f"found {data.pass_rate.min:g}, expected at most data.pass_rate.max ({most:g})"
 
 
 def _check_schedule(config: Config) -> Problems:

@@ -26,7 +26,9 @@ from quatro.tasks.word_problems import MODELS
 
 PATHS = "paths"  # a block of files alone, as `extends` is a key of files alone
 TEMPLATE = "data.template"  # a file that is read with the configuration, and then no more
-KEYS = ("model", "kl.reference", "data.prompts", "eval.benchmark", "rollout.replay_file", TEMPLATE)
+PASS_RATES = "data.pass_rate.from"
+PROMPTS = "data.prompts"  # a list of them has paths in it
+KEYS = ("model", "kl.reference", PROMPTS, "eval.benchmark", "rollout.replay_file", PASS_RATES, TEMPLATE)
 _END_BYTES = 2**20
 
 Place = tuple[str, Any, Any]  # a dotted key, the mapping or list that holds its value, and where in it
@@ -48,13 +50,30 @@ class Found(NamedTuple):
 
 
 def places_in(tree: Mapping[Any, Any]) -> Iterator[Place]:
-    """The keys of a configuration's ``tree`` whose values may be paths, those of reward models too."""
+    """The keys of a configuration's ``tree`` whose values may be paths, those in lists and of reward models too."""
     for key in KEYS:
-        block, _, last = key.rpartition(".")
-        holder = tree.get(block) if block else tree
+        holder: Any = tree
+        *blocks, last = key.split(".")
+        for block in blocks:
+            holder = holder.get(block) if isinstance(holder, dict) else None
         if isinstance(holder, dict) and isinstance(holder.get(last), str):
             yield key, holder, last
+        if key == PROMPTS and isinstance(holder, dict):
+            yield from source_places(holder.get(last))
     yield from _reward_places(tree.get("reward"), "reward.options")
+
+
+def source_places(prompts: Any) -> Iterator[Place]:
+    """The same of a list of sources of prompts; none of a single one."""
+    for number, one in enumerate(prompts if isinstance(prompts, list) else ()):
+        key = f"{PROMPTS}.{number}"
+        if isinstance(one, str):
+            yield f"{key}.source", prompts, number
+        elif isinstance(one, dict):
+            yield from (
+                (f"{key}.{name}", one, name) for name in ("source", "template") if isinstance(one.get(name), str)
+            )
+            yield from _reward_places(one.get("reward"), f"{key}.reward.options")
 
 
 def _reward_places(reward: Any, key: str) -> Iterator[Place]:
@@ -110,9 +129,9 @@ def _own(key: str, text: str, folder: Path) -> Found | None:
 
 def may_be_path(key: str, text: str) -> bool:
     """Whether ``text`` is not a name that quatro itself knows: problems are a file by the ending."""
-    if key == TEMPLATE:
+    if key.endswith(".template"):
         return text not in TEMPLATES
-    is_problems = key.startswith(("data.prompts", "eval.benchmark", "benchmarks."))
+    is_problems = key == PROMPTS or key.startswith(("eval.benchmark", "benchmarks.")) or key.endswith(".source")
     return text.endswith(FILE_ENDINGS) if is_problems else not (text.startswith("embedded:") or text in MODELS)
 
 
@@ -153,8 +172,14 @@ def digest_of(place: str | Path) -> str | None:
 
 
 def folder_digest(folder: Path) -> str:
-    """The digest of a model: of the sizes of all files, of small files, and of both ends of large files."""
+    """The digest of a model: of the sizes of all files, of small files, and of both ends of large files.
+
+    A folder without weights, but with samples, has the digest of these.
+    """
     files = [path for end in (".json", ".safetensors", ".bin") for path in folder.glob(f"*{end}") if path.is_file()]
+    if not any(path.suffix != ".json" for path in files):
+        place = folder / "samples" if (folder / "samples").is_dir() else folder
+        files = [path for path in place.rglob("*.jsonl*") if path.is_file()] or files
     return _digest_of_ends(tuple((path, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(files)))
 
 

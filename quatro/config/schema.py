@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from quatro.config.blocks import block_of
+from quatro.config.blocks import SourceConfig, block_of
 from quatro.config.errors import EXTENDS
 from quatro.config.load import basis, method_basis
 from quatro.config.model import Config, method_class
@@ -27,6 +27,11 @@ def schema_text(method: str | None = None) -> str:
         return "\n".join([HEAD, *_method_lines(method)]) + "\n"
     lines = [HEAD]
     lines += [f"{EXTENDS}: text\n    {EXTENDS_MEANS}", *_model_lines(Config)]
+    lines += [
+        "",
+        "# data.prompts.0, the first of a list; the others are alike",
+        *_model_lines(SourceConfig, "data.prompts.0."),
+    ]
     for name in METHODS:
         lines += ["", *_method_lines(name)]
     for name in REWARDS:
@@ -92,8 +97,8 @@ _NAMES = {"integer": "int", "number": "float", "boolean": "bool", "string": "tex
 
 
 def _schema_type(schema: dict[str, Any]) -> str:
-    if "anyOf" in schema:
-        return " | ".join(_schema_type(choice) for choice in schema["anyOf"])
+    if choices := schema.get("anyOf") or schema.get("oneOf"):
+        return " | ".join(map(_schema_type, choices))
     if "enum" in schema:
         return "|".join(map(str, schema["enum"]))
     if "const" in schema:

@@ -8,13 +8,14 @@ does not fit is refused.
 """
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from evals.errors import UsageError
-from quatro.config.blocks import audit_block, keep_block, tracking_block
+from quatro.config.blocks import audit_block, keep_block, source_blocks, tracking_block
 from quatro.config.errors import EXTENDS, Places, closest
 from quatro.config.paths import Found, locate, places_in, take_records
 from quatro.config.yaml_text import Document, KeyPath, load_yaml, scalar_text
@@ -27,10 +28,12 @@ EXTENDS_MEANS = (
 )
 # Blocks whose keys depend on their name, and the name of one without.
 _NAMED: dict[KeyPath, str | None] = {("method",): None, ("reward",): DEFAULT_REWARD}
-# What may stand for a block: `reward: NAME` or a list of rewards, `audit: true`, `checkpoint: {keep: 3}`.
+# What may stand for a block: `reward: NAME` or a list of rewards, `audit: true`, `checkpoint: {keep: 3}`, the name of a
+# source in a list of prompts.
 _SHORT_FOR: dict[KeyPath, Callable[[Any], Any]] = {
     ("reward",): reward_block,
     ("audit",): audit_block,
+    ("data", "prompts"): source_blocks,
     ("checkpoint", "keep"): keep_block,
     ("tracking",): tracking_block,
 }
@@ -60,6 +63,12 @@ class Settings:
         """Put ``value`` in the place of whatever is at ``path``; raises UsageError where a part of it is no block."""
         for depth in range(1, len(path)):
             block = self._at(path[:depth])  # None: not there, or a block that is off
+            number = int(path[depth]) if isinstance(block, list) and path[depth].isdecimal() else None
+            if path[depth + 1 :] and number is not None and number < len(block) and isinstance(block[number], dict):
+                inside = Settings()
+                inside.tree = copy.deepcopy(block[number])
+                inside.replace(path[depth + 1 :], value, place)
+                return self.replace(path[:depth], [*block[:number], inside.tree, *block[number + 1 :]], place)
             if block is not None and not isinstance(block, dict):
                 name = ".".join(path[:depth])
                 raise UsageError(f"{place}: {name} is {scalar_text(block)}, which has no keys below it")

@@ -19,6 +19,7 @@ from evals.errors import UsageError
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 50
+LONGEST_LIST = 80  # characters on one line
 
 KeyPath = tuple[str | int, ...]
 
@@ -229,8 +230,11 @@ def _rows(data: Mapping[str, Any], above: str = "", indent: int = 0) -> Iterator
         if isinstance(value, Mapping) and value:
             yield f"{above}{key}", head
             yield from _rows(value, f"{above}{key}.", indent + 2)
-        else:
-            yield f"{above}{key}", f"{head} {scalar_text(value)}"
+            continue
+        text = scalar_text(value)
+        is_long = isinstance(value, list) and len(text) > LONGEST_LIST
+        yield f"{above}{key}", head if is_long else f"{head} {text}"
+        yield from (("", f"{' ' * indent}  - {scalar_text(entry)}") for entry in (value if is_long else ()))
 
 
 def _float_text(value: float) -> str:

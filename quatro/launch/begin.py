@@ -28,8 +28,8 @@ from quatro.policy import embedded
 from quatro.policy.model_files import require_model, unread_kwargs
 from quatro.processes.launcher import Launch, torchrun_options
 from quatro.registry import ENGINES, POLICIES
-from quatro.rewards import Reward, RewardConfig, check_prompts, make_reward
-from quatro.rollout.prompts import PromptSet, tokenize_problems, training_problems
+from quatro.rewards import Reward, SourceRewards, check_prompts, make_reward
+from quatro.rollout.prompts import Loaded, PromptSet, load_sources, tokenize_problems
 from quatro.runs.checkpoint import MANIFEST, load, run_and_step
 from quatro.runs.directory import FollowedRun, RunDir
 from quatro.runs.identity import load_from, planned_differences, why_finished
@@ -102,20 +102,21 @@ def prepare(config: Config, launch: Launch | None = None) -> Prepared:
     ENGINES[config.rollout.engine].check(temperatures=temperatures, replay_file=config.rollout.replay_file)
     # A file that was renamed keeps its first name, which seeds the responses to its problems.
     names = {key: benchmark_name(one.typed) for key, one in config.paths.items()}
-    problems = training_problems(config.data, names.get("data.prompts"))
+    sources = load_sources(config.data, names)
     benchmark = str(config.eval.benchmark)
     evaluated = load_problems(benchmark, name=names.get("eval.benchmark")) if config.eval.every else []
     require_trackers(config.tracking)
-    reward = make_reward(config.reward)
+    are_several = not isinstance(config.data.prompts, str)
+    reward = SourceRewards(config.rewards) if are_several else make_reward(config.reward)
     try:
-        return _with_torch(config, launch, reward, problems, evaluated)
+        return _with_torch(config, launch, reward, sources, evaluated)
     except BaseException:
         reward.close()
         raise
 
 
 def _with_torch(
-    config: Config, launch: Launch, reward: Reward, problems: list[Problem], evaluated: list[Problem]
+    config: Config, launch: Launch, reward: Reward, sources: list[Loaded], evaluated: list[Problem]
 ) -> Prepared:
     """The rest of `prepare`: the model is read without memory behind its weights, and the prompts are tokenised."""
     from quatro.policy import lora
@@ -127,16 +128,14 @@ def _with_torch(
     is_there = embedded.is_cached(config.model)
     tokenizer, model = tokenizer_of(config.model), shape_of(config.model)
     ENGINES[config.rollout.engine].check_model(model.config)
-    limit, size = context_limit(model), vocabulary_size(model)
-
-    def tokenized(some: list[Problem], graded_by: RewardConfig | str) -> PromptSet:
-        found = tokenize_problems(some, config.data, tokenizer, context_limit=limit, vocabulary_size=size)
-        check_prompts(found.prompts, graded_by)
-        return found
-
-    prompts = tokenized(problems, config.reward)
-    # The benchmark's own grader, whatever the training reward is.
-    evaluation_prompts = tokenized(evaluated, grader_of(evaluated[0].benchmark)) if evaluated else None
+    limits = {"context_limit": context_limit(model), "vocabulary_size": vocabulary_size(model)}
+    prompts, evaluation_prompts = tokenize_problems(sources, config.data, tokenizer, **limits), None
+    for name, own in prompts.by_source.items():
+        check_prompts(own, config.rewards[name])
+    if evaluated:  # by the benchmark's own grader, whatever the training reward is
+        asked = Loaded(config.data.asked_as(str(config.eval.benchmark)), evaluated)
+        evaluation_prompts = tokenize_problems([asked], config.data, tokenizer, **limits)
+        check_prompts(evaluation_prompts.prompts, grader_of(evaluated[0].benchmark))
     if config.policy.lora is not None:
         lora.attach(model, config.policy.lora, seed=config.seed)
     num_trained = sum(one.numel() for one in model.parameters() if one.requires_grad)
@@ -152,7 +151,7 @@ def _with_torch(
         num_trained=num_trained,
         prompts=prompts,
         evaluation_prompts=evaluation_prompts,
-        warnings=[*prompts.warnings, *prompt_warnings(config, len(prompts.prompts), problems, evaluated)],
+        warnings=[*prompts.warnings, *prompt_warnings(config, prompts, sources, evaluated)],
     )
 
 

@@ -8,6 +8,7 @@ them there, whatever the device then has.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -64,14 +65,8 @@ class DryRun:
         return run_bytes(self.prepared.config, self.prepared.num_trained)
 
     @property
-    def first_prompt(self) -> Prompt:
-        return self.prepared.prompts.prompts[0]
-
-    @property
     def lines(self) -> list[str]:
-        prompts, prompt, memory = self.prepared.prompts, self.first_prompt, self.memory
-        more = len(prompt.token_ids) - SHOWN_TOKENS
-        ids = " ".join(map(str, prompt.token_ids[:SHOWN_TOKENS])) + (f" ... and {more} more" if more > 0 else "")
+        prompts, memory = self.prepared.prompts, self.memory
         skipped = f" ({prompts.num_skipped} left out as too long)" if prompts.num_skipped else ""
         parts = ", ".join(f"{name.replace('_', ' ')} {size_text(value)}" for name, value in vars(memory).items())
         count, trained = self.prepared.num_parameters, self.prepared.num_trained
@@ -79,8 +74,7 @@ class DryRun:
         return [
             *("# resolved configuration", config_to_yaml(self.prepared.config).rstrip(), ""),
             *("# batch", *batch_arithmetic(self.prepared), ""),
-            f"# first of {len(prompts.prompts)} prompts{skipped}: {prompt.id}, {len(prompt.token_ids)} tokens",
-            *(f"text: {prompt.text[:SHOWN_CHARACTERS]!r}", f"ids: {ids}", ""),
+            *(line for name, own in prompts.by_source.items() for line in self._first(name, own, skipped)),
             *("# model and predicted peak memory (an estimate)", f"{count:,} parameters{share}"),
             f"{size_text(memory.total)} at the peak: {parts}",
             *([self.fit.line] if self.fit else []),
@@ -89,14 +83,33 @@ class DryRun:
             *("", "# notes", *self.notes),
         ]
 
+    def _first(self, name: str, prompts: Sequence[Prompt], skipped: str) -> list[str]:
+        """The first prompt of a source."""
+        prompt, share = prompts[0], self.prepared.config.data.shares[name]
+        of = f" of {name}, which are {share:.3g} of a batch" if name else skipped
+        more = len(prompt.token_ids) - SHOWN_TOKENS
+        ids = " ".join(map(str, prompt.token_ids[:SHOWN_TOKENS])) + (f" ... and {more} more" if more > 0 else "")
+        head = f"# first of {len(prompts)} prompts{of}: {prompt.id}, {len(prompt.token_ids)} tokens"
+        return [head, f"text: {prompt.text[:SHOWN_CHARACTERS]!r}", f"ids: {ids}", ""]
+
     @property
     def document(self) -> dict[str, Any]:
-        prepared, prompt = self.prepared, self.first_prompt
+        prepared, shares = self.prepared, self.prepared.config.data.shares
+        sources = [
+            {
+                "name": name,
+                "share": shares[name],
+                "count": len(own),
+                "first_prompt": {"id": own[0].id, "text": own[0].text, "token_ids": list(own[0].token_ids)},
+            }
+            for name, own in prepared.prompts.by_source.items()
+        ]
         return {
             "config": config_to_yaml(prepared.config),
             "arithmetic": batch_arithmetic(prepared),
             "prompts": {"count": len(prepared.prompts.prompts), "skipped": prepared.prompts.num_skipped},
-            "first_prompt": {"id": prompt.id, "text": prompt.text, "token_ids": list(prompt.token_ids)},
+            "first_prompt": sources[0]["first_prompt"],
+            "sources": sources if sources[0]["name"] else [],
             "parameters": prepared.num_parameters,
             "trained_parameters": prepared.num_trained,
             "memory_bytes": {**vars(self.memory), "total": self.memory.total},
@@ -161,10 +174,14 @@ def host_notes(prepared: Prepared, *, refuse: bool = False) -> list[str]:
 
 def batch_arithmetic(prepared: Prepared) -> list[str]:
     """The batch settings in words."""
-    config, num_prompts, num_ranks = prepared.config, len(prepared.prompts.prompts), prepared.launch.size
+    config, num_ranks = prepared.config, prepared.launch.size
     n, per_step, k = config.rollouts_per_prompt, config.prompts_per_step, config.most_inner_updates
     minibatches = per_step // config.minibatch_prompts
     up_to = "up to " if config.inner_updates == "auto" else ""
+    passes = [
+        f"{config.steps * per_step * config.data.shares[name] / len(own):.2f} passes over {len(own)} prompts of {name}"
+        for name, own in prepared.prompts.by_source.items()
+    ]
     lines = [
         f"1 iteration = {per_step} prompts x {n} rollouts = {per_step * n} rollouts of at most "
         f"{config.rollout.max_new_tokens} tokens",
@@ -173,7 +190,7 @@ def batch_arithmetic(prepared: Prepared) -> list[str]:
         f"each over {config.minibatch_prompts * n} rollouts in micro-batches of at most "
         f"{config.sizes.microbatch_tokens} tokens",
         f"{config.steps} iterations = {config.steps * per_step * n} rollouts, {up_to}{config.steps * minibatches * k} "
-        f"optimiser steps, {config.steps * per_step / num_prompts:.2f} passes over {num_prompts} prompts",
+        f"optimiser steps, {', '.join(passes).removesuffix(' of ')}",
     ]
     if num_ranks > 1:
         lines.append(f"{num_ranks} ranks share the prompts; the gradients are those of one process")

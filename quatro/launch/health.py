@@ -16,6 +16,7 @@ from evals.results.training_metrics import EVALUATED
 from quatro.config import Config
 from quatro.config.errors import closest
 from quatro.registry import ENGINES
+from quatro.rollout.prompts import Loaded, PromptSet
 from quatro.runs.directory import step_name
 from quatro.runs.metrics import read_metrics
 from quatro.runs.views.rollouts import failures_text, num_drawn, num_failures
@@ -68,26 +69,32 @@ def startup_warnings(config: Config) -> list[str]:
 
 
 def prompt_warnings(
-    config: Config, num_prompts: int, problems: Sequence[Problem] = (), evaluated: Sequence[Problem] = ()
+    config: Config, prompts: PromptSet, sources: Sequence[Loaded] = (), evaluated: Sequence[Problem] = ()
 ) -> list[str]:
-    """Warnings about the prompts to train on, of which ``num_prompts`` fit, and the problems of evaluations."""
-    found = odd_references(problems, config.reward.names)
+    """Warnings about the ``prompts`` to train on, which fit, their ``sources``, and the problems of evaluations."""
+    found = [line for one in sources for line in odd_references(one.problems, config.rewards[one.source.name].names)]
     if evaluated:
         found += odd_references(evaluated, [grader_of(evaluated[0].benchmark)])
-    shared = shared_problems(evaluated, problems) if evaluated else []
+    shared = shared_problems(evaluated, [problem for one in sources for problem in one.problems]) if evaluated else []
     for one, trained in shared[:1]:
         found.append(
             f"{len(shared)} of the {len(evaluated)} problems of {one.benchmark} are trained on too, such as {one.id!a} "
             f"({trained.id!a} in data.prompts), so evaluations say little about new problems; take them out of "
             "data.prompts, or set eval.benchmark to another benchmark"
         )
-    if num_prompts < config.prompts_per_step:
-        minibatch = min(num_prompts, config.minibatch_prompts)
-        found.append(
-            f"an iteration takes {config.prompts_per_step} prompts and there are {num_prompts}, so some come more than "
-            f"once in it; take more prompts, or -s prompts_per_step={num_prompts - num_prompts % minibatch} -s "
-            f"minibatch_prompts={minibatch}"
+    for name, own in prompts.by_source.items():
+        wanted, there, of = (
+            config.prompts_per_step * config.data.shares[name],
+            len(own),
+            f" of source {name}" if name else "",
         )
+        minibatch = min(there, config.minibatch_prompts)
+        fewer = f"-s prompts_per_step={there - there % minibatch} -s minibatch_prompts={minibatch}"
+        if there < wanted:
+            found.append(
+                f"an iteration takes {wanted:.0f} prompts and there are {there}{of}, so some come more than once in "
+                f"it; take more prompts, or {'lower the weight of this source' if name else fewer}"
+            )
     return found
 
 

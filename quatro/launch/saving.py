@@ -173,22 +173,22 @@ def assemble(
     # A model that was still to be made has its tokenizer beside it by now.
     tokenizer = prepared.tokenizer if prepared.is_there else load_tokenizer(folder)
     prompts, evaluation_prompts = prepared.prompts, prepared.evaluation_prompts
+    for warning in prepared.warnings:
+        logger.warning(warning)
+    for note in prompts.notes:
+        logger.info(note)
     kind: type[PolicyKind] = POLICIES[config.policy.kind]
     policy = kind.open(config, world, device=prepared.device, weights=weights)
     fingerprints = {"reference model": model_digest(folder), "prompts": digest_prompts(prompts.prompts)}
     if config.kl.reference is not None:
         fingerprints["model of kl.reference"] = model_digest(embedded.resolve_model(config.kl.reference))
     policy.check_head(prompts.prompts)
-    for warning in prepared.warnings:
-        logger.warning(warning)
-    for note in prompts.notes:
-        logger.info(note)
     return Parts(
         config=config,
         policy=policy,
         tokenizer=tokenizer,
         engine=make_training_engine(config, policy, tokenizer),
-        stream=PromptStream(prompts.prompts, config.seed),
+        stream=PromptStream(prompts.prompts, config.seed, config.data.shares),
         evaluation_prompts=evaluation_prompts,
         reward=prepared.reward,
         sampling=Sampling(

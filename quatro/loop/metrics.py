@@ -3,7 +3,7 @@
 # Axes: B rows (rollouts).
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ def iteration_metrics(it: Iteration, advantages: Advantages, method: Method, con
         metrics["sampling/missing_prompts"] = float(missing)
     if rollout.mask_truncated:
         metrics["length/masked"] = float(sum(one.finish_reason == "length" for one in it.learnt.rollouts))
+    metrics |= source_metrics(it, [one.name for one in config.data.sources])
     if method.kl_radius is not None:
         metrics["dual/share_without_success"] = share_without_success(it.learnt, advantages.value_B)
     return metrics
@@ -84,6 +85,17 @@ def logged_means(drawn: Drawn) -> dict[str, float]:
     return {f"reward/parts/{name}": float(np.mean(values[name])) for name in sorted(values)}
 
 
+def source_metrics(it: Iteration, names: Sequence[str]) -> dict[str, float]:
+    """Of each source, where there are several: the mean reward of what was drawn, and its share of what is learnt."""
+    found = dict[str, float]()
+    for name in filter(None, names):
+        own = [group for group in it.drawn.groups if group.prompt.source == name]
+        rewards = [grade.reward for group in own for grade in group.grades if not grade.is_dropped]
+        found[f"reward/mean/{name}"] = float(np.mean(rewards)) if rewards else float("nan")
+        found[f"prompts/share/{name}"] = float(np.mean([one.prompt.source == name for one in it.learnt.groups]))
+    return found
+
+
 def share_without_success(learnt: Drawn, advantage_B: Tensor) -> float:
     """The share of the prompts' KL(pi* || pi_old) of those none of whose rollouts is correct.
 
@@ -124,6 +136,8 @@ def rollout_records(drawn: Drawn, advantage_B: Any) -> Iterator[dict[str, Any]]:
                 "advantage": None if grade.is_dropped else advantage,
                 "num_tokens": len(rollout.token_ids),
             }
+            if prompt.source:
+                record["source"] = prompt.source
             if rollout.thought:
                 record[THOUGHT] = rollout.thought
             if grade.logged:

@@ -192,7 +192,7 @@ class Drawn:
             numbers = [number for rollout, _ in pairs for number in getattr(rollout, name) or ()]
             tensors[name] = torch.tensor(numbers, dtype=torch.float64)
         return tensors, {
-            "prompts": [number_of[group.prompt.benchmark, group.prompt.id] for group in self.groups],
+            "prompts": [number_of[group.prompt.source, group.prompt.id] for group in self.groups],
             "group_sizes": [len(group.drawn) for group in self.groups],
             "rollouts": [
                 [len(one.token_ids), one.text, one.finish_reason, one.thought, bool(one.logp), bool(one.entropy)]
@@ -247,7 +247,7 @@ class Iteration:
 
     def state(self, parts: Parts) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """``(tensors, JSON values)`` of all ranks."""
-        number_of = {(prompt.benchmark, prompt.id): number for number, prompt in enumerate(parts.stream.prompts)}
+        number_of = {(prompt.source, prompt.id): number for number, prompt in enumerate(parts.stream.prompts)}
         plain: dict[str, Any] = {"step": self.step, "lr": self.lr, "progress": []}
         tensors = {f"asked/{name}": value for name, value in self.asked.items()}
         own = None if self.progress is None else self.progress.state()

@@ -33,7 +33,7 @@ from quatro.rehearse.device import Card, Device, Phase
 from quatro.rehearse.pretended import pretended_gpu
 from quatro.rollout.decoding import SlotModel
 from quatro.rollout.kv_cache import PreallocatedCache
-from quatro.rollout.prompts import tokenize_problems, training_problems
+from quatro.rollout.prompts import load_sources, tokenize_problems
 from quatro.rollout.sampling import draw_rows
 from quatro.types import Prompt, Rollout, Sampling
 
@@ -151,7 +151,7 @@ def _prompt_tokens(config: Config, model: Any, lengths: Mapping[str, int]) -> tu
     try:
         tokenizer = tokenizer_of(config.model)
         limit = context_limit(model)
-        found = tokenize_problems(training_problems(config.data), config.data, tokenizer, context_limit=limit).prompts
+        found = tokenize_problems(load_sources(config.data), config.data, tokenizer, context_limit=limit).prompts
     except QuatroError as error:
         most = config.data.max_prompt_tokens
         return most, most, [f"prompts as long as may be stand in for the data ({error})"]

@@ -12,9 +12,10 @@ from evals.files.strict_json import shown
 from quatro.registry import REWARDS
 from quatro.rewards.base import Grade, Reward, VerifiedReward
 from quatro.rewards.settings import RewardConfig, known_reward
+from quatro.rewards.sum import SourceRewards
 from quatro.types import Prompt
 
-__all__ = ["Grade", "Reward", "RewardConfig", "check_prompts", "make_grader", "make_reward"]
+__all__ = ["Grade", "Reward", "RewardConfig", "SourceRewards", "check_prompts", "make_grader", "make_reward"]
 
 
 def make_reward(reward: RewardConfig | str) -> Reward:

@@ -45,11 +45,12 @@ class Reward(ABC):
     A reward in `REWARDS` (`quatro/registry.py`) is made from a `RewardConfig`, and has `check` unless it takes any
     prompt. ``Options`` are the keys that `reward.options` may have, and ``LIMITS`` names which of `timeout_s`,
     `workers` and `on_error` the reward heeds: a configuration that sets another one is refused. By default there are
-    none.
+    none. ``parts`` are the rewards that it is made of.
     """
 
     Options: ClassVar[type[Block]] = Block
     LIMITS: ClassVar[frozenset[str]] = frozenset()
+    parts: "Sequence[Reward]" = ()
 
     def __init__(self, config: RewardConfig) -> None:
         """Ready to score; ``config.options`` are its `Options`, and limits of None are its own choice."""
@@ -72,15 +73,16 @@ class Reward(ABC):
 
     def environment(self) -> Mapping[str, str]:
         """What of this machine the grades depend on, for environment.json."""
-        return {}
+        return {name: value for part in self.parts for name, value in part.environment().items()}
 
     def device_bytes(self, device: str) -> int:
         """Memory that it holds on the kind of device, `cpu` or `cuda`, on which the policy is trained."""
-        return 0
+        return sum(part.device_bytes(device) for part in self.parts)
 
     def close(self) -> None:
         """Ends child processes; scoring again starts them anew."""
-        return None
+        for part in self.parts:
+            part.close()
 
 
 class VerifiedReward(Reward):

@@ -1,6 +1,7 @@
 """Several rewards as one: `reward: [math, {name: model, weight: 0.1, ...}]` earns the sum of weight times reward.
 
-`rarity` multiplies such a sum by how rare the solution of a response is.
+`rarity` multiplies such a sum by how rare the solution of a response is. Where sources of prompts have rewards of their
+own, each source is graded by its own.
 """
 
 import contextlib
@@ -63,6 +64,35 @@ class SumOptions(Block):
         return [{"name": part.name, **part.changed} for part in parts]
 
 
+def _opened(configs: Sequence[RewardConfig]) -> list[Reward]:
+    rewards = list[Reward]()
+    with contextlib.ExitStack() as opened:
+        for one in configs:
+            rewards.append(REWARDS[one.name](one))
+            opened.callback(rewards[-1].close)
+        opened.pop_all()
+    return rewards
+
+
+class SourceRewards(Reward):
+    """Grades the responses to prompts of each source by its own reward; sources that agree on it share one."""
+
+    def __init__(self, rewards: Mapping[str, RewardConfig]) -> None:
+        found = list(rewards.values())
+        different = [one for place, one in enumerate(found) if one not in found[:place]]
+        self._number_of = {name: different.index(one) for name, one in rewards.items()}
+        self.parts = _opened(different)
+
+    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Grades:
+        grades: Grades = [[] for _ in prompts]
+        for number, reward in enumerate(self.parts):
+            own = [place for place, one in enumerate(prompts) if self._number_of[one.source] == number]
+            found = reward.score([prompts[at] for at in own], [completions[at] for at in own]) if own else []
+            for place, group in zip(own, found, strict=True):
+                grades[place] = group
+        return grades
+
+
 class SumReward(Reward):
     """The weighted sum; ``correct`` is that of the first reward that knows it.
 
@@ -79,16 +109,11 @@ class SumReward(Reward):
 
     def __init__(self, config: RewardConfig) -> None:
         super().__init__(config)
-        self._parts: Sequence[PartConfig] = config.options.rewards
-        self._rewards: list[Reward] = []
-        with contextlib.ExitStack() as opened:
-            for part in self._parts:
-                self._rewards.append(REWARDS[part.name](part))
-                opened.callback(self._rewards[-1].close)
-            opened.pop_all()
+        self._configs: Sequence[PartConfig] = config.options.rewards
+        self.parts = _opened(self._configs)
 
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Grades:
-        of_parts = [reward.score(prompts, completions) for reward in self._rewards]
+        of_parts = [reward.score(prompts, completions) for reward in self.parts]
         grades = [
             [self._sum(of_rollout) for of_rollout in zip(*of_prompt, strict=True)]
             for of_prompt in zip(*of_parts, strict=True)
@@ -98,29 +123,19 @@ class SumReward(Reward):
 
     def _sum(self, grades: Sequence[Grade]) -> Grade:
         logged, errors = dict[str, float](), list[str]()
-        for part, grade in zip(self._parts, grades, strict=True):
+        for part, grade in zip(self._configs, grades, strict=True):
             logged[part.shown] = grade.reward
             logged |= {f"{part.shown}/{name}": value for name, value in grade.logged.items()}
             if grade.error:
                 errors.append(f"{grade.error} (reward {part.shown})")
         return Grade(
-            sum(part.weight * grade.reward for part, grade in zip(self._parts, grades, strict=True)),
+            sum(part.weight * grade.reward for part, grade in zip(self._configs, grades, strict=True)),
             next((grade.correct for grade in grades if grade.correct is not None), None),
             logged,
             is_dropped=any(grade.is_dropped for grade in grades),
             error="; ".join(errors),
             is_timeout=any(grade.is_timeout for grade in grades),
         )
-
-    def environment(self) -> Mapping[str, str]:
-        return {name: value for reward in self._rewards for name, value in reward.environment().items()}
-
-    def device_bytes(self, device: str) -> int:
-        return sum(reward.device_bytes(device) for reward in self._rewards)
-
-    def close(self) -> None:
-        for reward in self._rewards:
-            reward.close()
 
 
 class RarityOptions(SumOptions, SameSolution):

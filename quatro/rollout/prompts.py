@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from evals.benchmarks.loading import has_splits, load_problems
-from evals.benchmarks.problems import Problem
+from evals.benchmarks.loading import Split, has_splits, load_problems
+from evals.benchmarks.problems import Problem, benchmark_name
 from evals.benchmarks.prompts import CHAT, Template, find_template, render
 from evals.errors import DataError
 from evals.files.strict_json import shown
-from quatro.config.blocks import DataConfig
+from quatro.config.blocks import DataConfig, SourceConfig
 from quatro.policy.facts import chat_renderer, refuse_unknown_ids
+from quatro.rollout.pass_rates import PassRates
 from quatro.types import Prompt, Tensor
 
 _AT_ONCE = 512  # texts that the tokenizer is given together: one by one takes it three times as long
@@ -37,54 +39,80 @@ class PromptSet:
         text = f"{self.num_skipped} of {total} prompts are longer than {self.limit} tokens and were left out"
         return [text] if self.num_skipped else []
 
+    @property
+    def by_source(self) -> dict[str, list[Prompt]]:
+        """The prompts of each source by its name, which is empty where there is only one."""
+        names = dict.fromkeys(prompt.source for prompt in self.prompts)
+        return {name: [prompt for prompt in self.prompts if prompt.source == name] for name in names}
 
-def training_problems(config: DataConfig, name: str | None = None) -> list[Problem]:
-    """The problems of `data.prompts`; of a file, ``name`` is what they are called, in place of its stem.
+
+class Loaded(NamedTuple):
+    """A source of prompts with its problems; ``note`` says what the pass-rate filter has left out."""
+
+    source: SourceConfig
+    problems: list[Problem]
+    note: str = ""
+
+
+def load_sources(config: DataConfig, names: Mapping[str, str] | None = None) -> list[Loaded]:
+    """The problems of each source of `data.prompts`, without those that `data.pass_rate` leaves out.
+
+    The problems of a file are called after their source, if it has a name, and not after the stem of the file; a single
+    one is called ``names["data.prompts"]``. So a file that is renamed keeps its first name.
 
     Raises:
-        As `evals.benchmarks.loading.load_problems`.
+        As `evals.benchmarks.loading.load_problems` and `PassRates`.
     """
-    return load_problems(config.prompts, split="train" if has_splits(config.prompts) else None, name=name)
+    rates = None if config.pass_rate is None else PassRates(config.pass_rate)
+    found = []
+    for number, one in enumerate(config.sources):
+        first = (names or {}).get(f"data.prompts.{number}.source" if one.name else "data.prompts")
+        split: Split | None = "train" if has_splits(one.source) else None
+        problems = load_problems(one.source, split=split, name=one.name or first)
+        kept = (problems,) if rates is None else rates.kept(problems, one.source, first or benchmark_name(one.source))
+        found.append(Loaded(one, *kept))
+    return found
 
 
 def tokenize_problems(
-    problems: Sequence[Problem],
+    sources: Sequence[Loaded],
     config: DataConfig,
     tokenizer: Any,
     *,
     context_limit: int | None = None,
     vocabulary_size: int | None = None,
 ) -> PromptSet:
-    """The prompts of ``problems`` that fit.
+    """The prompts of all ``sources`` that fit, one source after the other.
 
     ``context_limit`` is the number of tokens that the model can read; a prompt must leave room for at least one more.
     ``vocabulary_size`` is the number of ids that it has.
 
-    Raises DataError if there are no prompts, a prompt is empty or has a token that the model lacks, or is too long and
-    ``too_long`` is `refuse`.
+    Raises DataError if a source has no prompts, a prompt is empty or has a token that the model lacks, or is too long
+    and ``too_long`` is `refuse`.
     """
     limit = config.max_prompt_tokens
     if context_limit is not None:
         limit = min(limit, context_limit - 1)
-    prompts: list[Prompt] = []
-    num_skipped = 0
-    template = config.prompt_template
-    for prompt in to_prompts(problems, template, tokenizer):
-        if len(prompt.token_ids) <= limit:
-            prompts.append(prompt)
-        elif config.too_long == "skip":
-            num_skipped += 1
-        else:
-            raise DataError(
-                f"prompt {prompt.id!r} of {prompt.benchmark} has {len(prompt.token_ids)} tokens, and {limit} fit "
-                f"(data.max_prompt_tokens {config.max_prompt_tokens}; the model's context is {context_limit}); raise "
-                "data.max_prompt_tokens, shorten the prompt, or leave such prompts out with -s data.too_long=skip"
-            )
-    if not prompts:
-        raise DataError(f"{config.prompts} holds no prompt of at most {limit} tokens ({num_skipped} were too long)")
+    prompts, notes, num_skipped = list[Prompt](), dict[str, None](), 0
+    for source, problems, said in sources:
+        template, num_before = config.template_of(source), len(prompts)
+        for prompt in to_prompts(problems, template, tokenizer):
+            if len(prompt.token_ids) <= limit:
+                prompts.append(replace(prompt, source=source.name))
+            elif config.too_long == "skip":
+                num_skipped += 1
+            else:
+                raise DataError(
+                    f"prompt {prompt.id!r} of {prompt.benchmark} has {len(prompt.token_ids)} tokens, and {limit} fit "
+                    f"(data.max_prompt_tokens {config.max_prompt_tokens}; the model's context is {context_limit}); "
+                    "raise data.max_prompt_tokens, shorten the prompt, or leave such prompts out with "
+                    "-s data.too_long=skip"
+                )
+        if len(prompts) == num_before:
+            raise DataError(f"{source.source} holds no prompt of at most {limit} tokens (all are longer)")
+        notes |= dict.fromkeys(filter(None, (said, unused_chat_template(template, tokenizer))))
     refuse_unknown_ids(prompts, tokenizer, vocabulary_size)
-    notes = [note] if (note := unused_chat_template(template, tokenizer)) else []
-    return PromptSet(prompts, num_skipped, limit, notes)
+    return PromptSet(prompts, num_skipped, limit, list(notes))
 
 
 def unused_chat_template(template: Template, tokenizer: Any) -> str | None:
@@ -141,25 +169,40 @@ def digest_prompts(prompts: Sequence[Prompt]) -> str:
 
 
 class PromptStream:
-    """Endless batches of prompts; each epoch has its own permutation, fixed by the seed. Its state is ``position``."""
+    """Endless batches of prompts. Its state is ``position``: how many prompts it has taken of each source.
 
-    def __init__(self, prompts: Sequence[Prompt], seed: int, *, position: int = 0) -> None:
+    Each epoch of a source has its own permutation, fixed by the seed. The source that is farthest behind its share of
+    all prompts (``shares``, by the names of sources) is next; so batches have these shares, and nearly so minibatches.
+    """
+
+    def __init__(self, prompts: Sequence[Prompt], seed: int, shares: Mapping[str, float] | None = None) -> None:
         self.prompts = prompts
         self.seed = seed
-        self.position = position
+        self._shares = [1.0] if shares is None else list(shares.values())
+        self._pools = [prompts] if shares is None else [[p for p in prompts if p.source == name] for name in shares]
+        self.position = (0,) * len(self._pools)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        return {}, {"position": self.position}
+        return {}, {"position": self.position[0] if len(self.position) == 1 else list(self.position)}
 
     def load_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
-        self.position = plain["position"]
+        position = plain["position"]
+        self.position = tuple(position) if isinstance(position, list) else (position,)
 
     def next(self, count: int) -> list[Prompt]:
-        batch: list[Prompt] = []
-        while len(batch) < count:
-            epoch, offset = divmod(self.position, len(self.prompts))
-            order = np.random.default_rng([self.seed, epoch]).permutation(len(self.prompts))
-            taken = order[offset : offset + count - len(batch)]
-            batch.extend(self.prompts[i] for i in taken)
-            self.position += len(taken)
-        return batch
+        return [self._take() for _ in range(count)]
+
+    def _take(self) -> Prompt:
+        num_taken = sum(self.position) + 1
+        behind = [share * num_taken - own for share, own in zip(self._shares, self.position, strict=True)]
+        number = behind.index(max(behind))
+        pool = self._pools[number]
+        epoch, place = divmod(self.position[number], len(pool))
+        self.position = tuple(own + (at == number) for at, own in enumerate(self.position))
+        seeds = (self.seed, epoch, number) if number else (self.seed, epoch)
+        return pool[int(_order(seeds, len(pool))[place])]
+
+
+@lru_cache(maxsize=32)
+def _order(seeds: tuple[int, ...], size: int) -> Any:
+    return np.random.default_rng(seeds).permutation(size)

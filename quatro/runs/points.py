@@ -67,9 +67,9 @@ def planned_config(sweep: Path, point: str, settings: Mapping[str, str]) -> Conf
     """
     file = config_file(sweep, point)
     config = load_config(file)
-    typed = {key for key, one in config.paths.items() if settings.get(key) in (one.typed, scalar_text(one.typed))}
-    overrides = [f"{key}={value}" for key, value in settings.items() if key not in typed]
-    pairs = differing_keys([config, load_config(file, overrides=overrides)]).items()
+    named = load_config(file, overrides=[f"{key}={value}" for key, value in settings.items()])
+    as_typed = (one.with_paths({key: path.typed for key, path in one.paths.items()}, {}) for one in (config, named))
+    pairs = differing_keys(list(as_typed)).items()
     differing = [f"{key} is {found}, and {named} there" for key, (found, named) in pairs]
     if differing:
         raise DataError(

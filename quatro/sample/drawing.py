@@ -177,14 +177,15 @@ def _plan_benchmark(
     of_toys |= dict.fromkeys(characters.FORMS, characters.MAX_ANSWER_TOKENS)
     toy = "countdown" if grader == "countdown" else name
     usual, longest = "plain", of_toys.get(toy, 1024)
+    of_run = None if found.data is None else found.data.asked_as(source)
     if toy not in of_toys and entry is not None and entry.reasoning_gym:
         usual = entry.template
     elif toy not in of_toys:
-        usual = found.template or (entry.template if entry is not None else "qwen-boxed")
+        usual = str(of_run.template) if of_run else entry.template if entry is not None else "qwen-boxed"
     template = request.template or usual
-    is_runs = template == found.template
-    system = found.system if request.system is None and is_runs else request.system
-    own = found.chat_template_kwargs if is_runs else {}
+    is_runs = of_run is not None and template == of_run.template
+    system = of_run.system if of_run and is_runs and request.system is None else request.system
+    own = found.data.template_of(of_run).kwargs if found.data and of_run and is_runs else {}
     kwargs = own if request.chat_template_kwargs is None else checked_kwargs(request.chat_template_kwargs)
     stop = (request.stop,) if isinstance(request.stop, str) else request.stop
     if stop is None:

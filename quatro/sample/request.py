@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from evals.benchmarks.problems import Problem
 from evals.benchmarks.prompts import Template, find_template
 from evals.errors import UsageError
 from evals.files.whole import file_stem
+from quatro.config.blocks import DataConfig
 from quatro.rollout.server import Endpoint
 from quatro.runs.checkpoint import MANIFEST, MODEL, Checkpoint, Step, load, run_and_step
 from quatro.runs.identity import load_from, read_config, run_digest
@@ -88,16 +89,14 @@ class SampleRequest:
 class SampledModel:
     """What to load (``name``: folder, Hub id or `embedded:` name), what to call it, and what its run suggests.
 
-    ``template`` and what follows it are what the run was trained with.
+    ``data`` and what follows it are what the run was trained with.
     """
 
     name: str
     source: Source
     run: Path | None = None
     checkpoint: Checkpoint | None = None
-    template: str | None = None
-    system: str | None = None
-    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    data: DataConfig | None = None
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     thinking: str | None = None
@@ -146,9 +145,7 @@ def find_model(name: str, step: Step | None = None) -> SampledModel:
         ),
         run=path,
         checkpoint=checkpoint,
-        template=config.data.template,
-        system=config.data.system,
-        chat_template_kwargs=config.data.chat_template_kwargs,
+        data=config.data,
         max_tokens=config.rollout.max_new_tokens,
         stop=config.stop,
         thinking=config.rollout.thinking,

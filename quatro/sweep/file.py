@@ -26,7 +26,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from evals.errors import MissingError, UsageError
 from quatro.config import find_config, shipped_configs
 from quatro.config.errors import problem_lines, problems_of
-from quatro.config.paths import KEYS, locate, take_records, why_lost
+from quatro.config.paths import KEYS, PROMPTS, locate, source_places, take_records, why_lost
 from quatro.config.yaml_text import Document, load_yaml, scalar_text
 from quatro.runs.points import SWEEP, is_sweep
 from quatro.sweep.measure import BASE_CELL
@@ -183,6 +183,7 @@ def _locate(block: _CellBlock, file: _SweepFile, folder: Path) -> None:
     several: list[tuple[str, Any, Any]] = [(key, some, at) for key, some in lists for at in range(len(some))]
     several += [(key, some, key) for some in (file.overrides, block.overrides, *block.include) for key in some]
     locate([one for one in several if one[0] in KEYS and isinstance(one[1][one[2]], str)], {}, folder)
+    locate((place for key, some, at in several if key == PROMPTS for place in source_places(some[at])), {}, folder)
 
 
 def _assigned(settings: Mapping[str, Any]) -> tuple[str, ...]:

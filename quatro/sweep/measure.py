@@ -72,6 +72,11 @@ def base_points(plan: SweepPlan) -> list[Point]:
         rollout, data = config.rollout, config.data
         kwargs = scalar_text(data.chat_template_kwargs)
         asked = (data.template, data.system, kwargs, tuple(config.stop), rollout.thinking)
+        if any((one.template, one.system) != asked[:2] for one in data.sources):
+            raise UsageError(
+                "a source of data.prompts has another prompt template than data.template, with which a sweep would ask "
+                "the untrained model; set data.template to it too, or leave out --eval and use `quatro sample`"
+            )
         key = (config.model, rollout.max_new_tokens, *asked)
         if key not in found:
             name = base_name(typed.get(config.model, config.model), labels.get(typed.get(config.model, "")))

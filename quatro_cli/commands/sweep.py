@@ -203,7 +203,7 @@ def _evaluation(
             raise usage_error(f"{' and '.join(ignored)} without --eval would be ignored; add --eval countdown")
         return None
     if names == ["all"]:
-        is_code = [point.config.reward.name == "code" for point in plan.points]
+        is_code = [one.name == "code" for point in plan.points for one in point.config.rewards.values()]
         names = [*(() if all(is_code) else BENCHMARKS), *(CODE_BENCHMARKS if any(is_code) else ())]
     return SweepEvaluation(
         tuple(names),

@@ -9,12 +9,14 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from evals.benchmarks.loading import load_problems
 from quatro.config import load_config
 from quatro.loop.position import Position
 from quatro.policy.base import Forward, Update
@@ -25,6 +27,7 @@ from quatro.runs.checkpoint import complete_checkpoints
 from quatro.runs.directory import RunDir
 from quatro.runs.status import read_status
 from quatro.train import train
+from tests.kit import write_rows
 
 RECIPE_SECONDS = 240  # a child process that takes longer is stuck
 
@@ -164,6 +167,27 @@ def test_what_a_method_asks_is_as_it_was_before_learning(
         assert same_weights(weights_of(tmp_path / "whole", 1), weights_of(cut, 1))
 
 
+# Two sources with rewards of their own, which go through several epochs, and a filter by pass rates. The names of files
+# are those of `measured`.
+SOURCES = (
+    "data.prompts=[{source: some.jsonl, weight: 3}, {name: other ones, source: others.jsonl, reward: many-digits}]",
+    *("data.template=plain", "data.pass_rate.from=rates.jsonl"),
+)
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> None:
+    """Five and three prompts, of which the filter leaves four and two."""
+    problems, rates = load_problems("countdown", split="train")[:8], []
+    for name, own in (("some", problems[:5]), ("others", problems[5:])):
+        rows = [{"id": one.id, "problem": one.problem, "answer": one.problem} for one in own]
+        write_rows(tmp_path / f"{name}.jsonl", rows)
+        for number, row in enumerate(rows):
+            sample = {"benchmark": name, "id": row["id"], "completion": "", "answer": row["answer"]}
+            rates += [{**sample, "sample_index": i, "correct": number != 1 and i == 0} for i in range(2)]
+    write_rows(tmp_path / "rates.jsonl", rates)
+
+
 MOMENTS = range(14)
 AT_ANY_MOMENT = [
     [],
@@ -180,9 +204,11 @@ AT_ANY_MOMENT = [
         *("rollout.dynamic_sampling=true", "rollout.max_sampling_rounds=2", "rollout.mask_truncated=true"),
         "rollout.correction={kind: mask, cap: 1}",
     ],
+    ["inner_updates=2", "rollout.dynamic_sampling=true", "rollout.mask_truncated=true", *SOURCES],
 ]
 
 
+@pytest.mark.usefixtures("measured")
 @pytest.mark.parametrize(
     ("extra", "moments"),
     [

@@ -9,7 +9,7 @@ pytest.importorskip("trl")
 
 from quatro.config import load_config  # noqa: E402
 from quatro.policy.loading import load_tokenizer  # noqa: E402
-from quatro.rollout.prompts import to_prompts, training_problems  # noqa: E402
+from quatro.rollout.prompts import load_sources, to_prompts  # noqa: E402
 from tests.trl.test_trl import RADIUS, Ours, Recorded  # noqa: E402
 from tests.trl.worker import record  # noqa: E402
 
@@ -28,7 +28,7 @@ OPTIONS = {
 
 def test_both_gradients_of_a_batch_are_those_of_our_policy(started, tmp_path, record_property):
     data = load_config("smollm2").data
-    prompts = to_prompts(training_problems(data)[:4], data.template, load_tokenizer(str(started)))
+    prompts = to_prompts(load_sources(data)[0].problems[:4], data.template, load_tokenizer(str(started)))
     recording = record(str(started), tmp_path, prompts=[prompt.text for prompt in prompts], **OPTIONS)
     ours = Ours(Recorded([recording], OPTIONS), started, microbatch_tokens=1024)
     assert ours.log_ratio(1).abs().max() > 0.01

@@ -18,7 +18,7 @@ from verl.utils.import_utils import load_extern_object  # noqa: E402
 from quatro.config import load_config  # noqa: E402
 from quatro.integrations.verl.command import verl_command  # noqa: E402
 from quatro.registry import METHODS  # noqa: E402
-from quatro.rollout.prompts import to_prompts, training_problems  # noqa: E402
+from quatro.rollout.prompts import load_sources, to_prompts  # noqa: E402
 from tests.kit import quatro  # noqa: E402
 
 
@@ -72,7 +72,7 @@ def test_verl_reads_the_prompts_that_our_trainer_renders(tmp_path, policy_folder
 
     tokenizer = AutoTokenizer.from_pretrained(policy_folder)
     config = load_config("math-1.5b", overrides=[f"data.prompts={problems}"]).data
-    (ours,) = to_prompts(training_problems(config), config.template, tokenizer)
+    (ours,) = to_prompts(load_sources(config)[0].problems, config.template, tokenizer)
     turns = [dict(turn) for turn in written["prompt"]]
     theirs = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=True, return_dict=False)
     assert tuple(theirs) == ours.token_ids

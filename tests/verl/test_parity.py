@@ -20,7 +20,7 @@ from transformers import AutoTokenizer  # noqa: E402
 
 import quatro  # noqa: E402
 from quatro.policy.torch_policy import LocalPolicy  # noqa: E402
-from quatro.rollout.prompts import to_prompts, training_problems  # noqa: E402
+from quatro.rollout.prompts import load_sources, to_prompts  # noqa: E402
 from quatro.rollout.replay import ReplayEngine  # noqa: E402
 from quatro.types import Sampling  # noqa: E402
 
@@ -63,7 +63,7 @@ def test_fifty_optimiser_steps_of_both_programs_have_the_same_gradient_norms(pol
     problems, samples, norms = tmp_path / "problems.jsonl", tmp_path / "samples.jsonl", tmp_path / "norms.txt"
     write_problems(problems, NUM_PROMPTS)
     config = config_of("math-1.5b", policy_folder, problems, SETTINGS)
-    found = training_problems(config.data)
+    found = load_sources(config.data)[0].problems
     record(samples, [problem.id for problem in found])
     samples.write_text(samples.read_text(encoding="utf-8").replace('"problems"', json.dumps(found[0].benchmark)))
 

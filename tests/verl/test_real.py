@@ -16,7 +16,7 @@ from quatro.config import load_config  # noqa: E402
 from quatro.policy.loading import load_model, load_tokenizer  # noqa: E402
 from quatro.policy.rows import collate  # noqa: E402
 from quatro.rewards import make_reward  # noqa: E402
-from quatro.rollout.prompts import to_prompts, training_problems  # noqa: E402
+from quatro.rollout.prompts import load_sources, to_prompts  # noqa: E402
 from quatro.types import Prompt, Rollout  # noqa: E402
 from tests.kit import rewards  # noqa: E402
 
@@ -47,7 +47,7 @@ def test_the_gradient_of_4_x_4_responses_is_that_of_our_policy(started, record_p
     }
     config = load_config("smollm2", overrides=[f"{key}={value}" for key, value in settings.items()])
     model, tokenizer = load_model(str(started), torch.float32, "cpu"), load_tokenizer(str(started))
-    prompts = list(to_prompts(training_problems(config.data)[:4], "question", tokenizer))
+    prompts = list(to_prompts(load_sources(config.data)[0].problems[:4], "question", tokenizer))
     torch.manual_seed(0)
     groups = [drawn(prompt, model, tokenizer) for prompt in prompts]
     reward = make_reward("math")

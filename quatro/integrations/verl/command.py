@@ -18,7 +18,7 @@ from quatro.config import Config
 from quatro.integrations.verl.methods import refuse_inexpressible, verl_name_of
 from quatro.policy.embedded import is_made
 from quatro.registry import ENGINES
-from quatro.rollout.prompts import training_problems
+from quatro.rollout.prompts import load_sources
 
 _ACTOR, _ROLLOUT, _REF = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
 _PACKAGE = __package__
@@ -68,18 +68,19 @@ def write_prompts(config: Config, path: Path) -> int:
     """The number of prompts of ``config.data`` that were written as the parquet file that verl reads.
 
     A row has the chat turns, the reference answer, and what rewards read. verl turns them into the same tokens as our
-    trainer: both ask the model's own chat template. Raises as `training_problems`.
+    trainer: both ask the model's own chat template. Raises as `load_sources`.
     """
     import pandas
 
     rows = [
         {
             "data_source": problem.benchmark,
-            "prompt": messages(config.data.prompt_template, problem.problem),
+            "prompt": messages(config.data.template_of(source), problem.problem),
             "reward_model": {"style": "rule", "ground_truth": "" if problem.answer is None else str(problem.answer)},
             "extra_info": {"id": problem.id, "problem": problem.problem, "extra": json.dumps(dict(problem.extra))},
         }
-        for problem in training_problems(config.data)
+        for source, problems, _ in load_sources(config.data)
+        for problem in problems
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{path.name}.tmp")
@@ -94,6 +95,7 @@ def _refuse(config: Config) -> None:
         "inner_updates": (config.inner_updates == "auto", "verl's ppo_epochs is a whole number"),
         "kl.estimator": (config.kl.estimator == "sequence-exact", "verl has no such KL; k3 is the paper's"),
         "kl.reference": (config.kl.reference is not None, "verl's reference is the model that the run begins with"),
+        "data.prompts": (len(config.data.sources) > 1, "verl knows no shares of several sources"),
         "rollout.stop": (bool(config.stop), "verl's responses end at the end-of-sequence token only"),
         "rollout.thinking": (config.rollout.thinking is not None, "its reward gets the whole response"),
         "rollout.mask_truncated": (config.rollout.mask_truncated, "verl learns from responses that were cut, too"),
@@ -165,7 +167,7 @@ def _data(config: Config, prompts: str) -> dict[str, Any]:
     }
     told = config.data.chat_template_kwargs
     settings |= {f"+data.apply_chat_template_kwargs.{name}": value for name, value in told.items()}
-    if not config.data.prompt_template.is_chat:
+    if not config.data.template_of(config.data.sources[0]).is_chat:
         settings["actor_rollout_ref.model.custom_chat_template"] = "{{ messages[0].content }}"
     return settings
 

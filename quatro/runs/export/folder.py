@@ -145,7 +145,7 @@ def _without_origins(found: Any) -> Any:
 
 def gather_facts(run: Path, config: Config, step: int, *, name: str, dtype: str, is_inside: bool = False) -> Facts:
     """What a run directory knows about its checkpoint of ``step``; ``is_inside``: inside the iteration after it."""
-    data = find_benchmark(config.data.prompts)
+    data = [one.hub[0].id for s in config.data.sources if (one := find_benchmark(s.source)) is not None and one.hub]
     return Facts(
         name=name,
         config=config,
@@ -153,7 +153,7 @@ def gather_facts(run: Path, config: Config, step: int, *, name: str, dtype: str,
         dtype=dtype,
         is_inside=is_inside,
         base_model=_base_model(config.model),
-        datasets=[data.hub[0].id] if data is not None and data.hub else [],
+        datasets=data,
         environment=read_environment(run),
     )
 

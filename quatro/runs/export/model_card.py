@@ -69,14 +69,15 @@ def _head(facts: Facts) -> str:
 def _introduction(facts: Facts) -> str:
     config = facts.config
     radius, lora = config.method.kl_radius, config.policy.lora
+    rewards = dict.fromkeys(_code(_public(one.name)) for one in config.rewards.values())
     delta = f" (KL radius delta = {radius:g} nats per prompt)" if radius is not None else ""
     title = "QUATRO" if config.method.name == "quatro" else _public(config.method.name)
     reached = f"stopped inside iteration {facts.step + 1}" if facts.is_inside else f"{facts.step}"
     paragraphs = [
         f"# {_plain(facts.name)}",
         f"{_code(facts.base_model or _public(config.model))} fine-tuned by reinforcement learning with {_plain(title)}"
-        f"{delta}: {reached} of {config.steps} iterations on {_code(_public(config.data.prompts))}, "
-        f"rewarded by {_code(_public(config.reward.name))}. Weights are stored as {facts.dtype}.",
+        f"{delta}: {reached} of {config.steps} iterations on {_code(_public(config.data.said))}, "
+        f"rewarded by {', '.join(rewards)}. Weights are stored as {facts.dtype}.",
     ]
     if lora is not None:
         adapter = f"A LoRA adapter of rank {lora.rank} (alpha {lora.alpha})"
@@ -90,16 +91,12 @@ def _introduction(facts: Facts) -> str:
 
 def _prompting(facts: Facts) -> str:
     config = facts.config
-    template = config.data.prompt_template
-    turns = messages(template, PLACE)
-    shown = [f"{turn['role']}: {turn['content']}" if template.is_chat else turn["content"] for turn in turns]
-    lines = [
-        "## Use",
-        "",
-        "Prompts were rendered with this template; others are out of distribution.",
-        "",
-        *("```text", *"\n".join(shown).splitlines(), "```"),
-        "",
+    lines = ["## Use", "", "Prompts were rendered with this template; others are out of distribution.", ""]
+    for template in {str(one): one for one in map(config.data.template_of, config.data.sources)}.values():
+        turns = messages(template, PLACE)
+        shown = [f"{turn['role']}: {turn['content']}" if template.is_chat else turn["content"] for turn in turns]
+        lines += ["```text", *"\n".join(shown).splitlines(), "```", ""]
+    lines += [
         *([_EMBEDDED_NOTE, ""] if config.model.startswith("embedded:") else []),
         "With quatro: `quatro sample FOLDER -b BENCHMARK`, with `--template`, `--system` and `--chat-template-kwargs` "
         "as `data.template`, `data.system` and `data.chat_template_kwargs` below.",

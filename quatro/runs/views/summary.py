@@ -40,7 +40,7 @@ _METRICS = tuple(
     for metric in TRAINING_METRICS
     if (metric.name in SUMMARY_METRICS or metric in FIGURE_PANELS) and not metric.name.startswith(EVALUATED)
 )
-_REWARD_PARTS = "reward/parts/"
+_PARTS = ("reward/parts/", "reward/mean/", "prompts/share/")
 EXAMPLE = "NAME"  # of a benchmark, where none is known
 
 
@@ -154,9 +154,9 @@ def best_text(run: RunSummary, metric: str, step: int) -> str:
 
 
 def chosen_metrics(names: Iterable[str]) -> list[str]:
-    """Those of ``names`` by which runs are shown and compared: the main ones but evaluations, and parts of rewards."""
+    """Those of ``names`` by which runs are shown and compared: the main ones but evaluations, and parts of these."""
     there = dict.fromkeys(names)
-    parts = [name for name in there if name.startswith(_REWARD_PARTS)]
+    parts = [name for name in there if name.startswith(_PARTS)]
     known = [name for name in _METRICS if name in there]
     return [*known[:1], *parts, *known[1:]]
 
@@ -286,8 +286,8 @@ def _lines(run: RunSummary) -> Iterator[tuple[str, str]]:
     saved = complete_checkpoints(run.path)[-1:]
     yield "checkpoint", str(saved[0]) if saved else "none"
     best = " --step best" if run.config.checkpoint.keep.best else ""
-    prompts = run.config.data.prompts
-    benchmark = run.config.eval.benchmark or (prompts if prompts in EMBEDDED_PROMPTS else EXAMPLE)
+    embedded = [one.source for one in run.config.data.sources if one.source in EMBEDDED_PROMPTS]
+    benchmark = run.config.eval.benchmark or [*embedded, EXAMPLE][0]
     yield "next", f"quatro sample {run.path}{best} -b {benchmark}"
     yield "", f"quatro plot training {run.path}"
     yield "", f"quatro runs show {run.path}"

@@ -82,6 +82,7 @@ def test_defaults_are_the_contracts(write):
             "template": "qwen-boxed",
             "system": None,
             "chat_template_kwargs": {},
+            "pass_rate": None,
             "max_prompt_tokens": 1024,
             "too_long": "refuse",
         },

@@ -21,7 +21,9 @@ from tests.kit import write_rows
 
 def arithmetic(config) -> list[str]:
     """The batch in words for 40 prompts."""
-    return batch_arithmetic(SimpleNamespace(config=config, prompts=PromptSet([None] * 40, 0, 0), launch=Launch()))
+    return batch_arithmetic(
+        SimpleNamespace(config=config, prompts=PromptSet([SimpleNamespace(source="")] * 40, 0, 0), launch=Launch())
+    )
 
 
 def test_the_batch_in_words(tiny_config):
@@ -73,8 +75,10 @@ def test_a_reward_model_counts_and_an_engine_that_takes_its_share_first_is_named
 
 def test_the_first_prompt_is_shown_as_text_and_ids(tiny_config):
     described = describe(prepare(tiny_config()))
-    assert described.first_prompt.text in "\n".join(described.lines)
-    assert described.document["first_prompt"]["token_ids"] == list(described.first_prompt.token_ids)
+    prompt = described.prepared.prompts.prompts[0]
+    assert prompt.text in "\n".join(described.lines)
+    assert described.document["first_prompt"]["token_ids"] == list(prompt.token_ids)
+    assert described.document["sources"] == []
 
 
 @pytest.mark.parametrize(

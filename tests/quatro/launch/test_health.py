@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from evals.benchmarks.problems import Problem
 from quatro.config import load_config
 from quatro.launch.health import Watch, problems, prompt_warnings, startup_warnings
+from quatro.rollout.prompts import Loaded, PromptSet
+from quatro.types import Prompt
 from tests.kit import says
 
 GOOD = {
@@ -171,14 +174,28 @@ def test_later_it_takes_several_iterations_in_a_row(flat_steps, is_told, caplog)
     assert ("too easy" in caplog.text) == is_told
 
 
+def fitting(count: int, source: str = "") -> PromptSet:
+    return PromptSet([Prompt("b", str(i), "", None, "", (1,), source=source) for i in range(count)], 0, 9)
+
+
+def test_too_few_prompts_of_a_source_for_its_share_are_said():
+    several = "data.prompts=[{source: countdown, weight: 3}, {name: own, source: own.jsonl, template: plain}]"
+    config = load_config("quickstart", overrides=[several])
+    prompts = PromptSet([*fitting(40, "countdown").prompts, *fitting(8, "own").prompts], 0, 9)
+    assert prompt_warnings(config, prompts) == []
+    (said,) = prompt_warnings(config, replace(prompts, prompts=prompts.prompts[:-1]))
+    assert "8 prompts and there are 7 of source own" in said
+    assert "weight" in said
+
+
 def test_too_few_prompts_for_the_batch_are_said():
     config = load_config("quickstart")
-    assert prompt_warnings(config, config.prompts_per_step) == []
-    (text,) = prompt_warnings(config, 5)
+    assert prompt_warnings(config, fitting(config.prompts_per_step)) == []
+    (text,) = prompt_warnings(config, fitting(5))
     assert f"takes {config.prompts_per_step} prompts and there are 5" in text
     assert "-s prompts_per_step=5 -s minibatch_prompts=5" in text
     paper = load_config("math-1.5b")
-    (text,) = prompt_warnings(paper, 100)
+    (text,) = prompt_warnings(paper, fitting(100))
     advice = re.findall(r"-s (\S+=\d+)", text)
     assert load_config("math-1.5b", overrides=advice).prompts_per_step == 64
 
@@ -237,15 +254,17 @@ def problem(id: str, text: str, answer: str, benchmark: str = "mine") -> Problem
 def test_problems_that_are_trained_on_and_evaluated_are_counted():
     trained = [problem(f"t{number}", f"What is {number} + 1?", str(number + 1)) for number in range(40)]
     shared = [problem("e1", 'what  is "3 + 1"', "4", "theirs"), problem("e2", "What is 3 - 1?", "2", "theirs")]
-    (said,) = prompt_warnings(load_config("quickstart"), 40, trained, shared)
+    config = load_config("quickstart")
+    sources = [Loaded(*config.data.sources, trained)]
+    (said,) = prompt_warnings(config, fitting(40), sources, shared)
     says(said, "1 of the 2", "theirs", "'e1'", "'t3'", key="data.prompts", advice="eval.benchmark")
-    assert prompt_warnings(load_config("quickstart"), 40, trained, shared[1:]) == []
+    assert prompt_warnings(config, fitting(40), sources, shared[1:]) == []
 
 
 def test_odd_references_are_told_of_what_maths_grades():
-    odd = [problem("1", "When?", "10:30")]
+    odd, quickstart = [problem("1", "When?", "10:30")], load_config("quickstart")
     config = load_config("math-1.5b", overrides=["prompts_per_step=32", "minibatch_prompts=32"])
-    (said,) = prompt_warnings(config, 40, odd)
+    (said,) = prompt_warnings(config, fitting(40), [Loaded(*config.data.sources, odd)])
     says(said, "1 of the 1 references of mine", "'10:30' as a time")
-    assert prompt_warnings(load_config("quickstart"), 40, odd) == []  # the reward is countdown
-    assert len(prompt_warnings(load_config("quickstart"), 40, [], odd)) == 1  # judged by the benchmark's grader
+    assert prompt_warnings(quickstart, fitting(40), [Loaded(*quickstart.data.sources, odd)]) == []  # of countdown
+    assert len(prompt_warnings(quickstart, fitting(40), [], odd)) == 1  # judged by the benchmark's grader

@@ -194,7 +194,7 @@ def test_a_saved_iteration_is_as_it_was():
     ]
     grades = [Grade(1.0, True, {"words": 2.0}), Grade(0.0, is_dropped=True, error="KeyError"), Grade(0.0, False)]
     drawn = Drawn([grouped("p", grades, rollouts), grouped("q", grades[:1], rollouts[2:])])
-    tensors, plain = drawn.state({("b", "p"): 1, ("b", "q"): 0})
+    tensors, plain = drawn.state({("", "p"): 1, ("", "q"): 0})
     assert all(bool(tensor.isfinite().all()) for tensor in tensors.values())
     prompts = [group.prompt for group in reversed(drawn.groups)]
     assert Drawn.from_state(tensors, json.loads(json.dumps(plain)), prompts) == drawn

@@ -12,7 +12,7 @@ from evals.sandbox import probe
 from quatro.config import load_config
 from quatro.config.blocks import DataConfig
 from quatro.rewards import RewardConfig, check_prompts, make_grader, make_reward
-from quatro.rollout.prompts import training_problems
+from quatro.rollout.prompts import load_sources
 from quatro.types import Prompt, Rollout
 from tests.kit import num_failed, rewards, verdicts
 
@@ -107,7 +107,7 @@ def test_a_task_takes_its_own_template_unless_told_otherwise():
 
 @pytest.mark.parametrize("name", ["palindrome", "reasoning-gym:gcd"])
 def test_training_takes_the_training_split(name):
-    problems = training_problems(DataConfig(prompts=name))
+    ((_, problems, _),) = load_sources(DataConfig(prompts=name))
     assert all("/train/" in problem.id for problem in problems)
     assert {problem.problem for problem in problems}.isdisjoint(problem.problem for problem in load_problems(name))
     assert DataConfig(prompts=name).template == ("plain" if name == "palindrome" else "reasoning-gym")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from evals.errors import DataError
 from quatro.config import config_to_yaml, load_config
 from quatro.loop.metrics import logged_means
 from quatro.loop.position import Drawn, Group
-from quatro.rewards import Grade, RewardConfig, check_prompts, make_reward
+from quatro.rewards import Grade, RewardConfig, SourceRewards, check_prompts, make_reward
 from quatro.types import Prompt, Rollout
 from tests.kit import num_failed, rewards, verdicts
 
@@ -116,3 +117,24 @@ def test_what_was_dropped_does_not_count_in_the_means():
     rollout = Rollout((0,), "", "stop")
     drawn = Drawn([Group(QUESTION, [(rollout, grade) for grade in row]) for row in grades])
     assert logged_means(drawn) == {"reward/parts/a": 0.5, "reward/parts/b": 5.0}
+
+
+def test_each_source_is_graded_by_its_own_reward_and_equal_ones_are_one(own, monkeypatch):
+    mine = RewardConfig.model_validate({"name": "parts_of_mine:strict", "workers": 1})
+    by_source = {"a": RewardConfig(name="math"), "b": mine, "c": RewardConfig(name="math")}
+    reward, calls = SourceRewards(by_source), []
+    for one in reward.parts:
+        score = one.score
+        monkeypatch.setattr(
+            one, "score", lambda asked, groups, score=score: calls.append(asked) or score(asked, groups)
+        )
+    prompts = [replace(QUESTION, source=name, id=f"p{number}") for number, name in enumerate("bacbba")]
+    answers = [[Rollout((0,), text, "stop") for text in (r"\boxed{4}", "four")]] * len(prompts)
+    alone = {name: make_reward(config) for name, config in by_source.items()}
+    expected = [alone[prompt.source].score([prompt], answers[:1])[0] for prompt in prompts]
+    assert reward.score(prompts, answers) == expected
+    assert rewards(expected) == [[2, 2], [1, 0], [1, 0], [2, 2], [2, 2], [1, 0]]
+    assert [[prompt.source for prompt in asked] for asked in calls] == [["a", "c", "a"], ["b", "b", "b"]]
+    assert reward.score(prompts[1:3], answers[:2]) == expected[1:3]  # no prompt of one of them
+    for one in (reward, *alone.values()):
+        one.close()

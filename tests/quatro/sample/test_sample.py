@@ -5,6 +5,7 @@ import pytest
 from evals.benchmarks.prompts import TEMPLATES, Template
 from evals.errors import DataError, MissingError, UsageError
 from evals.samples.reading import read_samples
+from quatro.config.blocks import DataConfig
 from quatro.sample.benchmark import SampleFile
 from quatro.sample.drawing import draw_samples, plan_samples
 from quatro.sample.request import SampledModel, SampleRequest
@@ -51,10 +52,10 @@ def test_the_stop_is_the_options_else_the_runs_else_the_templates(toy, monkeypat
     assert stop_of(template="plain") == ()
     assert stop_of(template="code", stop="\n#") == ("\n#",)
     assert stop_of(template="code", stop=[]) == ()
-    found = SampledModel("embedded:countdown", Source("m"), template="plain", stop=("=",))
+    found = SampledModel("embedded:countdown", Source("m"), data=DataConfig(template="plain"), stop=("=",))
     assert stop_of() == ("=",)
     assert stop_of(template="code") == ("\ndef", "\nclass")
-    found = SampledModel("embedded:countdown", Source("m"), template="code")
+    found = SampledModel("embedded:countdown", Source("m"), data=DataConfig(template="code"))
     assert stop_of() == ("\ndef", "\nclass")
 
 
