@@ -388,6 +388,9 @@ _STATED: Mapping[str, tuple[Any, ...]] = {
 _VERL: Mapping[str, Any] = {
     "data.max_prompt_tokens": 512,
     "rollout.top_k": 0,
+    "rollout.correction.level": "sequence",
+    "rollout.correction.kind": "truncate",
+    "rollout.correction.cap": 2.0,
     "optimizer.betas": (0.9, 0.999),
     "optimizer.max_grad_norm": 1.0,
     "optimizer.warmup_steps": 0,

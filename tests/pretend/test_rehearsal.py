@@ -64,6 +64,8 @@ def test_phases_take_what_the_batch_has(rehearsed):
     more, _ = rehearsed(H100, "prompts_per_step=64", "inner_updates=2")
     assert more["update"].seconds == pytest.approx(4 * parts["update"].seconds)  # twice the minibatches, twice each
     assert more["ref_logp"].seconds == pytest.approx(2 * parts["ref_logp"].seconds)
+    around, _ = rehearsed(H100, "old_policy=sampler")
+    assert list(around) == ["generate", "ref_logp", "update", "audit"]  # log pi_old is the sampler's
     single, _ = rehearsed(H100, "minibatch_prompts=32", "kl.beta=0", "audit.prompts=0")
     assert list(single) == ["generate", "update"]  # a single minibatch is pi_old itself
     assert single["update"].peak < parts["update"].peak - 2 * 1.5e8  # the reference's 2 bytes a parameter

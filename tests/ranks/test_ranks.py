@@ -14,21 +14,40 @@ from quatro.processes.launcher import TIMEOUT_VARIABLE, Launch, launched
 pytestmark = pytest.mark.slow
 
 METHODS = ("quatro", "dapo", "gpg", "ucpo")
+# Cut responses, prompts that hold a place, and weights.
+CHOOSY = (
+    *(
+        "rollout.stop=['7']",
+        "rollout.max_new_tokens=5",
+        "rollout.mask_truncated=true",
+        "rollout.correction.level=token",
+    ),
+    *("rollout.dynamic_sampling=true", "rollout.max_sampling_rounds=1", "rollouts_per_prompt=2"),
+    "rollout.correction.level=token",
+)
 
 
 @pytest.fixture(scope="module")
 def trained(bench):
     """Each method on one rank and on two; and a run of two ranks cut after its second iteration."""
     jobs = {size: [bench.job(f"{method}-{size}", method=method) for method in METHODS] for size in (1, 2)}
+    for size, some in jobs.items():
+        some.append(bench.job(f"choosy-{size}", *CHOOSY))
     bench.run(jobs[1], size=1)
     skip = ("steps=2", "on_nonfinite=skip")
     bench.run([*jobs[2], bench.job("cut", stop_after=2), bench.job("nan", *skip, method="poison:Poison")], size=2)
     return bench
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_two_ranks_tell_the_story_of_one(trained, method):
-    trained.assert_same_story(f"{method}-1", f"{method}-2")
+@pytest.mark.parametrize("name", [*METHODS, "choosy"])
+def test_two_ranks_tell_the_story_of_one(trained, name):
+    trained.assert_same_story(f"{name}-1", f"{name}-2")
+
+
+def test_each_rank_knows_which_of_its_rows_have_a_loss(trained):
+    rows = trained.rows("choosy-2")
+    assert all(row["length/masked"] > 0 for row in rows)
+    assert any(row.get("sampling/missing_prompts", 0) > 0 for row in rows)
 
 
 def test_a_stop_asked_of_one_rank_ends_all_and_a_resume_changes_nothing(trained, essence):
