@@ -93,10 +93,9 @@ def _last(run: RunSummary, *, is_whole: bool) -> Rows:
 
 def _names(run: RunSummary) -> list[str]:
     """The metrics of the run's evaluations, without their standard errors and counts."""
-    from evals.results.training_metrics import EVALUATION_COUNTS, evaluation_metrics
+    from evals.results.training_metrics import evaluation_metrics
 
-    names = evaluation_metrics(name for row in run.evaluations for name in row)
-    return [name for name in names if name not in EVALUATION_COUNTS]
+    return evaluation_metrics(name for row in run.evaluations for name in row)
 
 
 def _evaluation_title(run: RunSummary) -> str:
@@ -107,7 +106,7 @@ def _evaluation_title(run: RunSummary) -> str:
     problems, n = (run.evaluations[-1].get(name) for name in EVALUATION_COUNTS)
     counts = "" if None in (problems, n) else f": {problems:g} problems x {n:g} samples"
     error = ", ± standard error" if any(f"{name}_se" in run.evaluations[-1] for name in _names(run)) else ""
-    return f"evaluation on {run.config.eval.benchmark}{counts}{error}"
+    return f"evaluation on {', '.join(one for one, _ in run.config.evaluated.values())}{counts}{error}"
 
 
 def _evaluations(run: RunSummary, *, is_whole: bool) -> Rows:

@@ -111,9 +111,11 @@ def _charts(runs: Sequence[ReportRun]) -> tuple[list[Json], list[str]]:
     width = max(1, math.ceil(longest / MOST_POINTS))
     charts = []
     names = training_metrics.evaluation_metrics(key for run in runs for row in run.metrics for key in row)
+    names.sort(key=lambda name: not name.endswith("/pass@1"))  # first those of each benchmark
+    most = sum(name.endswith("/pass@1") for name in names)
     own = [
         Metric(name, title=_name(name.removeprefix(training_metrics.EVALUATED)), unit="during training")
-        for name in [name for name in names if name not in training_metrics.EVALUATION_COUNTS][:4]
+        for name in names[: max(4, most)]
     ]
     named = {panel.name for panel in own}
     for panel in (*(panel for panel in training_metrics.PANELS if panel.name not in named), *own):

@@ -89,8 +89,9 @@ def training_metric(name: str) -> Metric:
 
 
 def evaluation_metrics(names: Iterable[str]) -> list[str]:
-    """Those of ``names`` that evaluations during training measure: each once, in order, without standard errors."""
-    return [name for name in dict.fromkeys(names) if name.startswith(EVALUATED) and not name.endswith("_se")]
+    """Those of ``names`` that evaluations during training measure, each once, without standard errors and counts."""
+    said = dict.fromkeys(name for name in names if name.startswith(EVALUATED))
+    return [name for name in said if not name.endswith(("_se", "/problems", "/n"))]
 
 
 def metric_rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema, create_model, model_validator
@@ -447,6 +447,23 @@ class PolicyConfig(Block):
     )
 
 
+def _one_or_several(expected: str, is_one: Callable[[Any], bool]) -> BeforeValidator:
+    """An annotation that allows one value, or a list of values."""
+
+    def check(value: Any) -> Any:
+        several = value if isinstance(value, list | tuple) and value else (value,)
+        if not all(map(is_one, several)):
+            raise ValueError(f"expected {expected}, or a list of them")
+        return tuple(several) if len(several) > 1 else several[0]
+
+    return BeforeValidator(check)
+
+
+_Count = Annotated[int, Field(ge=1)]
+_IS_BENCHMARK = _one_or_several("a benchmark", lambda one: isinstance(one, str) and one.strip() == one != "")
+_IS_COUNT = _one_or_several("a whole number of at least 1", lambda one: type(one) is int and one >= 1)
+
+
 class EvalConfig(Block):
     """Evaluation during training."""
 
@@ -456,10 +473,14 @@ class EvalConfig(Block):
         description="where there are evaluations, evaluate the model before training too (metrics under base/), so "
         "that a run can say whether its best is better; no other number changes, nor what counts as the best",
     )
-    benchmark: Text | None = Field(
-        None, description="the benchmark to evaluate on: a name, a file or a data set of the Hub"
+    benchmark: Annotated[str | tuple[str, ...], _IS_BENCHMARK] | None = Field(
+        None,
+        description="the benchmark to evaluate on: a name, a file or a data set of the Hub; or a list of them, each of "
+        "which has eval/NAME/pass@1 and the others, and eval/pass@1 is their mean",
     )
-    n: int = Field(16, ge=1, description="responses per problem")
+    n: Annotated[_Count | tuple[_Count, ...], _IS_COUNT] = Field(
+        16, description="responses per problem; a list has one number for each benchmark"
+    )
     temperature: float = Field(1.0, gt=0, description="sampling temperature of evaluations")
     top_p: float = Field(1.0, gt=0, le=1, description="nucleus mass of evaluations; 1 keeps every token")
 

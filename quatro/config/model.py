@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationInfo, model_validator
 
+from evals.benchmarks.problems import benchmark_name
 from evals.benchmarks.prompts import find_template
 from evals.errors import UsageError
 from evals.files.own_code import file_of, is_own, place_of
@@ -217,6 +218,7 @@ class Config(Block):
                 holder[at] = texts.get(key, holder[at])
             values["reward"] = RewardConfig.model_validate(tree["reward"])
             values["data"] = DataConfig.model_validate(tree["data"])
+            values["eval"] = EvalConfig.model_validate(tree["eval"])
         changed = self.with_values(values).model_copy()
         changed._paths = dict(paths)
         return changed
@@ -246,6 +248,16 @@ class Config(Block):
         stops_by = self.early_stop.metric if self.early_stop.patience else None
         found = {"checkpoint.keep.best": self.checkpoint.keep.best, "early_stop.metric": stops_by}
         return {key: metric for key, metric in found.items() if metric is not None}
+
+    @property
+    def evaluated(self) -> dict[str, tuple[str, int]]:
+        """The benchmarks by what metrics call them, each with its n; a file keeps the name that it had at first."""
+        several, n = self.eval.benchmark or (), self.eval.n
+        keys = ["eval.benchmark"] if isinstance(several, str) else [f"eval.benchmark.{i}" for i in range(len(several))]
+        several = (several,) if isinstance(several, str) else several
+        typed = [self.paths[key].typed if key in self.paths else one for key, one in zip(keys, several, strict=True)]
+        counts = n if isinstance(n, tuple) else (n,) * len(several)
+        return dict(zip(map(benchmark_name, typed), zip(several, counts, strict=False), strict=False))
 
     @property
     def optimizer_steps(self) -> int:
@@ -388,6 +400,11 @@ def _check_sampler(config: Config) -> Problems:
 def _check_measuring(config: Config) -> Problems:
     if config.eval.every and config.eval.benchmark is None:
         yield "eval.benchmark", f"missing: eval.every is {config.eval.every}; name a benchmark"
+    benchmark, n = config.eval.benchmark, config.eval.n
+    if isinstance(n, tuple) and not (isinstance(benchmark, tuple) and len(n) == len(benchmark)):
+        yield "eval.n", f"found {list(n)}, expected one number, or one for each benchmark"
+    elif isinstance(benchmark, tuple) and len(config.evaluated) < len(benchmark):
+        yield "eval.benchmark", f"found {', '.join(benchmark)}, expected benchmarks of different names"
     for key, metric in config.watched.items():
         if metric.startswith(EVALUATED) and not config.eval.every:
             yield key, f"found {metric}, and nothing is evaluated: set eval.every and eval.benchmark"

@@ -60,6 +60,10 @@ def places_in(tree: Mapping[Any, Any]) -> Iterator[Place]:
             yield key, holder, last
         if key == PROMPTS and isinstance(holder, dict):
             yield from source_places(holder.get(last))
+        if key == "eval.benchmark" and isinstance(holder, dict) and isinstance(holder.get(last), list | tuple):
+            holder[last] = several = list(holder[last])
+            places = ((f"{key}.{number}", several, number) for number in range(len(several)))
+            yield from (place for place in places if isinstance(several[place[2]], str))
     yield from _reward_places(tree.get("reward"), "reward.options")
 
 

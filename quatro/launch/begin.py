@@ -22,6 +22,7 @@ from evals.results.training_metrics import EVALUATED
 from quatro.config import Config, differing_keys, load_config, pinned
 from quatro.config.load import MAY_CHANGE, may_change, path_texts, refuse_lost
 from quatro.config.packages import require
+from quatro.config.yaml_text import scalar_text
 from quatro.launch.health import prompt_warnings
 from quatro.methods.base import AbsentMethod
 from quatro.policy import embedded
@@ -52,7 +53,7 @@ class Prepared:
 
     ``is_there`` is False for an embedded model that is still to be made. ``shape`` is the configuration of the model,
     which has ``num_parameters`` with the run's adapter, of which ``num_trained`` are trained. ``evaluation_prompts``
-    are None without evaluation. ``warnings`` are about prompts and problems, and ``sizes_note`` says what
+    are those of each benchmark. ``warnings`` are about prompts and problems, and ``sizes_note`` says what
     `memory.with_sizes` has put in place of `auto`.
     """
 
@@ -66,7 +67,7 @@ class Prepared:
     num_parameters: int
     num_trained: int
     prompts: PromptSet
-    evaluation_prompts: PromptSet | None
+    evaluation_prompts: Sequence[PromptSet]
     warnings: Sequence[str]
     sizes_note: str = ""
 
@@ -103,8 +104,8 @@ def prepare(config: Config, launch: Launch | None = None) -> Prepared:
     # A file that was renamed keeps its first name, which seeds the responses to its problems.
     names = {key: benchmark_name(one.typed) for key, one in config.paths.items()}
     sources = load_sources(config.data, names)
-    benchmark = str(config.eval.benchmark)
-    evaluated = load_problems(benchmark, name=names.get("eval.benchmark")) if config.eval.every else []
+    benchmarks = config.evaluated if config.eval.every else {}
+    evaluated = [load_problems(benchmark, name=name) for name, (benchmark, _) in benchmarks.items()]
     require_trackers(config.tracking)
     are_several = not isinstance(config.data.prompts, str)
     reward = SourceRewards(config.rewards) if are_several else make_reward(config.reward)
@@ -116,7 +117,7 @@ def prepare(config: Config, launch: Launch | None = None) -> Prepared:
 
 
 def _with_torch(
-    config: Config, launch: Launch, reward: Reward, sources: list[Loaded], evaluated: list[Problem]
+    config: Config, launch: Launch, reward: Reward, sources: list[Loaded], evaluated: list[list[Problem]]
 ) -> Prepared:
     """The rest of `prepare`: the model is read without memory behind its weights, and the prompts are tokenised."""
     from quatro.policy import lora
@@ -129,13 +130,14 @@ def _with_torch(
     tokenizer, model = tokenizer_of(config.model), shape_of(config.model)
     ENGINES[config.rollout.engine].check_model(model.config)
     limits = {"context_limit": context_limit(model), "vocabulary_size": vocabulary_size(model)}
-    prompts, evaluation_prompts = tokenize_problems(sources, config.data, tokenizer, **limits), None
+    prompts, evaluation_prompts = tokenize_problems(sources, config.data, tokenizer, **limits), list[PromptSet]()
     for name, own in prompts.by_source.items():
         check_prompts(own, config.rewards[name])
-    if evaluated:  # by the benchmark's own grader, whatever the training reward is
-        asked = Loaded(config.data.asked_as(str(config.eval.benchmark)), evaluated)
-        evaluation_prompts = tokenize_problems([asked], config.data, tokenizer, **limits)
-        check_prompts(evaluation_prompts.prompts, grader_of(evaluated[0].benchmark))
+    # By the benchmark's own grader, whatever the training reward is.
+    for (benchmark, _), some in zip(config.evaluated.values(), evaluated, strict=False):
+        asked = Loaded(config.data.asked_as(benchmark), some)
+        evaluation_prompts.append(tokenize_problems([asked], config.data, tokenizer, **limits))
+        check_prompts(evaluation_prompts[-1].prompts, grader_of(some[0].benchmark))
     if config.policy.lora is not None:
         lora.attach(model, config.policy.lora, seed=config.seed)
     num_trained = sum(one.numel() for one in model.parameters() if one.requires_grad)
@@ -157,11 +159,14 @@ def _with_torch(
 
 def _check_watched(config: Config) -> None:
     """Raises UsageError if an evaluation will never measure what chooses the best checkpoint or ends the run."""
-    measured = [f"{EVALUATED}{name}" for name in ("pass@1", f"pass@{config.eval.n}", "distinct_correct")]
+    measured, several = [f"{EVALUATED}pass@1"], config.evaluated
+    for name, (_, n) in several.items():
+        of = f"{EVALUATED}{name}/" if len(several) > 1 else EVALUATED
+        measured += [f"{of}pass@1", f"{of}pass@{n}", f"{of}distinct_correct"]
     for key, metric in config.watched.items():
         if metric not in measured and (metric.startswith(EVALUATED) or f"{EVALUATED}{metric}" in measured):
             raise UsageError(
-                f"{key}: found {metric}; with eval.n {config.eval.n} evaluations measure "
+                f"{key}: found {metric}; with eval.n {scalar_text(config.eval.n)} evaluations measure "
                 f"{', '.join(dict.fromkeys(measured))}"
             )
 

@@ -196,10 +196,8 @@ def batch_arithmetic(prepared: Prepared) -> list[str]:
         lines.append(f"{num_ranks} ranks share the prompts; the gradients are those of one process")
     if config.eval.every:
         before = "before training and " if config.eval.at_start else ""
-        lines.append(
-            f"{config.eval.n} samples of each problem of {config.eval.benchmark} {before}every {config.eval.every} "
-            "iterations"
-        )
+        drawn = [f"{n} samples of each problem of {benchmark}" for benchmark, n in config.evaluated.values()]
+        lines.append(f"{', '.join(drawn)} {before}every {config.eval.every} iterations")
     return lines
 
 

@@ -69,19 +69,19 @@ def startup_warnings(config: Config) -> list[str]:
 
 
 def prompt_warnings(
-    config: Config, prompts: PromptSet, sources: Sequence[Loaded] = (), evaluated: Sequence[Problem] = ()
+    config: Config, prompts: PromptSet, sources: Sequence[Loaded] = (), evaluated: Sequence[Sequence[Problem]] = ()
 ) -> list[str]:
-    """Warnings about the ``prompts`` to train on, which fit, their ``sources``, and the problems of evaluations."""
+    """Warnings about the ``prompts`` to train on, which fit, their ``sources``, and the benchmarks of evaluations."""
     found = [line for one in sources for line in odd_references(one.problems, config.rewards[one.source.name].names)]
-    if evaluated:
-        found += odd_references(evaluated, [grader_of(evaluated[0].benchmark)])
-    shared = shared_problems(evaluated, [problem for one in sources for problem in one.problems]) if evaluated else []
-    for one, trained in shared[:1]:
-        found.append(
-            f"{len(shared)} of the {len(evaluated)} problems of {one.benchmark} are trained on too, such as {one.id!a} "
-            f"({trained.id!a} in data.prompts), so evaluations say little about new problems; take them out of "
-            "data.prompts, or set eval.benchmark to another benchmark"
-        )
+    for some in evaluated:
+        found += odd_references(some, [grader_of(some[0].benchmark)])
+        shared = shared_problems(some, [problem for one in sources for problem in one.problems])
+        for one, trained in shared[:1]:
+            found.append(
+                f"{len(shared)} of the {len(some)} problems of {one.benchmark} are trained on too, such as {one.id!a} "
+                f"({trained.id!a} in data.prompts), so evaluations say little about new problems; take them out of "
+                "data.prompts, or set eval.benchmark to another benchmark"
+            )
     for name, own in prompts.by_source.items():
         wanted, there, of = (
             config.prompts_per_step * config.data.shares[name],

@@ -1,7 +1,7 @@
 """Rollouts, drawn and graded: those that an iteration learns from, and those of an evaluation during training.
 
 Those of an iteration are drawn again if dynamic sampling asks for more. An evaluation has `eval.n` samples for each
-problem of `eval.benchmark`, every `eval.every` iterations.
+problem of each `eval.benchmark`, every `eval.every` iterations.
 """
 
 # Axes: B rows (rollouts), Q prompts, N rollouts of a prompt.
@@ -196,7 +196,7 @@ def overlong_penalty(length: int, max_new_tokens: int, buffer: int, factor: floa
 class Evaluation:
     """Draws with the seeds of sample files, the same at every iteration, so that the points of a curve are comparable.
 
-    `close` ends the processes of its grader.
+    `close` ends the processes of its graders.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -208,25 +208,23 @@ class Evaluation:
             max_new_tokens=config.rollout.max_new_tokens,
             stop=config.stop,
         )
-        self.prompts: list[Prompt] = []
-        self.grader: Reward | None = None
-        self._has_said_zero = False
-        if (found := parts.evaluation_prompts) is not None:
+        self._graders: list[Reward] = []
+        self._said_zero = set[str]()
+        for found, (benchmark, _) in zip(parts.evaluation_prompts, config.evaluated.values(), strict=False):
             for warning in found.warnings:
-                logger.warning("%s: %s", config.eval.benchmark, warning)
-            self.prompts = found.prompts
+                logger.warning("%s: %s", benchmark, warning)
             # The benchmark's own grader, whatever the training reward is.
-            self.grader = make_grader(grader_of(self.prompts[0].benchmark))
+            self._graders.append(make_grader(grader_of(found.prompts[0].benchmark)))
 
     def close(self) -> None:
-        if self.grader is not None:
-            self.grader.close()
+        for grader in self._graders:
+            grader.close()
 
     def of_base(self, position: Position) -> None:
         """With `eval.at_start`, measure the model before training, unless ``position`` has it. Raises as `measured`."""
-        if self.grader is None or not self.parts.config.eval.at_start or position.base:
+        if not self._graders or not self.parts.config.eval.at_start or position.base:
             return
-        found = self.measured(self.grader)
+        found = self.measured()
         logger.info("before training: %s", ", ".join(f"{name} {value:.4g}" for name, value in found.items()))
         position.base = {f"{BASE}{name}": value for name, value in found.items()}
 
@@ -236,19 +234,30 @@ class Evaluation:
         Raises as `measured`.
         """
         found, step = dict[str, float](), position.step + 1
-        if self.grader is not None and step % self.parts.config.eval.every == 0:
-            found = {f"{EVALUATED}{name}": value for name, value in self.measured(self.grader).items()}
+        if self._graders and step % self.parts.config.eval.every == 0:
+            found = {f"{EVALUATED}{name}": value for name, value in self.measured().items()}
         return {**found, **position.base} if step == 1 else found
 
-    def measured(self, grader: Reward) -> dict[str, float]:
-        """What the policy does on the benchmark; `distinct_correct` is UCC@n where only identical texts are the same.
+    def measured(self) -> dict[str, float]:
+        """What the policy does on the benchmark; of several on each, below its name, after the mean of their Pass@1.
 
         Raises Stopped if a stop was requested before all samples were drawn.
         """
-        config, n = self.parts.config, self.parts.config.eval.n
-        seeds = [[sample_seed(config.seed, p.benchmark, p.id, j) for j in range(n)] for p in self.prompts]
+        asked = zip(self.parts.config.evaluated.items(), self.parts.evaluation_prompts, self._graders, strict=True)
+        found = {name: self._measured(prompts.prompts, grader, n) for (name, (_, n)), prompts, grader in asked}
+        if len(found) == 1:
+            return next(iter(found.values()))
+        each = {f"{name}/{key}": value for name, values in found.items() for key, value in values.items()}
+        mean = {"pass@1": float(np.mean([one["pass@1"] for one in found.values()]))}
+        if all("pass@1_se" in one for one in found.values()):
+            mean["pass@1_se"] = math.hypot(*(one["pass@1_se"] for one in found.values())) / len(found)
+        return mean | each
+
+    def _measured(self, prompts: Sequence[Prompt], grader: Reward, n: int) -> dict[str, float]:
+        """Of one benchmark; `distinct_correct` is UCC@n where only identical texts are the same."""
+        seeds = [[sample_seed(self.parts.config.seed, p.benchmark, p.id, j) for j in range(n)] for p in prompts]
         with self.parts.stopwatch.holding("eval"):
-            drawn = draw_and_grade(self.parts, self.prompts, seeds, self.sampling, grader)
+            drawn = draw_and_grade(self.parts, prompts, seeds, self.sampling, grader)
         passed_1, passed_n, distinct = [], [], []
         for group in drawn.groups:
             texts = Counter(rollout.text for rollout, grade in group.drawn if grade.correct)
@@ -256,19 +265,20 @@ class Evaluation:
             passed_1.append(pass_at_k(n, num_correct, 1))
             passed_n.append(pass_at_k(n, num_correct, n))
             distinct.append(ucc_at_k(n, list(texts.values()), n))
-        if not any(distinct) and not self._has_said_zero:
-            self._has_said_zero = True
-            prompt, name = self.prompts[0], grader_of(self.prompts[0].benchmark)
+        prompt = prompts[0]
+        if not any(distinct) and prompt.benchmark not in self._said_zero:
+            self._said_zero.add(prompt.benchmark)
+            name = grader_of(prompt.benchmark)
             judge = f"`{name}` (the last \\boxed{{...}} counts)" if name == "math" else f"`{name}`"
             logger.warning(
-                f"evaluation: none of {n * len(self.prompts)} responses is correct. {prompt.benchmark} is graded by "
+                f"evaluation: none of {n * len(prompts)} responses is correct. {prompt.benchmark} is graded by "
                 f"{judge}, whatever `reward` is. The first, to {shown(prompt.id)}: {shown(drawn.rollouts[0].text)}"
             )
         return {
             **_with_error("pass@1", passed_1),
             **_with_error(f"pass@{n}", passed_n),
             "distinct_correct": float(np.mean(distinct)),
-            "problems": float(len(self.prompts)),
+            "problems": float(len(prompts)),
             "n": float(n),
         }
 

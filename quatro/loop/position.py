@@ -118,7 +118,7 @@ class Parts:
     tokenizer: Any
     engine: Engine
     stream: PromptStream
-    evaluation_prompts: PromptSet | None
+    evaluation_prompts: Sequence[PromptSet]
     reward: Reward
     sampling: Sampling
     fingerprints: dict[str, str]

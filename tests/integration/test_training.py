@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import random
@@ -18,6 +19,7 @@ import torch
 
 from evals.errors import DataError, DivergedError
 from quatro.config import load_config
+from quatro.loop.draw import Evaluation
 from quatro.loop.position import Parts
 from quatro.loop.progress import old_logp
 from quatro.policy.base import Update
@@ -109,6 +111,50 @@ def test_metrics_are_complete_and_tell_the_truth(tmp_path, settings, run_trainin
     rollouts = [json.loads(line) for line in (tmp_path / "run/rollouts/step-000001.jsonl").open(encoding="utf-8")]
     assert len(rollouts) == 16
     assert sum(row["reward"] for row in rollouts) / 16 == pytest.approx(rows[0]["reward/mean"])
+
+
+@pytest.mark.slow
+def test_each_of_several_benchmarks_is_measured_as_if_it_were_alone(
+    tmp_path, settings, run_training, rows_of, essence, monkeypatch
+):
+    """One of them chooses the best checkpoint, and nothing else of the run changes, nor does a stop among them."""
+    monkeypatch.setattr("quatro.loop.draw.make_grader", lambda name: VerifiedReward(lambda _, one: "1" in one.text))
+    for name, size in (("a", 3), ("b", 2)):
+        rows = ({"problem": f"{i} 2 7 6 2 8 -> 67", "answer": "67"} for i in range(1, 1 + size))
+        write_rows(tmp_path / f"{name}.jsonl", rows)
+    small = [*settings, "steps=2", "eval.every=1", "checkpoint.every=0"]
+    several = ["eval.benchmark=[a.jsonl, b.jsonl]", "eval.n=[3, 2]", "checkpoint.keep={last: 1, best: eval/b/pass@2}"]
+    both = run_training(tmp_path / "both", [*small, *several])
+    alone = [
+        run_training(tmp_path / name, [*small, f"eval.benchmark={name}.jsonl", f"eval.n={n}"])
+        for name, n in (("a", 3), ("b", 2))
+    ]
+    for row, *others in zip(both, *alone, strict=True):
+        for name, other in zip("ab", others, strict=True):
+            for key, value in other.items():
+                if key.startswith(("eval/", "base/")):
+                    assert row[f"{key[:5]}{name}/{key[5:]}"] == value
+                elif not key.startswith("perf/"):
+                    assert row[key] == value
+        for key in ("eval/pass@1", "base/pass@1") if row["step"] == 1 else ("eval/pass@1",):
+            assert row[key] == pytest.approx(sum(other[key] for other in others) / 2)
+        assert row["eval/a/pass@3"] > 0
+    best = max((1, 2), key=lambda step: both[step - 1]["eval/b/pass@2"])
+    assert (tmp_path / f"both/checkpoints/step-00000{best}").is_dir()
+
+    stop, calls, measured = StopRequest(), itertools.count(1), Evaluation._measured
+
+    def stop_in_the_last(self: Evaluation, *arguments: Any) -> Any:
+        if next(calls) == 4:  # of `a` and `b` before training and in iteration 1
+            stop.request()
+        return measured(self, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Evaluation, "_measured", stop_in_the_last)
+        assert run_training(tmp_path / "cut", [*small, *several], stop=stop) == []
+    with RunDir.open(tmp_path / "cut") as run:
+        train(run.config, run)
+    assert essence(rows_of(tmp_path / "cut")) == essence(both)
 
 
 def test_responses_end_at_stop_strings_in_training_and_in_evaluation(tmp_path, settings, run_training, monkeypatch):

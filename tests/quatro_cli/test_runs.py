@@ -233,6 +233,18 @@ def test_evaluations_have_a_line_each_with_their_error(tmp_path):
     assert cells(shown(many), "1") == cells(shown(many), "30") == cells(shown(many, "--all"), "9")
 
 
+def test_evaluations_on_several_benchmarks_are_shown_side_by_side(tmp_path):
+    settings = ("eval={every: 1, benchmark: [countdown, math500], n: 4}",)
+    each = {"eval/countdown/pass@1": 0.75, "eval/countdown/problems": 20.0, "eval/math500/pass@1": 0.25}
+    run = make_run(
+        tmp_path / "run", {"step": 1.0, "eval/pass@1": 0.5, "eval/pass@1_se": 0.1, **each}, settings=settings
+    )
+    text = shown(run)
+    assert "evaluation on countdown, math500, ± standard error\n" in text
+    assert cells(text, "step") == ["pass@1", "countdown/pass@1", "math500/pass@1"]
+    assert cells(text, "1") == ["0.5", "±", "0.1", "0.75", "0.25"]
+
+
 def test_the_metrics_of_a_run_are_read_once_to_show_it(tmp_path, monkeypatch):
     from quatro.runs.views import summary
 

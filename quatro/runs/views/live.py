@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import html
 import math
+import re
 import sys
 import threading
 import time
@@ -46,6 +47,7 @@ WORDS = {
     "ref_logp": "reference log-probs",
 }
 COUNTS = {"tokens": "{:,} tokens", "passes": "pass {} of {}", "minibatches": "minibatch {} of {}"}
+_OF_ONE = re.compile("eval/(.+)/pass@1")  # of one of several benchmarks
 LINE = {"reward": "reward/mean", "entropy": "entropy/token_mean", "lambda": "dual/lam_mean", "kl": "kl/new_old"}
 SAID = ("load", "generate", "update")  # what a line is said of where it begins
 
@@ -132,7 +134,10 @@ class TrainingView:
         if pass_1 is not None:
             best, at = self._best = max(self._best, (pass_1, -step))
             last = f"pass@1 {number(pass_1)} in step {step}"
-            self._evaluated = f"{last}   best {number(best)} in step {-at}{self._base}"
+            each = (
+                f"   {one[1]} {number(value)}" for name, value in metrics.items() if (one := _OF_ONE.fullmatch(name))
+            )
+            self._evaluated = f"{last}   best {number(best)} in step {-at}{self._base}{''.join(each)}"
         self._rows = self._rows_of(metrics)
 
     # --- what is shown of it ----------------------------------------------------------------------------------------

@@ -287,7 +287,7 @@ def _lines(run: RunSummary) -> Iterator[tuple[str, str]]:
     yield "checkpoint", str(saved[0]) if saved else "none"
     best = " --step best" if run.config.checkpoint.keep.best else ""
     embedded = [one.source for one in run.config.data.sources if one.source in EMBEDDED_PROMPTS]
-    benchmark = run.config.eval.benchmark or [*embedded, EXAMPLE][0]
+    benchmark = ",".join(one for one, _ in run.config.evaluated.values()) or [*embedded, EXAMPLE][0]
     yield "next", f"quatro sample {run.path}{best} -b {benchmark}"
     yield "", f"quatro plot training {run.path}"
     yield "", f"quatro runs show {run.path}"

@@ -115,6 +115,18 @@ def test_the_curve_of_an_evaluation_begins_before_training():
     assert (chart["curves"][0]["x"], chart["curves"][0]["y"]) == ([0, 2], [0.1, 0.2])
 
 
+def test_every_benchmark_of_an_evaluation_has_a_chart():
+    each = {f"eval/{name}/{metric}": 0.5 for name in "abcde" for metric in ("pass@1", "pass@4", "problems", "n")}
+    rows = [{"step": step, "eval/pass@1": 0.5, "eval/pass@1_se": 0.1, **each} for step in (1, 2)]
+    charts = [chart["metric"] for chart in values_of(run(metrics=rows))["charts"]]
+    found = [name for name in charts if name.startswith("eval/")]
+    assert found == ["eval/pass@1", *(f"eval/{name}/pass@1" for name in "abcde")]
+    alone = {f"eval/{name}": 0.5 for name in ("pass@1", "pass@4", "distinct_correct", "problems", "n")}
+    charts = values_of(run(metrics=[{"step": step, **alone} for step in (1, 2)]))["charts"]
+    found = [chart["metric"] for chart in charts if chart["metric"].startswith("eval/")]
+    assert found == ["eval/pass@1", "eval/pass@4", "eval/distinct_correct"]
+
+
 def test_a_metric_without_a_finite_number_is_no_chart():
     assert "kl/new_old" not in [chart["metric"] for chart in values_of(run())["charts"]]
 

@@ -44,6 +44,26 @@ def test_a_path_of_a_file_means_its_folder_and_then_the_current_one(folder):
     assert load_config("cfg/mine.yaml", overrides=["model=m"]).model == "m"  # an option means the current folder
 
 
+def test_files_in_a_list_of_benchmarks_are_found_again_and_keep_their_names(folder, tmp_path_factory, monkeypatch):
+    text = "extends: mine.yaml\neval: {benchmark: [countdown, b.jsonl, p.jsonl], n: [4, 2, 1]}\n"
+    (folder / "cfg/several.yaml").write_text(text, encoding="utf-8")
+    config = pinned(load_config("cfg/several.yaml"))
+    assert [key for key in config.paths if "eval" in key] == ["eval.benchmark.1", "eval.benchmark.2"]
+    assert config.eval.benchmark == ("countdown", str(folder / "b.jsonl"), str(folder / "cfg/p.jsonl"))
+    run = folder / "runs/t1"
+    run.mkdir(parents=True)
+    (run / "config.yaml").write_text(config_to_yaml(config, folder=run), encoding="utf-8")
+    assert 'benchmark: [countdown, "../../b.jsonl", "../../cfg/p.jsonl"]' in (run / "config.yaml").read_text("utf-8")
+    there = tmp_path_factory.mktemp("there") / "b"
+    folder.rename(there)
+    (there / "b.jsonl").rename(there / "renamed.jsonl")
+    monkeypatch.chdir(there)
+    moved = load_config("runs/t1").with_paths({"eval.benchmark.1": str(there / "renamed.jsonl")}, config.paths)
+    assert {name: n for name, (_, n) in moved.evaluated.items()} == {"countdown": 4, "b": 2, "p": 1}
+    assert [benchmark for benchmark, _ in moved.evaluated.values()][1] == str(there / "renamed.jsonl")
+    assert lasting_digest(moved) == lasting_digest(config)
+
+
 def test_names_are_no_paths(folder):
     for name in ("countdown", "quickstart", "embedded:countdown"):
         (folder / "cfg" / name).mkdir()

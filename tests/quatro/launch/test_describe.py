@@ -39,6 +39,14 @@ def test_passes_that_go_on_until_the_budget_is_used_up_are_counted_at_most(tiny_
     assert "64 rollouts, up to 56 optimiser steps" in lines[2]
 
 
+def test_each_benchmark_of_an_evaluation_is_in_the_words(tiny_config):
+    one = arithmetic(tiny_config("eval.every=2", "eval.benchmark=countdown"))[-1]
+    assert one == "16 samples of each problem of countdown before training and every 2 iterations"
+    several = arithmetic(tiny_config("eval={every: 2, benchmark: [countdown, aime24], n: [4, 8], at_start: false}"))[-1]
+    said = "4 samples of each problem of countdown, 8 samples of each problem of aime24 every 2 iterations"
+    assert several == said
+
+
 def test_memory_adds_up_from_parameters_and_batch(tiny_config):
     config = tiny_config("microbatch_tokens=64")
     described = describe(prepare(config))

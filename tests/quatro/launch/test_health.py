@@ -256,9 +256,9 @@ def test_problems_that_are_trained_on_and_evaluated_are_counted():
     shared = [problem("e1", 'what  is "3 + 1"', "4", "theirs"), problem("e2", "What is 3 - 1?", "2", "theirs")]
     config = load_config("quickstart")
     sources = [Loaded(*config.data.sources, trained)]
-    (said,) = prompt_warnings(config, fitting(40), sources, shared)
+    (said,) = prompt_warnings(config, fitting(40), sources, [shared])
     says(said, "1 of the 2", "theirs", "'e1'", "'t3'", key="data.prompts", advice="eval.benchmark")
-    assert prompt_warnings(config, fitting(40), sources, shared[1:]) == []
+    assert prompt_warnings(config, fitting(40), sources, [shared[1:]]) == []
 
 
 def test_odd_references_are_told_of_what_maths_grades():
@@ -267,4 +267,4 @@ def test_odd_references_are_told_of_what_maths_grades():
     (said,) = prompt_warnings(config, fitting(40), [Loaded(*config.data.sources, odd)])
     says(said, "1 of the 1 references of mine", "'10:30' as a time")
     assert prompt_warnings(quickstart, fitting(40), [Loaded(*quickstart.data.sources, odd)]) == []  # of countdown
-    assert len(prompt_warnings(quickstart, fitting(40), [], odd)) == 1  # judged by the benchmark's grader
+    assert len(prompt_warnings(quickstart, fitting(40), [], [odd])) == 1  # judged by the benchmark's grader

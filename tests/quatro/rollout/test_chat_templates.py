@@ -14,7 +14,7 @@ from quatro.config import load_config
 from quatro.config.blocks import DataConfig
 from quatro.policy.facts import render_chat
 from quatro.policy.model_files import unread_kwargs
-from quatro.rollout.prompts import tokenize_problems
+from quatro.rollout.prompts import Loaded, tokenize_problems
 from quatro.sample.served import _text
 from tests.kit import says
 
@@ -100,7 +100,8 @@ class Characters:
 )
 def test_prompts_are_what_the_chat_template_makes_of_what_it_is_told(template, system, kwargs, text):
     config = DataConfig(prompts="x", template="chat", system=system, chat_template_kwargs=kwargs)
-    (prompt,) = tokenize_problems([Problem("b", "1", "1?", "1")], config, Characters(template)).prompts
+    sources = [Loaded(*config.sources, [Problem("b", "1", "1?", "1")])]
+    (prompt,) = tokenize_problems(sources, config, Characters(template)).prompts
     assert prompt.text == text
     assert "".join(map(chr, prompt.token_ids)) == text
 
@@ -128,6 +129,20 @@ def test_what_a_template_does_not_read_is_named(tmp_path, place):
         says(line, key, tmp_path)
     assert "did you mean enable_thinking?" in unread[0]
     assert unread_kwargs(str(tmp_path), {}) == []
+
+
+def test_the_template_of_a_model_of_the_hub_is_looked_at_in_its_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    repository = tmp_path / "models--owner--name"
+    for file, text in (
+        ("refs/main", "abc"),
+        ("snapshots/abc/config.json", "{}"),
+        ("snapshots/abc/tokenizer_config.json", json.dumps({"chat_template": THINKER})),
+    ):
+        (repository / file).parent.mkdir(parents=True, exist_ok=True)
+        (repository / file).write_text(text, encoding="utf-8")
+    (line,) = unread_kwargs("owner/name", {"lang": "de", **OFF})
+    says(line, "lang", "owner/name")
 
 
 @pytest.mark.parametrize("template", [None, "{{ 'broken", "no names at all"])

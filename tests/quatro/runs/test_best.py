@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from evals.errors import UsageError
 from quatro.config import config_to_yaml, load_config
+from quatro.launch.begin import _check_watched
 from quatro.loop.draw import Evaluation
 from quatro.loop.position import Position
 from quatro.runs.checkpoint import bests, ends_early, is_best
@@ -144,6 +145,19 @@ def test_the_best_checkpoint_stays_and_the_run_ends_early(evaluated, tmp_path):
     further = ["-s", "early_stop.patience=4", "-s", "early_stop.min_delta=0.01"]
     assert CliRunner().invoke(app, ["train", str(run), "--resume", *further]).exit_code == 0
     assert len((run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()) == 6
+
+
+def test_the_metrics_of_each_of_several_benchmarks_may_be_watched():
+    evaluated = ["eval={every: 1, benchmark: [countdown, own/aime24.jsonl], n: [4, 2]}", "early_stop.patience=1"]
+
+    def check(metric: str) -> None:
+        _check_watched(load_config("quickstart", overrides=[*evaluated, f"early_stop.metric={metric}"]))
+
+    for metric in ("eval/pass@1", "eval/countdown/pass@4", "eval/aime24/pass@2", "eval/aime24/distinct_correct"):
+        check(metric)
+    for metric in ("eval/countdown/pass@2", "eval/pass@4", "eval/distinct_correct", "aime24/pass@1"):
+        with pytest.raises(UsageError, match=r"with eval.n \[4, 2\] .* eval/pass@1, eval/countdown/pass@1, "):
+            check(metric)
 
 
 @pytest.mark.parametrize("setting", ["checkpoint.keep.best=pass@1", "early_stop={metric: eval/pass@16, patience: 2}"])

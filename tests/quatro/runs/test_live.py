@@ -137,7 +137,10 @@ def test_failures_of_the_reward_and_evaluations_have_rows_once_there_are_some(vi
     assert rows_of(view)["evaluation"] == "pass@1 0.4 in step 4   best 0.5 in step 3"
     view({**METRICS, "step": 5.0})
     assert rows_of(view)["evaluation"].startswith("pass@1 0.4 in step 4")
-    assert len(lines) == 3  # the first result and the evaluations: 10 s have not passed
+    several = {"eval/pass@1": 0.5, "eval/a/pass@1": 0.75, "eval/a/pass@4": 1.0, "eval/o/n:test/pass@1": 0.25}
+    view({**METRICS, "step": 6.0, **several})
+    assert rows_of(view)["evaluation"] == "pass@1 0.5 in step 6   best 0.5 in step 3   a 0.75   o/n:test 0.25"
+    assert len(lines) == 4  # the first result and the evaluations: 10 s have not passed
 
 
 @pytest.mark.parametrize(
