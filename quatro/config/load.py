@@ -8,9 +8,11 @@ what of it lasts as long as its run (all but the keys that a resume may change),
 import hashlib
 import json
 import os
+import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -367,38 +369,7 @@ VERL = "verl's default"
 CHOSEN = "our choice"
 OURS = "our reading"
 
-# The paper's table of hyper-parameters, for both sizes of model.
-_STATED: Mapping[str, tuple[Any, ...]] = {
-    "inner_updates": (1,),
-    "prompts_per_step": (256,),
-    "rollouts_per_prompt": (8,),
-    "minibatch_prompts": (64,),
-    "rollout.temperature": (1.0,),
-    "rollout.top_p": (1.0,),
-    "rollout.max_new_tokens": (1024, 3072),
-    "rollout.gpu_memory_utilization": (0.8,),
-    "optimizer.name": ("adamw",),
-    "optimizer.lr": (1e-6,),
-    "optimizer.weight_decay": (0.0,),
-    "kl.beta": (0.001,),
-    "kl.estimator": ("k3",),
-    "entropy_coefficient": (0.0,),
-}
-# The defaults of verl 0.9.1 that hold where the paper states nothing.
-_VERL: Mapping[str, Any] = {
-    "data.max_prompt_tokens": 512,
-    "rollout.top_k": 0,
-    "rollout.correction.level": "sequence",
-    "rollout.correction.kind": "truncate",
-    "rollout.correction.cap": 2.0,
-    "optimizer.betas": (0.9, 0.999),
-    "optimizer.max_grad_norm": 1.0,
-    "optimizer.warmup_steps": 0,
-    "optimizer.schedule": "constant",
-    "kl.aggregate": "token-mean",
-}
-# Our values where verl has another default: 30 epochs (about 870 iterations of the paper's batch), and 512 tokens.
-_CHOSEN: Mapping[str, Any] = {"steps": 100, "data.max_prompt_tokens": 1024}
+_BASES = tomllib.loads(resources.files("quatro.config").joinpath("bases.toml").read_text(encoding="utf-8"))
 
 
 def basis(key: str, value: Any) -> str | None:
@@ -406,10 +377,8 @@ def basis(key: str, value: Any) -> str | None:
 
     `method_basis` answers for the keys of a method.
     """
-    if value in _STATED.get(key, ()):
-        return STATED
-    tables = {VERL: _VERL, CHOSEN: _CHOSEN}
-    return next((whose for whose, table in tables.items() if key in table and value == table[key]), None)
+    plain = list(value) if isinstance(value, tuple) else value
+    return next((whose for whose, table in _BASES.items() if plain in table.get(key, ())), None)
 
 
 def method_basis(method: type[Method], field: str) -> str | None:

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from quatro import __version__
 from quatro_cli.app import _dump_stacks_on_signal, app
-from quatro_cli.help import REMOVED
+from quatro_cli.help import removed
 from tests.kit import quatro, says
 
 ROOT = Path(__file__).parents[2]
@@ -122,7 +122,7 @@ def test_mistakes_end_with_their_code_and_a_word_about_them(arguments, code, sai
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("typed", "instead"), REMOVED.items())
+@pytest.mark.parametrize(("typed", "instead"), removed().items())
 def test_what_was_removed_is_refused_with_what_to_do_instead(typed, instead):
     says(quatro(*typed.split()[1:], code=2), f"`{typed}`", advice=instead)
 
