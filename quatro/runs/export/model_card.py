@@ -1,4 +1,4 @@
-"""The README.md of an exported model: what was trained how, and on what. Text from facts, no files.
+"""The README.md of an exported model: what was trained how, and on what. Its text is model_card.md, a jinja template.
 
 Untrusted words stay words in its Markdown.
 """
@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import PurePath
 from typing import Any
 
@@ -15,8 +16,6 @@ from evals.benchmarks.prompts import PLACE, messages
 from evals.tables.formats import markdown_text
 from evals.text import visible
 from quatro.config import Config, leaves
-
-PAPER = '"QUATRO: Query-Adaptive Trust Region Policy Optimization for LLM Fine-tuning" (Lee et al., 2026)'
 
 # Keys that say where and how conveniently a run ran, or that stand elsewhere on the card.
 LEFT_OUT = """
@@ -47,100 +46,47 @@ class Facts:
 
 def model_card(facts: Facts) -> str:
     """The card as Markdown behind a YAML head. It names no host, user or folder of the machine that trained."""
-    sections = (_head, _introduction, _prompting, _training, _making)
-    return "\n\n".join(section(facts) for section in sections) + "\n"
-
-
-def _head(facts: Facts) -> str:
-    """The metadata that the Hub reads."""
     from huggingface_hub import ModelCardData
+    from jinja2 import Environment
 
-    method = _public(facts.config.method.name)
-    data = ModelCardData(
+    config, method = facts.config, _public(facts.config.method.name)
+    head = ModelCardData(
         base_model=facts.base_model,
         library_name="transformers",
         pipeline_tag="text-generation",
         tags=["quatro", "reinforcement-learning", *([] if method == "quatro" else [method])],
         datasets=list(facts.datasets) or None,
     )
-    return f"---\n{data.to_yaml()}\n---"
-
-
-def _introduction(facts: Facts) -> str:
-    config = facts.config
-    radius, lora = config.method.kl_radius, config.policy.lora
-    rewards = dict.fromkeys(_code(_public(one.name)) for one in config.rewards.values())
-    delta = f" (KL radius delta = {radius:g} nats per prompt)" if radius is not None else ""
-    title = "QUATRO" if config.method.name == "quatro" else _public(config.method.name)
-    reached = f"stopped inside iteration {facts.step + 1}" if facts.is_inside else f"{facts.step}"
-    paragraphs = [
-        f"# {_plain(facts.name)}",
-        f"{_code(facts.base_model or _public(config.model))} fine-tuned by reinforcement learning with {_plain(title)}"
-        f"{delta}: {reached} of {config.steps} iterations on {_code(_public(config.data.said))}, "
-        f"rewarded by {', '.join(rewards)}. Weights are stored as {facts.dtype}.",
-    ]
-    if lora is not None:
-        adapter = f"A LoRA adapter of rank {lora.rank} (alpha {lora.alpha})"
-        paragraphs.append(f"{adapter} was trained and merged into the base model.")
-    if config.method.name == "quatro":
-        paragraphs.append(f"The method is that of the paper {PAPER}.")
-    if not config.model.startswith("embedded:"):
-        paragraphs.append("The licence of the base model applies to these weights.")
-    return "\n\n".join(paragraphs)
-
-
-def _prompting(facts: Facts) -> str:
-    config = facts.config
-    lines = ["## Use", "", "Prompts were rendered with this template; others are out of distribution.", ""]
+    prompts = []
     for template in {str(one): one for one in map(config.data.template_of, config.data.sources)}.values():
         turns = messages(template, PLACE)
         shown = [f"{turn['role']}: {turn['content']}" if template.is_chat else turn["content"] for turn in turns]
-        lines += ["```text", *"\n".join(shown).splitlines(), "```", ""]
-    lines += [
-        *([_EMBEDDED_NOTE, ""] if config.model.startswith("embedded:") else []),
-        "With quatro: `quatro sample FOLDER -b BENCHMARK`, with `--template`, `--system` and `--chat-template-kwargs` "
-        "as `data.template`, `data.system` and `data.chat_template_kwargs` below.",
-    ]
-    return "\n".join(lines)
-
-
-_EMBEDDED_NOTE = (
-    "Load the tokenizer with `PreTrainedTokenizerFast`, as `AutoTokenizer` would put the model type's own "
-    "pre-tokeniser in the place of its rules."
-)
-
-
-def _training(facts: Facts) -> str:
-    config = facts.config
-    settings = config.model_dump(mode="json")
-    left_out = tuple(f"{name}." for name in LEFT_OUT.split())
-    method = {f"method.{key}": value for key, value in leaves(settings["method"])}
-    others = {key: value for key, value in leaves(settings) if not f"{key}.".startswith(left_out)}
-    shown = {key: value if key == "rollout.stop" else _without_paths(value) for key, value in (method | others).items()}
-    minibatches = config.prompts_per_step // config.minibatch_prompts
-    about = (
-        f"One iteration is {config.prompts_per_step} prompts x {config.rollouts_per_prompt} rollouts, learnt from in "
-        f"{minibatches} minibatch{'es' if minibatches > 1 else ''} per pass."
-    )
-    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in shown.items()}
-    rows = [f"| {_code(key)} | {_code(text)} |" for key, text in texts.items()]
-    return "\n".join(["## Training", "", about, "", "| setting | value |", "| --- | --- |", *rows])
-
-
-def _making(facts: Facts) -> str:
-    packages = facts.environment.get("packages") or {}
+        prompts.append("\n".join("\n".join(shown).splitlines()))
     versions = {name: facts.environment.get(name) for name in ("quatro", "commit")}
-    versions |= {name: packages.get(name) for name in PACKAGES}
-    said = [f"{name} {_code(str(version))}" for name, version in versions.items() if version]
-    place = f"inside iteration {facts.step + 1}" if facts.is_inside else f"of iteration {facts.step}"
-    return "\n".join(
-        [
-            "## How it was made",
-            "",
-            f"Trained with `quatro train`, written by `quatro export` from the checkpoint {place} after its hashes "
-            f"were verified. {', '.join(said)}".rstrip(),
-        ]
+    versions |= {name: (facts.environment.get("packages") or {}).get(name) for name in PACKAGES}
+    environment = Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    environment.filters |= {"plain": _plain, "code": _code, "public": _public}
+    page = resources.files("quatro.runs.export").joinpath("model_card.md").read_text(encoding="utf-8")
+    return environment.from_string(page).render(
+        facts=facts,
+        config=config,
+        head=head.to_yaml(),
+        method=method,
+        rewards=dict.fromkeys(_code(_public(one.name)) for one in config.rewards.values()),
+        prompts=prompts,
+        settings=_settings(config),
+        versions=[(name, str(version)) for name, version in versions.items() if version],
     )
+
+
+def _settings(config: Config) -> dict[str, str]:
+    """The keys that matter to what was learnt, with their values as text; those of the method come first."""
+    dumped = config.model_dump(mode="json")
+    left_out = tuple(f"{name}." for name in LEFT_OUT.split())
+    method = {f"method.{key}": value for key, value in leaves(dumped["method"])}
+    others = {key: value for key, value in leaves(dumped) if not f"{key}.".startswith(left_out)}
+    shown = {key: value if key == "rollout.stop" else _without_paths(value) for key, value in (method | others).items()}
+    return {key: value if isinstance(value, str) else json.dumps(value) for key, value in shown.items()}
 
 
 def _plain(value: str) -> str:
