@@ -128,12 +128,17 @@ def _tour(tour: Tour, root: Path, *, dry_run: bool) -> None:
             drawing = f"-b {tour.benchmark} -n {n} --top-p {top_p:g} {tour.drawing} --grade -o".split()
             model = str(arm.run or tour.model)
             _run(["sample", model, *drawing, str(folder_of(arm, root, top_p))], dry_run=dry_run)
-    if dry_run:
-        return
     if tour.benchmark == "word-problems":
         from quatro_cli.commands.demo_words import show
 
-        show(tour, arms, root)
+        if not dry_run:
+            show(tour, arms, root)
+        return
+    trained, figures = arms[1:], root / "figures"
+    plot = ["plot", "training", *(str(arm.run) for arm in trained), "-o", str(figures / "training.png")]
+    plot += ["--labels", ",".join(arm.label for arm in trained)]
+    if dry_run:
+        _run(plot, dry_run=True)
         return
     from quatro.runs.metrics import read_metrics
     from quatro.sample.folder import measure_samples
@@ -151,8 +156,8 @@ def _tour(tour: Tour, root: Path, *, dry_run: bool) -> None:
     )
     for line in _reading(arms, metrics):
         output.data(line)
-    for figure in _draw(tour, arms, results, root):
-        output.data(str(figure))
+    _run(plot, dry_run=False)
+    _draw(tour, [*trained, arms[0]], results, figures / "passk-ucc.png")  # in this order: the same colours in both
 
 
 def _run(command: list[str], *, dry_run: bool) -> None:
@@ -225,28 +230,17 @@ def _reading(arms: list[Arm], metrics: dict[str, list[dict[str, Any]]]) -> list[
     ]
 
 
-def _draw(tour: Tour, arms: list[Arm], results: dict[tuple[str, float], Measured], root: Path) -> list[Path]:
-    """Training curves of both runs; Pass@k and UCC@k of all three."""
+def _draw(tour: Tour, arms: list[Arm], results: dict[tuple[str, float], Measured], path: Path) -> None:
+    """Pass@k and UCC@k of all three."""
     from evals.figures.curves import CurvePanel, curves_figure
     from evals.figures.sheet import save_figure
-    from evals.figures.training import TrainingCurve, training_figure
-    from quatro.config import load_config
-    from quatro.runs.metrics import read_metrics
 
-    runs = [
-        TrainingCurve(arm.label, (list(read_metrics(arm.run)),), load_config(arm.run).method.kl_radius)
-        for arm in arms
-        if arm.run is not None
-    ]
     panels = []
-    arms = [*arms[1:], arms[0]]  # trained ones first: the same colours in both figures
     for top_p in tour.top_ps:
         passk = {arm.label: _rows(results[arm.label, top_p].passk, "pass@k") for arm in arms}
         panels.append(CurvePanel(f"Pass@k, top_p {top_p:g}", "problems solved, %", passk, is_share=True))
     for top_p in tour.top_ps:
         ucc = {arm.label: _rows(results[arm.label, top_p].ucc, "ucc@k") for arm in arms}
         panels.append(CurvePanel(f"UCC@k, top_p {top_p:g}", "distinct correct answers", ucc))
-    training, curves = root / "figures" / "training.png", root / "figures" / "passk-ucc.png"
-    save_figure(training_figure(runs), training)
-    save_figure(curves_figure(panels), curves)
-    return [training, curves]
+    save_figure(curves_figure(panels), path)
+    output.data(str(path))

@@ -20,6 +20,9 @@ def finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             run.set_status("done", step=2)
 
     def drawn(command: list[str], *, dry_run: bool) -> None:
+        if command[:2] == ["plot", "training"]:
+            quatro(*command)
+            return
         assert command[0] == "sample"  # the runs are done
         out = Path(command[-1])
         out.mkdir(parents=True)
@@ -38,6 +41,9 @@ def test_the_demo_compares_delta_with_the_kl_that_it_bounds(finished):
     assert table == {"": "kl/new_old", "base": "-", "QUATRO delta=0.01": "0.020", "GSPO": "0.500"}
     assert "QUATRO moves by 2.0 times its delta of 0.01; GSPO, which has no delta, by 50 times as much" in result.stdout
     assert "old_new" not in result.stdout
+    figures = finished / "figures"
+    assert result.stdout.splitlines()[-1] == str(figures / "passk-ucc.png")
+    assert {path.name for path in figures.iterdir()} == {"training.png", "passk-ucc.png"}
 
 
 @pytest.mark.parametrize("stop", [typer.Exit(130), KeyboardInterrupt()])
