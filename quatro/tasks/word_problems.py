@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import resources
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from evals.benchmarks.problems import Problem
 from evals.benchmarks.prompts import messages
@@ -28,8 +28,6 @@ Split = Literal["train", "test"]
 WORD_PROBLEMS = "word-problems"
 MODELS = SMOLLM2, STARTED = "smollm2", "smollm2-started"  # which learn it
 NUM_PROBLEMS = {"train": 3000, "test": 300}
-NAMES = ("Tom", "Anna", "Ben", "Mia", "Sam", "Lily", "Jack", "Emma", "Leo", "Zoe", "Noah", "Ruth")
-THINGS = ("apples", "pencils", "books", "cookies", "stickers", "marbles", "shells", "cards", "stamps", "beads")
 
 
 class Situation(NamedTuple):
@@ -42,20 +40,15 @@ class Situation(NamedTuple):
 
 
 @cache
+def grammar() -> dict[str, Any]:
+    """What problems and solutions are put together from: word_problems.toml."""
+    return tomllib.loads(resources.files(__package__).joinpath("word_problems.toml").read_text(encoding="utf-8"))
+
+
+@cache
 def situations() -> dict[str, Situation]:
     """All situations by name."""
-    text = resources.files(__package__).joinpath("word_problems.toml").read_text(encoding="utf-8")
-    return {one["name"]: Situation(**one) for one in tomllib.loads(text)["situation"]}
-
-
-_SIGNS = {"+": "{l} + {r} = {v}", "-": "{l} - {r} = {v}", "*": "{l} * {r} = {v}", "/": "{l} / {r} = {v}"}
-_WORDS = {
-    "+": ("{l} plus {r} is {v}", "Adding {r} to {l} gives {v}", "{l} and {r} make {v}"),
-    "-": ("{l} minus {r} is {v}", "Taking {r} from {l} leaves {v}", "{l} less {r} is {v}"),
-    "*": ("{l} times {r} is {v}", "{l} groups of {r} make {v}", "Multiplying {l} by {r} gives {v}"),
-    "/": ("{l} divided by {r} is {v}", "Sharing {l} among {r} gives {v}", "Dividing {l} by {r} gives {v}"),
-}
-_JOINED = ("{0}. {1}", "{0}. Then {1}", "{0}, and {1}", "First {0}. Then {1}")
+    return {one["name"]: Situation(**one) for one in grammar()["situation"]}
 
 
 class Item(NamedTuple):
@@ -100,9 +93,9 @@ def items(split: Split) -> tuple[Item, ...]:
         ways = ways_of(situation, numbers)
         if (sum(numbers.values()) % 5 == 0) != (split == "test") or not ways:
             continue
-        first, other = rng.sample(NAMES, 2)
+        first, other = rng.sample(grammar()["names"], 2)
         wordings = situation.wordings[-1:] if split == "test" else situation.wordings[:-1]
-        text = rng.choice(wordings).format(n=first, m=other, t=rng.choice(THINGS), **numbers)
+        text = rng.choice(wordings).format(n=first, m=other, t=rng.choice(grammar()["things"]), **numbers)
         if text not in texts:
             texts.add(text)
             found.append(Item(f"{split}-{len(found)}", situation.name, text, numbers, ways[0][-1][-1]))
@@ -117,13 +110,13 @@ def solution(item: Item, rng: random.Random) -> str:
     for l, operation, r, value in steps:
         if operation in "+*" and rng.random() < 0.25:
             l, r = r, l
-        form = rng.choice(_WORDS[operation]) if in_words else _SIGNS[operation]
+        form = rng.choice(grammar()["words"][operation]) if in_words else grammar()["signs"][operation]
         sentences.append(form.format(l=l, r=r, v=value))
     text = sentences[0]
     for sentence in sentences[1:]:
-        joined = rng.choice(_JOINED)
+        joined = rng.choice(grammar()["joined"])
         if joined.startswith("First") and text != sentences[0]:
-            joined = _JOINED[1]
+            joined = grammar()["joined"][1]
         text = joined.format(text, sentence)
     text = re.sub(
         r"(First|Then|and) (Adding|Taking|Sharing|Multiplying|Dividing)", lambda m: f"{m[1]} {m[2].lower()}", text
