@@ -56,13 +56,18 @@ MAX_PAIRS = 200  # of answers compared of each problem
 Tell = Callable[[str], None]  # what is made next
 
 
-class _Kind(NamedTuple):
+class Kind(NamedTuple):
     """A table or figure: its file name without ending, its title, the paper's label for it, and what makes it."""
 
     name: str
     title: str
     label: str
     make: Callable[[SweepSources], list[Table] | Drawn]
+
+    @property
+    def heading(self) -> str:
+        """The title, and the label of those that the paper has."""
+        return f"{self.title} ({self.label})" if self.label else self.title
 
 
 class SweepSources:
@@ -129,11 +134,11 @@ def _code(found: SweepSources) -> list[Table]:
 
 
 _TABLES = (
-    _Kind("average-passk", "Average Pass@k", "tab:avg_passk", _of_layout("average", "pass@k")),
-    _Kind("passk", "Pass@k of each benchmark", "tab:appendix_passk_all", _of_layout("benchmarks", "pass@k")),
-    _Kind("ucc", "UCC@k", "tab:ucc_all", _of_layout("ucc", "ucc@k")),
-    _Kind("entropy", "Final policy entropy", "tab:final_entropy", _of_layout("entropy", ENTROPY)),
-    _Kind("code", "Code generation", "tab:code_generation", _code),
+    Kind("average-passk", "Average Pass@k", "tab:avg_passk", _of_layout("average", "pass@k")),
+    Kind("passk", "Pass@k of each benchmark", "tab:appendix_passk_all", _of_layout("benchmarks", "pass@k")),
+    Kind("ucc", "UCC@k", "tab:ucc_all", _of_layout("ucc", "ucc@k")),
+    Kind("entropy", "Final policy entropy", "tab:final_entropy", _of_layout("entropy", ENTROPY)),
+    Kind("code", "Code generation", "tab:code_generation", _code),
 )
 
 
@@ -208,44 +213,27 @@ def _heatmap(found: SweepSources) -> Drawn:
 
 
 _FIGURES = (
-    _Kind("passk", "Pass@k against k", "", _curves("pass@k")),
-    _Kind("ucc", "UCC@k against k", "", _curves("ucc@k")),
-    _Kind("limitation", "Limits of clipping", "fig:limitation", _of_settings(limitation_figure)),
-    _Kind("delta-lambda", "δ and λ", "fig:delta_lambda", _of_settings(delta_lambda_figure)),
-    _Kind("entropy", "Entropy during training", "fig:entropy", _of_settings(entropy_figure)),
-    _Kind("stability", "Stale and large updates", "fig:stability", _of_settings(stability_figure)),
-    _Kind("similarity", "Similarity of correct answers", "fig:output_sim", _similarity),
-    _Kind("heatmap", "Similarity of the answers to a problem", "fig:qual_similarity", _heatmap),
-    _Kind("flips", "Problems newly solved", "fig:flip_rate", _flips),
-    _Kind("temperature", "Unique correct ratio by temperature", "fig:temperature", _temperature),
+    Kind("passk", "Pass@k against k", "", _curves("pass@k")),
+    Kind("ucc", "UCC@k against k", "", _curves("ucc@k")),
+    Kind("limitation", "Limits of clipping", "fig:limitation", _of_settings(limitation_figure)),
+    Kind("delta-lambda", "δ and λ", "fig:delta_lambda", _of_settings(delta_lambda_figure)),
+    Kind("entropy", "Entropy during training", "fig:entropy", _of_settings(entropy_figure)),
+    Kind("stability", "Stale and large updates", "fig:stability", _of_settings(stability_figure)),
+    Kind("similarity", "Similarity of correct answers", "fig:output_sim", _similarity),
+    Kind("heatmap", "Similarity of the answers to a problem", "fig:qual_similarity", _heatmap),
+    Kind("flips", "Problems newly solved", "fig:flip_rate", _flips),
+    Kind("temperature", "Unique correct ratio by temperature", "fig:temperature", _temperature),
 )
-
-
-class Made(NamedTuple):
-    """A table or figure of the page: its file name without ending, title, and the paper's label for it, if any."""
-
-    name: str
-    title: str
-    label: str
-    notes: Sequence[str] = ()
-
-
-class Missing(NamedTuple):
-    """What could not be made, and why."""
-
-    title: str
-    label: str
-    reason: str
 
 
 @dataclass(frozen=True)
 class PaperPage:
-    """What `write_paper` has written into ``out``."""
+    """What `write_paper` has written into ``out``: figures with notes; and what is missing, with the reason."""
 
     out: Path
-    tables: list[Made] = field(default_factory=list)
-    figures: list[Made] = field(default_factory=list)
-    missing: list[Missing] = field(default_factory=list)
+    tables: list[Kind] = field(default_factory=list)
+    figures: list[tuple[Kind, list[str]]] = field(default_factory=list)
+    missing: list[tuple[Kind, str]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -270,7 +258,7 @@ def write_paper(
         MissingError: matplotlib is not installed.
     """
     found, page = SweepSources(folder, top_p, temperature, cell, with_paper), PaperPage(out)
-    for place, kinds, made in (("tables", _TABLES, page.tables), ("figures", _FIGURES, page.figures)):
+    for place, kinds in (("tables", _TABLES), ("figures", _FIGURES)):
         for kind in kinds:
             path = out / place / kind.name
             if tell is not None:
@@ -280,20 +268,18 @@ def write_paper(
             try:
                 thing = kind.make(found)
             except QuatroError as error:
-                reason = " ".join(visible(str(error)).split())
-                page.missing.append(Missing(kind.title, kind.label, reason))
+                page.missing.append((kind, " ".join(visible(str(error)).split())))
                 continue
             path.parent.mkdir(parents=True, exist_ok=True)
-            notes = []
             if isinstance(thing, Drawn):
                 for ending in (".pdf", ".png"):
                     save_figure(thing.figure, path.with_suffix(ending))
-                notes = [_spelled(note) for note in thing.notes]
+                page.figures.append((kind, [_spelled(note) for note in thing.notes]))
             else:
                 _write(path.with_suffix(".tex"), to_latex(thing, with_ci=False))
                 _write(path.with_suffix(".csv"), to_csv(thing, with_ci=True))
                 _write(path.with_suffix(".md"), to_markdown(thing, with_ci=False))
-            made.append(Made(kind.name, kind.title, kind.label, notes))
+                page.tables.append(kind)
     page.warnings.extend(dict.fromkeys(found.warnings))
     _write(out / "README.md", readme(page, folder, num_runs=len(found.runs), models=found.models, tag=found.tag))
     return page
@@ -309,7 +295,7 @@ def readme(page: PaperPage, folder: Path, *, num_runs: int, models: Sequence[str
     notes, stated = folder / NOTES, paper().sampling
     beside = f" (the paper: temperature {stated['temperature']:g} and top_p {stated['top_p']:g})"
     beside = "" if tag == Tag(stated["temperature"], stated["top_p"]) else beside
-    missing = [f"- {one.title}{_of_paper(one.label)}: {one.reason}" for one in page.missing]
+    missing = [f"- {kind.heading}: {reason}" for kind, reason in page.missing]
     lines = [
         f"# {visible(folder.resolve().name)}",
         "",
@@ -321,14 +307,10 @@ def readme(page: PaperPage, folder: Path, *, num_runs: int, models: Sequence[str
         *(["## What is missing", "", *missing] if missing else ["Nothing of the paper's is missing."]),
         "",
     ]
-    for made in page.tables:
-        text = (page.out / "tables" / f"{made.name}.md").read_text(encoding="utf-8")
-        lines += [f"## {made.title}{_of_paper(made.label)}", "", text, ""]
-    for made in page.figures:
-        lines += [f"## {made.title}{_of_paper(made.label)}", "", f"![{made.title}](figures/{made.name}.png)", ""]
-        lines += [f"{note}\n" for note in made.notes]
+    for kind in page.tables:
+        text = (page.out / "tables" / f"{kind.name}.md").read_text(encoding="utf-8")
+        lines += [f"## {kind.heading}", "", text, ""]
+    for kind, said in page.figures:
+        lines += [f"## {kind.heading}", "", f"![{kind.title}](figures/{kind.name}.png)", ""]
+        lines += [f"{note}\n" for note in said]
     return "\n".join(lines)
-
-
-def _of_paper(label: str) -> str:
-    return f" ({label})" if label else ""

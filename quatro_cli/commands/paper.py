@@ -35,7 +35,7 @@ def paper(
         sweep, out, top_p=top_p, temperature=temperature, cell=cell, with_paper=with_paper, tell=output.info
     )
     output.warn(*page.warnings)
-    for one in page.missing:
-        output.info(f"missing: {one.title}: {one.reason}")
+    for kind, reason in page.missing:
+        output.info(f"missing: {kind.title}: {reason}")
     output.info(f"{len(page.tables)} tables, {len(page.figures)} figures, {len(page.missing)} missing")
     output.data(str(out / "README.md"))
