@@ -27,7 +27,7 @@ from evals.results.paper import BENCHMARKS, paper
 from evals.results.shown import title_of
 from evals.text import visible
 from experiments.counts import Counts, counts_in
-from experiments.replication.markdown import grid
+from experiments.replication.markdown import filled, grid
 from quatro.sample.folder import Tag
 from quatro.sweep.paper import SweepSources
 from quatro.sweep.results import SweptRun, is_measured
@@ -136,28 +136,25 @@ def _values(seeds: Seeds, names: Sequence[str], metric: str, k: int) -> list[Flo
 def claims_page(numbers: Sequence[NumberClaim], orders: Sequence[OrderClaim]) -> str:
     """The page, Markdown: counts first, then the means over benchmarks and the orders, then each benchmark."""
     counts, order_counts = Counter(claim.verdict for claim in numbers), Counter(claim.verdict for claim in orders)
-    lines = [
-        "# The paper's numbers, claim by claim",
-        "",
-        f"Of {len(numbers)} published numbers {counts[AGREES]} lie in the 95 % interval of the sweep's own, "
-        f"{counts[LOWER]} are above it and {counts[HIGHER]} below it. Of {len(orders)} published orders "
-        f"{order_counts[CONFIRMED]} are confirmed, {order_counts[CONTRADICTED]} contradicted and "
-        f"{order_counts[UNDECIDED]} undecided: the interval of the difference, problem by problem, holds 0.",
-        "",
-        "Intervals are over problems, and over seeds where a setting has several. Among so many claims about one in "
-        "twenty differs by chance.",
-        "",
-        "## Orders, on the mean over the six benchmarks",
-        "",
-        *grid(["claim", "k", "paper", "ours", "verdict"], map(_order_row, orders)),
-    ]
-    by_place = grouped(numbers, lambda claim: (claim.metric, claim.benchmark))
+    by_place, lines = grouped(numbers, lambda claim: (claim.metric, claim.benchmark)), list[str]()
     for metric, name in product(METRICS, (AVERAGE, *BENCHMARKS)):
         if rows := by_place.get((metric, name)):
             where = "the mean over the six benchmarks" if name == AVERAGE else title_of(name)
-            lines += ["", f"## {METRICS[metric]}, {where}", ""]
-            lines += grid(["row", "k", "paper", "ours", "verdict"], map(_number_row, rows))
-    return "\n".join(lines)
+            table = grid(["row", "k", "paper", "ours", "verdict"], map(_number_row, rows))
+            lines += ["", f"## {METRICS[metric]}, {where}", "", *table]
+    return filled(
+        Path(__file__).with_suffix(".md"),
+        num_numbers=len(numbers),
+        agree=counts[AGREES],
+        lower=counts[LOWER],
+        higher=counts[HIGHER],
+        num_orders=len(orders),
+        confirmed=order_counts[CONFIRMED],
+        contradicted=order_counts[CONTRADICTED],
+        undecided=order_counts[UNDECIDED],
+        orders=grid(["claim", "k", "paper", "ours", "verdict"], map(_order_row, orders)),
+        numbers=lines,
+    )
 
 
 def _order_row(one: OrderClaim) -> list[str]:
@@ -202,7 +199,7 @@ def main() -> int:
     except QuatroError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
-    sys.stdout.write(f"{page}\n")
+    sys.stdout.write(page)
     return 0
 
 

@@ -169,9 +169,9 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
                 arms.append(settings_row([f"{name}: {cell.words}", words], group, _SHOWN))
     return filled(
         Path(__file__).with_suffix(".md"),
-        first=str(len(used)),
+        first=len(used),
         missing=missing,
-        second=str(len(later)),
+        second=len(later),
         minutes=f"{minutes:.0f}",
         programs="; ".join(sorted(programs)),
         summary=summary(_by_kind(findings)),

@@ -38,7 +38,7 @@ def page(results: Results, findings: Sequence[Finding]) -> str:
             settings.append(settings_row([cell, shown], group))
     return filled(
         Path(__file__).with_suffix(".md"),
-        runs=str(sum(run.cell in CELLS for run in results.runs)),
+        runs=sum(run.cell in CELLS for run in results.runs),
         programs="; ".join(commits(results)) or "unknown",
         minutes=f"{training_seconds(results) / 60:.0f}",
         cells="; ".join(f"**{name}** {words}" for name, words in CELLS.items()),

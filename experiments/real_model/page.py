@@ -19,7 +19,7 @@ from evals.files.frames import grouped
 from evals.intervals import Estimate, PairedDifference, mean_intervals, mean_over_seeds_and_problems
 from evals.metrics.valid import shares_of_right
 from experiments.real_model.study import ARMS, SEEDS, best_rate, calibrations, jobs, pass_at_1, read
-from experiments.replication.markdown import grid
+from experiments.replication.markdown import filled, grid
 from experiments.replication.results import json_text
 from quatro.tasks.derivations import Derivation, derivation_of
 
@@ -194,17 +194,6 @@ def page(before: str) -> str:
     rates = "; ".join(
         f"{TITLES[job.arm]} at {job.rate} {100 * pass_at_1(read(job.path)):.1f}" for job in calibrations()
     )
-    lines = [
-        MARK,
-        "`make pages` writes this part anew from experiments/real_model/results. The design was committed before",
-        "the first run: [DESIGN.md](../experiments/real_model/DESIGN.md). All 21 runs together took eight minutes on",
-        "an NVIDIA H200, up to twelve of them at once; they were trained in float32 and sampled in bfloat16. Learning",
-        f"rates were chosen by runs of 15 iterations with a seed that is not counted; Pass@1 in %: {rates}.",
-        "Intervals are of 95 %, over three seeds and 100 problems, the base's over problems.",
-        "",
-        "![Pass@1 against distinct valid strategies: the base, QUATRO, GRPO and GSPO](images/real-model.png)",
-        "",
-    ]
     rows = []
     for arm, one in measured.items():
         moved = [row["kl/new_old"] for run in one.runs for row in run.get("metrics", [])]
@@ -213,33 +202,25 @@ def page(before: str) -> str:
         shown = (_interval(one.estimate(name)) for name in OUTCOMES)
         rows.append([TITLES[arm], best_rate(arm) or "", *shown, kl, of_delta])
     titles = (one.title for one in OUTCOMES.values())
-    lines += grid(["model", "lr", *titles, "KL an iteration", "KL / delta"], rows)
     verdicts = [(claim, difference(measured, claim.first, claim.second, claim.outcome)) for claim in CLAIMS]
+    lines = []
     for heading in (HOLDS, FAILS, SMALL, OPEN):
         own = [f"- {claim.text}: {_signed(found)}." for claim, found in verdicts if claim.verdict(found) == heading]
         lines += ["", f"### {heading}", "", *(own or ["No claim of the design."])]
     chosen = ("pass@1", "pass@64", "ways@16", "ucc@16 tfidf", "ucc@16 edit")
-    rows = [
+    pairs = [
         [TITLES[a], TITLES[b], *(_signed(difference(measured, a, b, name)) for name in chosen)]
         for a, b in combinations(measured, 2)
     ]
-    lines += [
-        "",
-        "### Differences of all pairs: second minus first",
-        "",
-        *grid(["first", "second", *(OUTCOMES[name].title for name in chosen)], rows),
-        "",
-        "### Longer responses",
-        "",
-        "The last iteration's responses in four parts by length: tokens; root mean square of log s, s = new / old;",
-        "effective sample size as a share.",
-        "",
-        *grid(
-            ["model", "shortest", "", "", "longest"],
-            ([TITLES[arm], *("{}: {:.2f}; {:.2f}".format(*part) for part in by_length(measured[arm]))] for arm in ARMS),
-        ),
-    ]
-    return before.partition(MARK)[0] + "\n".join(lines) + "\n"
+    lengths = ([TITLES[arm], *map("{0[0]}: {0[1]:.2f}; {0[2]:.2f}".format, by_length(measured[arm]))] for arm in ARMS)
+    return before.partition(MARK)[0] + filled(
+        Path(__file__).with_suffix(".md"),
+        rates=rates,
+        arms=grid(["model", "lr", *titles, "KL an iteration", "KL / delta"], rows),
+        verdicts=lines,
+        pairs=grid(["first", "second", *(OUTCOMES[name].title for name in chosen)], pairs),
+        lengths=grid(["model", "shortest", "", "", "longest"], lengths),
+    )
 
 
 def _interval(one: Estimate) -> str:

@@ -58,7 +58,7 @@ _HEADINGS = {
 }
 
 
-def filled(template: Path, pictures: Mapping[str, str] = MappingProxyType({}), **parts: str | Sequence[str]) -> str:
+def filled(template: Path, pictures: Mapping[str, str] = MappingProxyType({}), **parts: str | int | list[str]) -> str:
     """The text of ``template`` with a text or lines in place of each `$name`; a heading with nothing below is left out.
 
     A picture, which the template names like `![words](name.png)`, is shown with its words below it where ``pictures``
@@ -69,8 +69,8 @@ def filled(template: Path, pictures: Mapping[str, str] = MappingProxyType({}), *
         words, name = found.groups()
         return f"![{words}]({pictures[name]})\n\n*{words}*" if name in pictures else ""
 
-    texts = {name: part if isinstance(part, str) else "\n".join(part).strip("\n") for name, part in parts.items()}
-    text = re.sub(r"!\[(.*)\]\((.*)\.png\)", picture, template.read_text(encoding="utf-8"))
+    texts = {name: "\n".join(part).strip("\n") if isinstance(part, list) else part for name, part in parts.items()}
+    text = re.sub(r"!\[(.*)\]\(([\w-]*)\.png\)", picture, template.read_text(encoding="utf-8"))
     text = Template(text).substitute(texts, NOTE=NOTE, TIMES=TIMES)
     text = re.sub(r"\n{3,}", "\n\n", text)
     return re.sub(r"^## .*\n\n(?=## )", "", text, flags=re.MULTILINE).rstrip() + "\n"

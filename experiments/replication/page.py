@@ -90,7 +90,7 @@ def page(found: Replication, figures: Sequence[str], *, images: str) -> str:
     return markdown.filled(
         Path(__file__).with_suffix(".md"),
         {name: f"{images}/{name}.png" for name in figures},
-        runs=str(len(results.runs)),
+        runs=len(results.runs),
         not_run=_not_run(results),
         programs="; ".join(commits(results)) or "unknown",
         minutes=f"{training_seconds(results) / 60:.0f}",
@@ -221,11 +221,6 @@ def _realised(results: Results) -> list[str]:
 
 def _spreads(findings: Sequence[Finding]) -> list[str]:
     """How much further apart the seeds of some methods lie: a finding of its own."""
-    about = (
-        "The standard deviation over seeds of a paired difference, pooled over all comparisons in a measure (with its "
-        "degrees of freedom). For three kinds of comparisons it is apart, with how many times that of the others it "
-        "is. Ratios are standard deviations of logarithms."
-    )
     rows = []
     for one in spreads(findings):
         if OTHERS not in one.of_kind or len(one.of_kind) == 1:
@@ -240,4 +235,4 @@ def _spreads(findings: Sequence[Finding]) -> list[str]:
             times = f"; {deviation / others:.1f} times" if kind and others else ""
             cells.append(f"{shown} ({freedom}{times})" if freedom else "–")
         rows.append([one.measure, *cells])
-    return [about, "", *grid(["measure", *(kind or "others" for kind in KINDS)], rows), ""]
+    return grid(["measure", *(kind or "others" for kind in KINDS)], rows)
