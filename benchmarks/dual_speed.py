@@ -7,23 +7,12 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
-from collections.abc import Callable
 
 import numpy as np
+from earlier import cpu_s
 from scipy.optimize import minimize_scalar
 
 from quatro.dual import solve_dual
-
-
-def cpu_seconds(work: Callable[[], object], repeats: int) -> float:
-    """The fastest of ``repeats`` runs: the others only say how busy the machine was."""
-    best = math.inf
-    for _ in range(repeats):
-        start = time.process_time()
-        work()
-        best = min(best, time.process_time() - start)
-    return best
 
 
 def minimise_one_by_one(reward_QN: np.ndarray, delta: float) -> list[float]:
@@ -51,11 +40,10 @@ def main() -> None:
     print(f"{options.prompts} prompts x {options.rollouts} rollouts, fastest of 20, CPU time")
     for name, reward_QN in (("continuous", rng.random(shape)), ("binary", binary_QN)):
         for delta in (0.1, 0.01, 0.001):
-            ours = cpu_seconds(lambda reward_QN=reward_QN, delta=delta: solve_dual(reward_QN, delta), 20)
+            ours, dual = cpu_s(lambda reward_QN=reward_QN, delta=delta: solve_dual(reward_QN, delta), 20)
             few = reward_QN[:100]
-            peer = cpu_seconds(lambda few=few, delta=delta: minimise_one_by_one(few, delta), 3)
+            peer, _ = cpu_s(lambda few=few, delta=delta: minimise_one_by_one(few, delta), 3)
             peer *= options.prompts / len(few)
-            dual = solve_dual(reward_QN, delta)
             error = np.abs((dual.advantage * np.exp(dual.advantage)).mean(axis=1) - dual.delta_effective).max()
             print(
                 f"{name:10s} delta {delta:<6g} ours {1e3 * ours:6.2f} ms   scipy, prompt by prompt {peer:6.2f} s"

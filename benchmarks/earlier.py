@@ -1,16 +1,19 @@
-"""What benchmarks share: files of an earlier commit, a made-up graded file, costs, and the words for a ratio."""
+"""What benchmarks share: files of an earlier commit, costs, and the words for a ratio."""
 
 from __future__ import annotations
 
-import json
 import resource
 import statistics
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Sequence
 from io import BytesIO
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -29,12 +32,14 @@ def told(values: Sequence[float], digits: int = 2) -> str:
     return f"{median} ({least}-{greatest})"
 
 
-def write_graded(path: Path, samples: Iterable[tuple[str, int, str]], random: Callable[[], float]) -> None:
-    """A graded file of (problem, index, text), of which three in ten are correct."""
-    with path.open("w", encoding="utf-8") as file:
-        for id, index, text in samples:
-            row = {"benchmark": "made-up", "id": id, "sample_index": index, "completion": text}
-            file.write(json.dumps({**row, "answer": "42", "correct": bool(random() < 0.3)}) + "\n")
+def cpu_s(work: Callable[[], T], repeats: int = 1) -> tuple[float, T]:
+    """CPU seconds of the fastest of ``repeats`` runs, which a busy machine slowed the least, and the result."""
+    spent = []
+    for _ in range(repeats):
+        start = time.process_time()
+        found = work()
+        spent.append(time.process_time() - start)
+    return min(spent), found
 
 
 def children_cpu_s() -> float:

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import argparse
 import logging
-import time
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
+from earlier import cpu_s
 from math_verify import parse, verify
 
 from evals.grading import grade_many
@@ -84,14 +84,9 @@ def main() -> None:
         pairs = made_up(options.problems, options.n, np.random.default_rng(0))
 
     share = pairs[:: max(1, round(1 / options.share))]
-    start = time.process_time()
-    theirs = with_math_verify(share)
-    their_s = (time.process_time() - start) * len(pairs) / len(share)
-
-    start = time.process_time()
-    grades = grade_many(pairs)
-    our_s = time.process_time() - start
-
+    their_s, theirs = cpu_s(lambda: with_math_verify(share))
+    their_s *= len(pairs) / len(share)
+    our_s, grades = cpu_s(lambda: grade_many(pairs))
     ours = grades[:: max(1, round(1 / options.share))]
     same = sum(grade.correct == is_accepted for grade, is_accepted in zip(ours, theirs, strict=True))
     outcomes, stages = Counter(grade.outcome for grade in grades), Counter(grade.stage for grade in grades)

@@ -9,13 +9,13 @@ The usual way (Chen et al. 2021, section 2.1): 1 - prod over i = n-c+1 .. n of (
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from earlier import peak_mb, write_graded
+from earlier import cpu_s, peak_mb
 
 from evals.estimators import pass_at_ks
 from evals.metrics.passk_ucc import passk_result
@@ -28,10 +28,13 @@ def usual(n: int, c: int, k: int) -> float:
     return 1.0 - float(np.prod(1.0 - k / np.arange(n - c + 1, n + 1)))
 
 
-def made_up(num_rows: int, n: int) -> Iterator[tuple[str, int, str]]:
-    for number in range(num_rows):
-        text = f"We compute step {number} by step. " * 20 + "The answer is \\boxed{42}."
-        yield f"p{number // n}", number % n, text
+def write_graded(path: Path, num_rows: int, n: int, rng: np.random.Generator) -> None:
+    """A graded file, of which three in ten rows are correct."""
+    with path.open("w", encoding="utf-8") as file:
+        for number in range(num_rows):
+            text = f"We compute step {number} by step. " * 20 + "The answer is \\boxed{42}."
+            row = {"benchmark": "made-up", "id": f"p{number // n}", "sample_index": number % n, "completion": text}
+            file.write(json.dumps({**row, "answer": "42", "correct": bool(rng.random() < 0.3)}) + "\n")
 
 
 def main() -> None:
@@ -49,12 +52,10 @@ def main() -> None:
     spent: dict[str, list[float]] = {"usual": [], "ours": []}
     worst = 0.0
     for _ in range(options.repeats):  # alternating, so that a busy machine slows both
-        start = time.process_time()
-        expected = [[usual(options.n, c, k) for k in ks] for c in c_P]
-        middle = time.process_time()
-        found = pass_at_ks(n_P, c_P, ks)
-        spent["usual"].append(middle - start)
-        spent["ours"].append(time.process_time() - middle)
+        usual_s, expected = cpu_s(lambda: [[usual(options.n, c, k) for k in ks] for c in c_P])
+        our_s, found = cpu_s(lambda: pass_at_ks(n_P, c_P, ks))
+        spent["usual"].append(usual_s)
+        spent["ours"].append(our_s)
         worst = max(worst, float(np.abs(found - np.array(expected)).max()))
     usual_ms, ours_ms = (1e3 * float(np.median(times)) for times in spent.values())
     print(f"{options.problems} problems x {len(ks)} ks at n = {options.n}: usual {usual_ms:.1f} ms, "
@@ -62,7 +63,7 @@ def main() -> None:
     if options.rows:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "graded.jsonl"
-            write_graded(path, made_up(options.rows, options.n), rng.random)
+            write_graded(path, options.rows, options.n, rng)
             size = path.stat().st_size
             start = time.perf_counter()
             passk_result(read_samples([path]))

@@ -30,7 +30,7 @@ import functools
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,17 +97,15 @@ class Sides:
 
     def __call__(self, side: str, dtype: str, tuned: dict[str, Any]) -> list[dict[str, float]]:
         """CPU seconds and tokens of each iteration."""
-        if (side, dtype) not in self.is_warm:
-            self._run(side, dtype, tuned, self.folder / "small", self.small)
-            self.is_warm.add((side, dtype))
-        return self._run(side, dtype, tuned, self.folder / "whole", self.options)
-
-    def _run(
-        self, side: str, dtype: str, tuned: dict[str, Any], folder: Path, options: argparse.Namespace
-    ) -> list[dict[str, float]]:
+        side_of: Callable[..., list[dict[str, float]]]
         if side in ("audited", "unaudited"):
-            return ours(folder, options, dtype, audited=side == "audited")
-        return theirs(folder, options, dtype, DOCUMENTED if side == "documented" else tuned)
+            side_of = functools.partial(ours, audited=side == "audited")
+        else:
+            side_of = functools.partial(theirs, setting=DOCUMENTED if side == "documented" else tuned)
+        if (side, dtype) not in self.is_warm:
+            side_of(self.folder / "small", self.small, dtype)
+            self.is_warm.add((side, dtype))
+        return side_of(self.folder / "whole", self.options, dtype)
 
 
 def peak_of_this_process() -> float:

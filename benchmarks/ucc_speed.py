@@ -15,13 +15,13 @@ import argparse
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import combinations
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # one core for both; read by numpy when it is imported
 
 import numpy as np
-from earlier import peak_mb
+from earlier import cpu_s, peak_mb
 from rapidfuzz.distance import Levenshtein
 from rouge_score.rouge_scorer import RougeScorer
 from scipy.sparse.csgraph import connected_components
@@ -102,12 +102,6 @@ def workload(num: int, n: int, seed: int) -> Iterator[list[str]]:
         yield problem(kinds[number * 7 % 10], n, rng)
 
 
-def seconds(work: Callable[[], object]) -> tuple[float, object]:
-    start = time.process_time()
-    found = work()
-    return time.process_time() - start, found
-
-
 def usual_matrix(measure: str, texts: list[str]) -> np.ndarray:
     if measure == "tfidf":
         vectors = TfidfVectorizer(tokenizer=TOKENISERS["math"], token_pattern=None).fit_transform(texts)
@@ -126,7 +120,7 @@ def usual_seconds(measure: str, texts: list[str], threshold: float, rouge_pairs:
     if measure == "rouge-l":
         scorer = RougeScorer(["rougeL"], use_stemmer=False)
         pairs = [rng.sample(range(len(texts)), 2) for _ in range(rouge_pairs)]
-        spent, _ = seconds(lambda: [scorer.score(texts[i], texts[j]) for i, j in pairs])
+        spent, _ = cpu_s(lambda: [scorer.score(texts[i], texts[j]) for i, j in pairs])
         return spent / rouge_pairs * len(texts) * (len(texts) - 1) / 2
 
     def sizes() -> tuple[int, ...]:
@@ -134,7 +128,7 @@ def usual_seconds(measure: str, texts: list[str], threshold: float, rouge_pairs:
         is_near = usual_matrix(measure, texts) >= threshold - 1e-12
         return cluster_sizes(connected_components(is_near)[1].tolist())
 
-    spent, found = seconds(sizes)
+    spent, found = cpu_s(sizes)
     assert found == our_sizes(measure, texts, threshold), f"{measure}: the two ways disagree"
     return spent
 

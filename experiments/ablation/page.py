@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from experiments.replication.cells import ENTROPY, PASS1, POINTS, REALISED, UCC, K, Outcome, compare, measured, quatro
 from experiments.replication.markdown import Columns, claims_table, filled, settings_head, settings_row, summary
@@ -37,26 +37,21 @@ WORDS = {
 WIDE = "32"
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A cell of the design: the sweep and the cells of its arms, and where its dual is."""
+class Cell(NamedTuple):
+    """A cell of the design: a sweep, and its cells by arm, `WIDE` for those with N = 32 and "" for all others."""
 
     sweep: str
-    cell: str
-    dual_cell: str
     delta: str
     words: str
-    none_cell: str = ""
-    batch_cell: str = ""  # of the second stage, as is the next
-    wide_cell: str = ""  # N = 32
+    places: Mapping[str, str]
 
 
 CELLS = {
-    "C1": Cell("beyond-paper", "S15", "S0", "0.01", "countdown, δ 0.01"),
-    "C2": Cell("beyond-paper", "S16", "S0", "0.1", "countdown, δ 0.1", none_cell="S0", batch_cell="S17"),
-    "P1": Cell("palindrome", "P2", "P1", "0.01", "palindrome, partial credit", batch_cell="P4", wide_cell="P5"),
-    "P2": Cell("palindrome", "P3", "P3", "0.01", "palindrome, rewards 0 and 1"),
-    "W1": Cell("spell-backward", "W2", "W1", "0.01", "spell-backward"),
+    "C1": Cell("beyond-paper", "0.01", "countdown, δ 0.01", {"dual": "S0", "": "S15"}),
+    "C2": Cell("beyond-paper", "0.1", "countdown, δ 0.1", {"dual": "S0", "none": "S0", "batch": "S17", "": "S16"}),
+    "P1": Cell("palindrome", "0.01", "palindrome, partial credit", {"dual": "P1", "batch": "P4", WIDE: "P5", "": "P2"}),
+    "P2": Cell("palindrome", "0.01", "palindrome, rewards 0 and 1", {"": "P3"}),
+    "W1": Cell("spell-backward", "0.01", "spell-backward", {"dual": "W1", "": "W2"}),
 }
 
 # At delta 0.1 the margin of Pass@1 is twice as large.
@@ -87,15 +82,12 @@ def arm(sweeps: Mapping[str, Results], name: str, kind: str) -> Group:
     results = sweeps.get(cell.sweep)
     if results is None:
         return {}
-    if kind == "dual" and cell.dual_cell != cell.cell:
-        return results.group(cell.dual_cell, quatro(cell.delta))
-    if kind.endswith(WIDE):
-        place, kind = cell.wide_cell, kind.removesuffix(WIDE)
-    else:
-        place = {"none": cell.none_cell, "batch": cell.batch_cell}.get(kind) or cell.cell
-    for settings, group in results.groups(place):
+    if kind == "dual" and "dual" in cell.places:
+        return results.group(cell.places["dual"], quatro(cell.delta))
+    place = cell.places.get(WIDE) if kind.endswith(WIDE) else cell.places.get(kind, cell.places[""])
+    for settings, group in results.groups(place) if place else []:
         found = "none" if settings.get("method.log_ratio") == "none" else settings.get("method.temperature")
-        if found == kind:
+        if found == kind.removesuffix(WIDE):
             return group
     return {}
 

@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,9 +80,15 @@ def best_rate(arm: str) -> str | None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What `measured` found of a run."""
+    """What `write` was given, as `measured` of a run."""
     found: dict[str, Any] = json.loads(lzma.decompress(path.read_bytes()))
     return found
+
+
+def write(path: Path, found: Mapping[str, Any]) -> None:
+    """What `read` then returns; the same gives the same bytes."""
+    text = json.dumps(found, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+    write_whole(path, [lzma.compress(text.encode("utf-8"), preset=9 | lzma.PRESET_EXTREME)])
 
 
 def pass_at_1(found: dict[str, Any]) -> float:
@@ -175,8 +181,7 @@ def run(job: Job, work: Path) -> None:
     found = measured(job, work)
     found["cpu_s"] = sum(os.times()[:4]) - before_s
     RESULTS.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(found, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
-    write_whole(job.path, [lzma.compress(text.encode("utf-8"), preset=9 | lzma.PRESET_EXTREME)])
+    write(job.path, found)
     for folder in (work / job.name, work / f"{job.name}-samples"):
         shutil.rmtree(folder, ignore_errors=True)  # the base has no run
     sys.stdout.write(f"{job.path}: Pass@1 {pass_at_1(found):.3f}\n")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import lzma
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
@@ -13,6 +11,7 @@ import numpy as np
 from evals.clustering import LINKAGES
 from evals.files.frames import grouped
 from evals.similarity import SIMILARITIES, Setting
+from experiments.real_model.study import read
 from experiments.which_similarity.study import RESULTS, TASKS, K
 
 MARK = "## What was measured\n"
@@ -30,7 +29,7 @@ def page(before: str) -> str:
     )
     lines = [MARK, intro]
     for name in TASKS:
-        found = json.loads(lzma.decompress((RESULTS / f"{name}.json.xz").read_bytes()))
+        found = read(RESULTS / f"{name}.json.xz")
         lines.append(f"\n### {TITLES[name]}")
         for rule, rows in found["agreement"].items():
             of = f"{rows[0]['num_pairs']:,} pairs of {rows[0]['num_problems']} problems"

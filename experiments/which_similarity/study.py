@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import json
-import lzma
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
@@ -25,14 +23,13 @@ import numpy as np
 from evals.clustering import cluster_sizes
 from evals.estimators import ucc_at_k
 from evals.files.frames import grouped
-from evals.files.whole import write_whole
 from evals.metrics.counting import Clustering, labels_by_setting, solutions
 from evals.metrics.valid import checked
 from evals.samples.graded import read_graded
 from evals.samples.types import GradedProblem, Sample, Samples
 from evals.similarity import SIMILARITIES, Setting
 from evals.studies.labels import Label, agreement_result, text_hash
-from experiments.real_model.study import SEEDS, jobs, read
+from experiments.real_model.study import SEEDS, jobs, read, write
 from quatro.tasks.codegrammar import HIDDEN_INPUTS
 from quatro.tasks.derivations import derivation_of
 
@@ -68,8 +65,7 @@ def word_problems() -> Task:
 
 def code() -> Task:
     """The programs that were kept; those of all models together are labelled."""
-    kept = json.loads(lzma.decompress(CODE.read_bytes()))
-    models: dict[str, Model] = {name: [[GradedProblem(*row) for row in rows]] for name, rows in kept.items()}
+    models: dict[str, Model] = {name: [[GradedProblem(*row) for row in rows]] for name, rows in read(CODE).items()}
     pooled = []
     for same in zip(*(problems for (problems,) in models.values()), strict=True):
         texts = [text for one in same for text in one.completions]
@@ -87,7 +83,7 @@ def keep(folders: Iterable[Path]) -> None:
         problems = read_graded([folder / "codegrammar.jsonl"])[0].graded()
         whole = [one._replace(completions=[f"{one.prompt}{body}" for body in one.completions]) for one in problems]
         kept[folder.name] = [one[:6] for one in whole]
-    _write(CODE, kept)
+    write(CODE, kept)
 
 
 class _Normal(ast.NodeTransformer):
@@ -210,11 +206,6 @@ def mean_ucc(problems: Sequence[GradedProblem], settings: Sequence[Setting]) -> 
     return {setting: float(np.mean(values)) for setting, values in found.items()}
 
 
-def _write(path: Path, found: Any) -> None:
-    text = json.dumps(found, separators=(",", ":"), sort_keys=True)
-    write_whole(path, [lzma.compress(text.encode("utf-8"), preset=9 | lzma.PRESET_EXTREME)])
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("task", nargs="?", choices=TASKS)
@@ -223,7 +214,7 @@ def main() -> None:
     if asked.code:
         keep(asked.code)
     if asked.task:
-        _write(RESULTS / f"{asked.task}.json.xz", measured(asked.task))
+        write(RESULTS / f"{asked.task}.json.xz", measured(asked.task))
 
 
 if __name__ == "__main__":
