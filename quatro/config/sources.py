@@ -8,7 +8,6 @@ does not fit is refused.
 """
 
 import contextlib
-import copy
 from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
@@ -66,7 +65,7 @@ class Settings:
             number = int(path[depth]) if isinstance(block, list) and path[depth].isdecimal() else None
             if path[depth + 1 :] and number is not None and number < len(block) and isinstance(block[number], dict):
                 inside = Settings()
-                inside.tree = copy.deepcopy(block[number])
+                inside.tree = block[number]
                 inside.replace(path[depth + 1 :], value, place)
                 return self.replace(path[:depth], [*block[:number], inside.tree, *block[number + 1 :]], place)
             if block is not None and not isinstance(block, dict):

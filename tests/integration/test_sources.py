@@ -44,6 +44,13 @@ def test_a_run_counts_and_grades_each_source_apart(tmp_path, several, run_traini
     assert f"reward/mean/{NAME}" in text
 
 
+def test_a_source_without_a_signal_is_drawn_and_not_learnt_from(tmp_path, several, run_training):
+    """No response of this policy is a right answer of the file, whose prompts dynamic sampling leaves out."""
+    (row,) = run_training(tmp_path / "run", [*several, "steps=1", "rollout.dynamic_sampling=true"])
+    assert (row["prompts/share/countdown"], row[f"prompts/share/{NAME}"]) == (1.0, 0.0)
+    assert (row[f"reward/mean/{NAME}"], row["sampling/rounds"] > 1) == (0.0, True)
+
+
 def test_a_source_of_weight_0_is_never_drawn_and_a_list_of_one_is_as_the_name_alone(
     tmp_path, settings, several, run_training, essence
 ):

@@ -9,7 +9,10 @@ import pytest
 from evals.errors import UsageError
 from evals.results.paper import paper
 from quatro.sweep.file import find_sweep, load_sweep, read_evaluation
+from quatro.sweep.measure import base_points
+from quatro.sweep.plan import Axis, plan_sweep, read_plan
 from quatro.sweep.results import label_of
+from quatro.sweep.run import write_plan
 
 CELLS = """\
 base: quickstart
@@ -255,3 +258,29 @@ def test_planning_a_sweep_file_and_what_it_measures_loads_no_torch():
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "267 []"
+
+
+def test_lists_of_prompts_are_an_axis_and_so_is_a_key_of_one_of_them(load, tmp_path, monkeypatch):
+    """Files lie beside the sweep's file, wherever it is planned; what was planned is read back."""
+    (tmp_path / "near.jsonl").write_text("{}\n", encoding="utf-8")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    lists = "[[countdown, {source: near.jsonl, weight: 2, template: plain}], [near.jsonl], countdown]"
+    plan = load(f"base: quickstart\ncells: {{a: {{axes: {{data.prompts: {lists}}}}}}}\n")
+    file = str(tmp_path / "near.jsonl")
+    found = [[(one.source, one.weight) for one in point.config.data.sources] for point in plan.points]
+    assert found == [[("countdown", 1.0), (file, 2.0)], [(file, 1.0)], [("countdown", 1.0)]]
+    weights = plan_sweep(
+        "quickstart",
+        [Axis("data.prompts.1.weight", ("1", "3"))],
+        overrides=[f"data.prompts=[countdown, {{source: {file}, template: plain}}]"],
+    )
+    assert [point.config.data.shares["near"] for point in weights.points] == [0.5, 0.75]
+    for number, planned in enumerate((plan, weights)):
+        write_plan(planned, tmp_path / f"s{number}", None)
+        (tmp_path / f"s{number}").rename(tmp_path / f"moved{number}")
+        again = read_plan(tmp_path / f"moved{number}").points
+        assert [point.settings for point in again] == [point.settings for point in planned.points]
+        assert [point.config.data.shares for point in again] == [point.config.data.shares for point in planned.points]
+    with pytest.raises(UsageError, match=r"data\.template"):  # one untrained model is asked in one way
+        base_points(plan_sweep("quickstart", [], overrides=["data.prompts=[{source: x.jsonl, template: question}]"]))
