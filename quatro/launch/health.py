@@ -221,7 +221,7 @@ def problems(metrics: Mapping[str, float], config: Config) -> dict[str, str]:
         found["sampling"] = (
             f"{config.rollout.max_sampling_rounds} rounds of dynamic sampling found too few prompts with different "
             f"rewards, and the run learns without the missing {missing:.0f} of {config.prompts_per_step}; raise "
-            "rollout.max_sampling_rounds or rollouts_per_prompt, or take prompts that suit the model"
+            "rollout.max_sampling_rounds or rollouts_per_prompt, or choose prompts by data.pass_rate"
         )
     share = metrics["ratio/ess_share_min"]
     if share < MIN_ESS_SHARE:
