@@ -192,6 +192,8 @@ def batch_arithmetic(prepared: Prepared) -> list[str]:
         f"{config.steps} iterations = {config.steps * per_step * n} rollouts, {up_to}{config.steps * minibatches * k} "
         f"optimiser steps, {', '.join(passes).removesuffix(' of ')}",
     ]
+    if config.rollout.dynamic_sampling:
+        lines.append(f"dynamic sampling draws an iteration's rollouts up to {config.rollout.max_sampling_rounds} times")
     if num_ranks > 1:
         lines.append(f"{num_ranks} ranks share the prompts; the gradients are those of one process")
     if config.eval.every:

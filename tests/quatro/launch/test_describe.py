@@ -31,6 +31,8 @@ def test_the_batch_in_words(tiny_config):
     assert lines[0] == "1 iteration = 4 prompts x 4 rollouts = 16 rollouts of at most 10 tokens"
     assert "2 minibatches of 2 prompts x K=2 = 4 optimiser steps an iteration, each over 8 rollouts" in lines[1]
     assert lines[2] == "4 iterations = 64 rollouts, 16 optimiser steps, 0.40 passes over 40 prompts"
+    again = arithmetic(tiny_config("rollout.dynamic_sampling=true", "rollout.max_sampling_rounds=3"))
+    assert again == [*lines, "dynamic sampling draws an iteration's rollouts up to 3 times"]
 
 
 def test_passes_that_go_on_until_the_budget_is_used_up_are_counted_at_most(tiny_config):
