@@ -3,7 +3,7 @@
 # Axes: S seeds.
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,10 +14,11 @@ from evals.estimators import ucc_at_k
 from experiments.real_model.page import OUTCOMES, TITLES
 from experiments.real_model.page import arms as real_arms
 from experiments.real_model.study import best_rate, calibrations
-from experiments.replication.cells import PASS1, REALISED, K, pass_at
+from experiments.replication.cells import PASS1, REALISED, K, measured, pass_at
 from experiments.replication.markdown import filled, grid, number, settings_head, settings_row
-from experiments.replication.results import ALL, Group, Results, Run
-from experiments.replication.rules import Unit, estimate_of
+from experiments.replication.results import ALL, Group, Results, Run, difference
+from experiments.replication.rules import Estimate, Unit, estimate_of
+from quatro.config.yaml_text import load_yaml
 
 DISTINCT = 8
 _KL, _PERCENT = Unit(4, "", is_ratio=True), Unit(1, "", 100.0, is_signed=False)
@@ -28,6 +29,7 @@ KINDS = {
     "method.log_ratio": {"none": "no stabiliser"},
     "method.centred": {"true": "centred"},
 }
+REWARDS = {"countdown-distance": "graded rewards", "outlier": "one prompt in eight pays ten times as much"}
 NAMES = {"quatro": "QUATRO", "budgeted": "budgeted QUATRO"}
 
 
@@ -49,7 +51,7 @@ def tasks(sweeps: Mapping[str, Results]) -> Iterator[tuple[str, Settings]]:
         found: dict[str, dict[str, list[Setting]]] = {}
         for cell in dict.fromkeys(run.cell for run in results.runs):
             for settings, group in results.groups(cell):
-                task = next(iter(group.values())).model.partition("@")[0].removeprefix("embedded:")
+                task = _task(next(iter(group.values())))
                 rest = ", ".join(
                     f"{key.rpartition('.')[2]} {text}"
                     for key, text in settings.items()
@@ -58,6 +60,15 @@ def tasks(sweeps: Mapping[str, Results]) -> Iterator[tuple[str, Settings]]:
                 setting = Setting(cell, rest, group)
                 found.setdefault(f"{task} ({sweep})", {}).setdefault(_method(settings), []).append(setting)
         yield from found.items()
+
+
+def _task(run: Run) -> str:
+    """The base model's, and the rewards of training where they are not the task's own."""
+    reward = load_yaml(run.folder / "config.yaml").data["reward"]
+    kind = reward if isinstance(reward, dict) else {"name": reward}
+    name = str(kind["name"]).rpartition(":")[2]
+    words = "rewards 0 and 1" if kind.get("options", {}).get("partial") is False else REWARDS.get(name, "")
+    return run.model.partition("@")[0].removeprefix("embedded:") + (f", {words}" if words else "")
 
 
 def _method(settings: Mapping[str, str]) -> str:
@@ -77,21 +88,15 @@ def best(settings: list[Setting]) -> dict[int, Setting]:
     return {seed: max(settings, key=partial(passed, seed=seed)) for seed in seeds}
 
 
-def distinct(run: Run, other: Run) -> float:
-    """The difference in distinct@8 at top_p 1, over the problems that both solve eight times or more."""
-    sizes = zip(run.counts(ALL).clusters, other.counts(ALL).clusters, strict=True)
-    common = [pair for pair in sizes if min(map(sum, pair)) >= DISTINCT]
-    gaps = [ucc_at_k(sum(a), a, DISTINCT) - ucc_at_k(sum(b), b, DISTINCT) for a, b in common]
-    return float(np.mean(gaps)) if gaps else float("nan")
-
-
-def _beside(chosen: Mapping[int, Run], ours: Mapping[int, Run], gap: Callable[[Run, Run], float], unit: Unit) -> str:
-    gaps = np.array([[gap(run, ours[seed])] for seed, run in chosen.items() if seed in ours])
-    return number(estimate_of(gaps[np.isfinite(gaps[:, 0])]), unit) if len(gaps) else "–"
-
-
-def _gap(measure: Callable[[Run], np.ndarray]) -> Callable[[Run, Run], float]:
-    return lambda run, other: float((measure(run) - measure(other)).mean())
+def distinct(group: Group, other: Group) -> Estimate | None:
+    """The difference in distinct@8 at top_p 1, each seed's over the problems that both solve eight times or more."""
+    rows = []
+    for seed in sorted(set(group) & set(other)):
+        sizes = zip(group[seed].counts(ALL).clusters, other[seed].counts(ALL).clusters, strict=True)
+        common = [pair for pair in sizes if min(map(sum, pair)) >= DISTINCT]
+        if gaps := [ucc_at_k(sum(a), a, DISTINCT) - ucc_at_k(sum(b), b, DISTINCT) for a, b in common]:
+            rows.append([np.mean(gaps)])
+    return estimate_of(np.array(rows))
 
 
 def page(sweeps: Mapping[str, Results]) -> str:
@@ -106,12 +111,12 @@ def page(sweeps: Mapping[str, Results]) -> str:
             chosen = {seed: one.group[seed] for seed, one in by_seed.items()}
             where = dict.fromkeys(f"{one.cell}: {one.words}" if one.words else one.cell for one in by_seed.values())
             shown = [
-                number(estimate_of(np.stack([of(run) for run in chosen.values()])), unit)
-                for of, unit in ((PASS1.measure, _PERCENT), (REALISED.measure, _KL))
+                number(measured(chosen, of), unit) for of, unit in ((PASS1.measure, _PERCENT), (REALISED.measure, _KL))
             ]
             if method != "QUATRO":
-                shown += [_beside(chosen, ours, _gap(of), _POINTS) for of in (PASS1.measure, pass_at(K, ALL).measure)]
-                shown.append(_beside(chosen, ours, distinct, _ANSWERS))
+                gaps = (difference(chosen, ours, of) for of in (PASS1.measure, pass_at(K, ALL).measure))
+                shown += [number(estimate_of(gap), _POINTS) for gap in gaps]
+                shown.append(number(distinct(chosen, ours), _ANSWERS))
             else:
                 shown += [""] * 3
             rows.append([method, str(len(settings)), "; ".join(where), *shown])

@@ -49,7 +49,7 @@ def main() -> int:
             }
             if compared := budgeted.findings_of(sweeps):
                 texts[out / "budgeted.md"] = budgeted.page(sweeps, compared)
-                texts[out / "budgeted.json"] = budgeted.document(compared)
+                texts[out / "budgeted.json"] = budgeted.document(sweeps, compared)
             if (results := sweeps.get("beyond-paper")) is not None:
                 findings = beyond.findings_of(results)
                 texts[out / "beyond-paper.md"] = beyond.page(results, findings)

@@ -3,6 +3,7 @@
 # Axes: S seeds.
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,13 +12,23 @@ from pathlib import Path
 import numpy as np
 from scipy.special import stdtr
 
-from evals.estimators import Floats, ucc_at_k
+from evals.estimators import Floats
 from evals.intervals import half_width, holm
+from experiments.best import DISTINCT, distinct
 from experiments.replication import markdown
 from experiments.replication.cells import ENTROPY, PASS1, POINTS, REALISED, UCC, K, Outcome, compare, pass_at
 from experiments.replication.markdown import NOTE, TIMES, number, settings_head, settings_row
-from experiments.replication.results import ALL, Group, Results, commits, difference, mean_of, training_seconds
-from experiments.replication.rules import GREATER, Comparison, Finding, Unit, estimate_of, known, with_common_spread
+from experiments.replication.results import (
+    ALL,
+    Group,
+    Results,
+    commits,
+    difference,
+    json_text,
+    mean_of,
+    training_seconds,
+)
+from experiments.replication.rules import GREATER, Comparison, Finding, Unit, known, with_common_spread
 
 DESIGN = Path(__file__).parent / "DESIGN.md"
 SWEEPS = {"budgeted-palindrome": ("P1", "O", "P2"), "budgeted-countdown": ("S9", "C2")}
@@ -30,7 +41,6 @@ SECONDARY = {
 }
 CLOSE = math.log(1.05)  # of two realised KLs; beyond it a difference is adjusted
 ALIKE = 0.012  # of Pass@1, for u5
-DISTINCT = 8
 BATCH, ZSCORE = {"method.temperature": "batch"}, {"method.temperature": "zscore"}
 BUDGETED, CENTRED = {"method.name": "budgeted"}, {"method.centred": "true"}
 _DUAL = {"method.name": "quatro", "method.temperature": "dual"}
@@ -42,6 +52,7 @@ CLAIMS = {
     "u5": "At δ 0.1 centred advantages are no different from the z-score in Pass@1",
 }
 TOGETHER = ("u1", "u2", "u3")  # by Holm's rule
+SEEDS = 8  # planned; with fewer nothing is judged
 
 
 def arm(sweeps: Mapping[str, Results], cell: str, settings: Mapping[str, str]) -> Group:
@@ -73,24 +84,20 @@ def pairs(sweeps: Mapping[str, Results]) -> dict[str, tuple[str, Group, Group]]:
 
 
 def findings_of(sweeps: Mapping[str, Results]) -> list[Finding]:
-    """Every pair in every outcome, the claims' primary outcomes at equal realised KL."""
+    """Every pair in every outcome, as it was measured."""
     found = pairs(sweeps)
-    raw = [
-        Finding(
-            name,
-            CLAIMS.get(name, words),
-            "design",
-            tuple(compare(title, one, two, of, _region(name)) for title, of in (PRIMARY | SECONDARY).items()),
-            is_ours=True,
-        )
-        for name, (words, one, two) in found.items()
-    ]
-    return [
-        replace(
-            finding, comparisons=tuple(_at_equal_kl(each, *found[finding.name][1:]) for each in finding.comparisons)
-        )
-        for finding in with_common_spread(raw)
-    ]
+    return with_common_spread(
+        [
+            Finding(
+                name,
+                CLAIMS.get(name, words),
+                "design",
+                tuple(compare(title, one, two, of, _region(name)) for title, of in (PRIMARY | SECONDARY).items()),
+                is_ours=True,
+            )
+            for name, (words, one, two) in found.items()
+        ]
+    )
 
 
 def _region(name: str) -> tuple[float, float]:
@@ -104,11 +111,11 @@ def _log_kl(group: Group, other: Group) -> Floats:
     return value_SP[:, 0]
 
 
-def _at_equal_kl(one: Comparison, group: Group, other: Group) -> Comparison:
-    """The difference where the realised KLs agree, by a least-squares line over seeds, if they do not agree anyway."""
+def at_equal_kl(one: Comparison, group: Group, other: Group) -> Comparison:
+    """What is judged: the difference where the realised KLs agree, by a least-squares line, if they do not anyway."""
     log_kl_S, value_S = _log_kl(group, other), np.array(known(one.estimate).by_seed)
     freedom = len(value_S) - 2
-    if one.what not in PRIMARY or abs(log_kl_S.mean()) <= CLOSE or freedom < 2:
+    if abs(log_kl_S.mean()) <= CLOSE or freedom < 2:
         return one
     line = np.stack([np.ones_like(log_kl_S), log_kl_S], axis=1)
     inverse = np.linalg.inv(line.T @ line)
@@ -116,40 +123,43 @@ def _at_equal_kl(one: Comparison, group: Group, other: Group) -> Comparison:
     error = math.sqrt(inverse[0, 0] * float(np.sum((value_S - line @ best) ** 2)) / freedom)
     mean, half = float(best[0]), half_width(error, freedom)
     adjusted = replace(known(one.estimate), mean=mean, low=mean - half, high=mean + half, error=error, freedom=freedom)
-    return replace(one, what=f"{one.what}, at equal KL", estimate=adjusted)
+    return replace(one, estimate=adjusted)
 
 
-def chances(findings: Sequence[Finding]) -> dict[tuple[str, str], float]:
-    """Of each primary comparison of `TOGETHER` the two-sided p that it is 0, adjusted by Holm's rule."""
-    names = [(f.name, one.what) for f in findings if f.name in TOGETHER for one in f.comparisons[: len(PRIMARY)]]
-    found = [known(one.estimate) for f in findings if f.name in TOGETHER for one in f.comparisons[: len(PRIMARY)]]
+def judged(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> dict[str, list[Comparison]]:
+    """The primary comparisons of each claim at equal realised KL."""
+    arms = {name: pair[1:] for name, pair in pairs(sweeps).items()}
+    return {
+        one.name: [at_equal_kl(each, *arms[one.name]) for each in one.comparisons[: len(PRIMARY)]]
+        for one in findings
+        if one.name in CLAIMS
+    }
+
+
+def chances(of: Mapping[str, Sequence[Comparison]]) -> dict[tuple[str, str], float]:
+    """Of each comparison of `TOGETHER` the two-sided p that it is 0, adjusted by Holm's rule."""
+    names = [(name, one.what) for name in TOGETHER for one in of.get(name, ())]
+    found = [known(one.estimate) for name in TOGETHER for one in of.get(name, ())]
     ps = [2 * float(stdtr(one.freedom, -abs(one.mean) / one.error)) if one.error else 1.0 for one in found]
     return dict(zip(names, holm(ps), strict=True))
 
 
-def verdict(finding: Finding, p_of: Mapping[tuple[str, str], float]) -> str:
+def verdict(name: str, primary: Sequence[Comparison], p_of: Mapping[tuple[str, str], float]) -> str:
     """What the design's rule says: u1 to u3 by Holm's rule over all six, u4 and u5 by their intervals."""
-    primary = finding.comparisons[1:2] if finding.name == "u5" else finding.comparisons[: len(PRIMARY)]
-    if finding.name in TOGETHER:
-        holding = [known(one.estimate).mean > 0 and p_of[finding.name, one.what] <= 0.05 for one in primary]
+    primary = primary[1:] if name == "u5" else primary
+    if (num_seeds := known(primary[0].estimate).num_seeds) < SEEDS:
+        return f"not judged before the last run: {num_seeds} of {SEEDS} seeds"
+    if name in TOGETHER:
+        holding = [known(one.estimate).mean > 0 and p_of[name, one.what] <= 0.05 for one in primary]
     else:
         holding = [one.verdict == "holds" for one in primary]
     return "**holds**" if all(holding) else "holds in one of two outcomes" if any(holding) else "does not hold"
 
 
-def distinct(group: Group, other: Group) -> str:
-    """The difference in distinct@8, each seed's over the problems that both solve eight times or more."""
-    rows = []
-    for seed in sorted(set(group) & set(other)):
-        sizes = zip(group[seed].counts(ALL).clusters, other[seed].counts(ALL).clusters, strict=True)
-        common = [pair for pair in sizes if min(map(sum, pair)) >= DISTINCT]
-        rows.append([np.mean([ucc_at_k(sum(a), a, DISTINCT) - ucc_at_k(sum(b), b, DISTINCT) for a, b in common])])
-    return number(estimate_of(np.array(rows)), Unit(2, ""))
-
-
 def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
     """The whole page as Markdown; ``findings`` are those of `findings_of`."""
-    found, p_of = pairs(sweeps), chances(findings)
+    found, of_claims = pairs(sweeps), judged(sweeps, findings)
+    p_of = chances(of_claims)
     of = [sweeps[sweep] for sweep in SWEEPS if sweep in sweeps]
     num_runs, minutes = sum(len(one.runs) for one in of), sum(map(training_seconds, of)) / 60
     lines = [
@@ -170,16 +180,16 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
         "| | hypothesis | difference | KL | measured | p | verdict |",
         "|---|---|---|---|---|---|---|",
     ]
-    for finding in findings:
-        if finding.name in CLAIMS:
-            words, *arms = found[finding.name]
-            measured = finding.comparisons[: len(PRIMARY)]
-            lines.append(
-                f"| {finding.name} | {finding.claim} | {words} | {math.exp(_log_kl(*arms).mean()):.2f} | "
-                + "<br>".join(f"{one.what}: {number(one.estimate, one.unit)}" for one in measured)
-                + f" | {'<br>'.join(f'{p:.2g}' for one in measured if (p := p_of.get((finding.name, one.what))))} | "
-                f"{verdict(finding, p_of)} |"
-            )
+    for name, comparisons in of_claims.items():
+        words, *arms = found[name]
+        raw = next(one for one in findings if one.name == name).comparisons
+        texts = [f"{one.what}: {number(one.estimate, one.unit)}" for one in raw[: len(PRIMARY)]]
+        for n, (one, before) in enumerate(zip(comparisons, raw, strict=False)):
+            texts[n] += "" if one == before else f"; at equal KL {number(one.estimate, one.unit)}"
+        ps = "<br>".join(f"{p_of[name, one.what]:.2g}" for one in comparisons if name in TOGETHER)
+        kl = math.exp(_log_kl(*arms).mean())
+        cells = [name, CLAIMS[name], words, f"{kl:.2f}", "<br>".join(texts), ps, verdict(name, comparisons, p_of)]
+        lines.append(f"| {' | '.join(cells)} |")
     outcomes = [*PRIMARY, *SECONDARY]
     lines += [
         "",
@@ -191,7 +201,7 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
     for finding in findings:
         words, *arms = found[finding.name]
         cells = [number(one.estimate, replace(one.unit, name="")) for one in finding.comparisons]
-        lines.append(f"| {finding.name} | {words} | {' | '.join(cells)} | {distinct(*arms)} |")
+        lines.append(f"| {finding.name} | {words} | {' | '.join(cells)} | {number(distinct(*arms), Unit(2))} |")
     lines += ["", "## Every arm", "", *settings_head(["cell", "setting"])]
     for results in of:
         for cell in dict.fromkeys(run.cell for run in results.runs):
@@ -202,6 +212,15 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
     return "\n".join([*lines, "", "## Design, written before the first run", "", design]) + "\n"
 
 
-def document(findings: Sequence[Finding]) -> str:
-    """The comparisons for a program."""
-    return markdown.document(findings, schema=1)
+def document(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
+    """The comparisons for a program, and the claims' verdicts as the page has them."""
+    of_claims = judged(sweeps, findings)
+    p_of = chances(of_claims)
+    whole = json.loads(markdown.document(findings, schema=1))
+    for entry in whole["claims"]:
+        name = entry["name"]
+        entry["verdict"] = verdict(name, of_claims[name], p_of) if name in of_claims else None
+        entry["p_holm"] = [p_of[name, one.what] for one in of_claims.get(name, ())] if name in TOGETHER else None
+        for one in entry["comparisons"]:
+            del one["verdict"]
+    return json_text(whole)

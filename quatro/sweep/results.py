@@ -14,7 +14,7 @@ from evals.figures.method_looks import method_title
 from evals.files.frames import grouped
 from evals.metrics import flips
 from evals.metrics.counting import Counts
-from evals.metrics.passk_ucc import least_correct, passk_estimates, resolve_ks, rows_of, ucc_estimates
+from evals.metrics.passk_ucc import least_correct, passk_estimates, rows_of, ucc_estimates
 from evals.results.document import AVERAGE, ProblemEntry, Result, Row, read_result
 from evals.results.entries import ENTROPY, model_labels
 from evals.results.training_metrics import last_mean
@@ -272,13 +272,19 @@ def flip_rows(group: Mapping[int, Path], base: Path, tag: Tag) -> list[Row]:
     keys = [
         [((one.benchmark, one.id, one.n), one.correct) for one in problems] for problems in _of_each_seed(group, tag)
     ]
-    if not all(key in before for counts in keys for key, _ in counts):
+    names = {key[0] for key, _ in keys[0]}
+    if not names:
+        return []
+    wanted = [key for key in before if key[0] in names]
+    if not all([key for key, _ in counts] == wanted for counts in keys):
         raise DataError(
             f"{tag.folder(base)}: the samples of the base and of a run hold different problems or numbers of samples; "
             "repeat the sweep's command"
         )
     seeds = [[flips.Pair(*key, before[key], correct) for key, correct in counts] for counts in keys]
-    return [row for row in flips.flip_rows(*seeds, ks=resolve_ks(seeds[0], None), ci=True) if row.benchmark != AVERAGE]
+    smallest = min(key[2] for key in wanted)
+    ks = [*(2**power for power in range(smallest.bit_length()) if 2**power < smallest), smallest]
+    return [row for row in flips.flip_rows(*seeds, ks=ks, ci=True) if row.benchmark != AVERAGE]
 
 
 def _of_each_seed(group: Mapping[int, Path], tag: Tag) -> list[list[ProblemEntry]]:

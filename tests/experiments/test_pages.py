@@ -15,7 +15,7 @@ def test_the_pages_are_those_of_the_committed_results(tmp_path, monkeypatch, cap
     monkeypatch.setattr("sys.argv", ["experiments.pages", "--out", str(tmp_path)])
     assert pages.main() == 0
     written = sorted(path.name for path in tmp_path.iterdir() if path.is_file())
-    stems = ("ablation", "beyond-paper", "choosing-delta", "real-model", "replication")
+    stems = ("ablation", "beyond-paper", "budgeted", "choosing-delta", "real-model", "replication")
     single = ["best.md", "which-similarity.md"]
     assert written == sorted([*(f"{stem}.{ending}" for stem in stems for ending in ("json", "md")), *single])
     for name in written:
