@@ -71,8 +71,8 @@ def resolve_config(source: str | Path, *, overrides: Sequence[str] = (), method:
     path = find_config(source)
     found = read_settings(path)
     settings = [_parse_override(text) for text in overrides]
-    _move_recorded(found)
     notes = _choose_method(found, method, settings)
+    _move_recorded(found)
     for setting in settings:
         if setting.key != _METHOD_NAME:
             found.replace(setting.key, setting.value, setting.text)
@@ -207,7 +207,8 @@ class _Setting(NamedTuple):
 
 
 _METHOD_NAME = ("method", "name")
-_OF_DAPO = ("dynamic_sampling", "max_sampling_rounds")  # keys of `rollout` that were keys of this method
+# Keys of `rollout` that were keys of this method -> their default now, and then.
+_OF_DAPO = {"dynamic_sampling": (False, True), "max_sampling_rounds": (10, 10)}
 # Texts that YAML would often take for something else, such as `Question: {problem}`. Without quotes they are taken as
 # typed, with the escapes of `unescaped`.
 _AS_TYPED = (("data", "template"), ("data", "system"))
@@ -242,6 +243,10 @@ def _choose_method(found: Settings, method: str | None, settings: Sequence[_Sett
         if isinstance(block, dict) and block.get("name") == choice.value and len(block) > 1:
             kept = ", ".join(f"{key}={scalar_text(value)}" for key, value in block.items() if key != "name")
             notes.append(f"{choice.text} names the method that is there already; it keeps {kept}")
+        is_of_dapo = isinstance(block, dict) and block.get("name") == "dapo" != choice.value
+        drawing = ("rollout", "dynamic_sampling")
+        if is_of_dapo and found.at(drawing) is True and all(setting.key != drawing for setting in settings):
+            notes.append(f"{choice.text} keeps rollout.dynamic_sampling=true, which dapo's presets set; -s changes it")
         found.extend({"method": {"name": choice.value}}, {}, choice.text)
     return notes
 
@@ -335,9 +340,10 @@ def lasting_digest(config: Config) -> str:
     """A digest of what lasts. Defaults do not count, so that a key which a later version adds changes nothing."""
     chosen = paths.by_digest(config.model_dump(mode="json", exclude_defaults=True), config.digests)
     kept = {key: value for key, value in leaves(chosen) if not may_change(key)} | {"method.name": config.method.name}
-    if config.method.name == "dapo":  # runs of which have recorded a digest of its own keys, true and 10 by default
-        moved = {key: kept.pop(f"rollout.{key}", default) for key, default in zip(_OF_DAPO, (False, 10), strict=True)}
-        kept |= {f"method.{key}": value for key, value in moved.items() if value not in (True, 10)}
+    if config.method.name == "dapo":  # runs of which have recorded a digest of its own keys
+        for key, (now, then) in _OF_DAPO.items():
+            if (value := kept.pop(f"rollout.{key}", now)) != then:
+                kept[f"method.{key}"] = value
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode("utf-8")).hexdigest()[:16]
 
 

@@ -61,7 +61,7 @@ class Settings:
     def replace(self, path: tuple[str, ...], value: Any, place: str) -> None:
         """Put ``value`` in the place of whatever is at ``path``; raises UsageError where a part of it is no block."""
         for depth in range(1, len(path)):
-            block = self._at(path[:depth])  # None: not there, or a block that is off
+            block = self.at(path[:depth])  # None: not there, or a block that is off
             number = int(path[depth]) if isinstance(block, list) and path[depth].isdecimal() else None
             if path[depth + 1 :] and number is not None and number < len(block) and isinstance(block[number], dict):
                 inside = Settings()
@@ -78,7 +78,7 @@ class Settings:
 
     def _put(self, values: Mapping[str, Any], places: Places, place: str) -> None:
         for path, value, here in _entries(values, places, place):
-            parent, key = self._at(path[:-1]), path[-1]
+            parent, key = self.at(path[:-1]), path[-1]
             if value == {} and isinstance(parent.get(key), dict):
                 continue  # a block that goes on
             self.drop(path)
@@ -87,12 +87,12 @@ class Settings:
 
     def drop(self, path: KeyPath) -> None:
         """Forget the value at ``path`` and where it was set."""
-        parent = self._at(path[:-1])
+        parent = self.at(path[:-1])
         if isinstance(parent, dict) and path[-1] in parent:
             del parent[path[-1]]
             self.places = {one: place for one, place in self.places.items() if one[: len(path)] != path}
 
-    def _at(self, path: KeyPath) -> Any:
+    def at(self, path: KeyPath) -> Any:
         """The value at ``path``; None where there is none."""
         found: Any = self.tree
         for part in path:

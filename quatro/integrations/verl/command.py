@@ -102,7 +102,10 @@ def _refuse(config: Config) -> None:
         "rollout.correction": (config.rollout.correction is not None, "the plug-in's losses take no weights"),
         "old_policy": (config.old_policy == "sampler", "the plug-in's losses need the trainer's log pi_old"),
         "rollout.engine": (ENGINES[config.rollout.engine].is_recorded, "verl draws its responses itself"),
-        "reward": ("rarity" in config.reward.names, "verl grades each response alone, rarity all of a prompt"),
+        "reward": (
+            any("rarity" in one.names for one in config.rewards.values()),
+            "verl grades each response alone, rarity all of a prompt",
+        ),
         "optimizer.schedule": (
             config.optimizer.schedule != "constant",
             "verl's schedules count iterations, ours optimiser steps",
@@ -151,6 +154,7 @@ def _method(config: Config) -> dict[str, Any]:
 
 
 def _data(config: Config, prompts: str) -> dict[str, Any]:
+    (reward,) = config.rewards.values()
     settings = {
         "data.train_files": prompts,
         "data.val_files": prompts,  # verl wants a file, and never reads it: test_freq is -1
@@ -163,7 +167,7 @@ def _data(config: Config, prompts: str) -> dict[str, Any]:
         "data.seed": config.seed,
         "reward.custom_reward_function.path": f"pkg://{_PACKAGE}.reward",
         "reward.custom_reward_function.name": "compute_score",
-        "+reward.custom_reward_function.reward_kwargs.reward": {"name": config.reward.name, **config.reward.changed},
+        "+reward.custom_reward_function.reward_kwargs.reward": {"name": reward.name, **reward.changed},
     }
     told = config.data.chat_template_kwargs
     settings |= {f"+data.apply_chat_template_kwargs.{name}": value for name, value in told.items()}

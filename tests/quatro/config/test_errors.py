@@ -5,7 +5,7 @@ import pytest
 from evals.errors import UsageError
 from quatro.config import load_config, resolve_config
 from quatro.config.errors import REMOVED
-from quatro.config.load import lasting_differences, lasting_digest
+from quatro.config.load import config_to_yaml, lasting_differences, lasting_digest
 from quatro.config.yaml_text import to_yaml
 from quatro.rewards.settings import REMOVED as REMOVED_REWARDS
 from tests.kit import says
@@ -265,6 +265,7 @@ def test_the_cap_of_a_correction_is_verls_or_trls_where_it_is_not_set(block, cap
         (["method.preset=verl-default"], "2400a0bc4b1445f4", False),
         (["method.preset=official"], "63171d1f14263313", True),
         (["rollout.max_sampling_rounds=3"], "e709491a27f04040", True),
+        (["rollout.max_sampling_rounds=1"], "a55420e287553418", True),
         (["rollout.dynamic_sampling=false"], "f14f9e8bbfaf28d9", False),
     ],
 )
@@ -281,5 +282,26 @@ def test_a_run_of_dapo_that_was_recorded_with_its_own_keys_is_still_that_run(tmp
     path = tmp_path / "config.yaml"
     path.write_text(to_yaml(then), encoding="utf-8")
     assert load_config(path) == config
+    assert load_config(path, method="quatro").rollout == load_config("quickstart").rollout
     then["method"]["dynamic_sampling"] = not is_on
     assert lasting_differences(then, {}, config) == [f"rollout.dynamic_sampling was {not is_on}, is {is_on}"]
+
+
+@pytest.mark.parametrize(
+    ("preset", "method", "overrides", "is_kept"),
+    [
+        ("paper", "quatro", [], True),
+        ("official", "gspo", ["seed=1"], True),
+        ("verl-default", "quatro", [], False),
+        ("paper", "quatro", ["rollout.dynamic_sampling=false"], False),
+        ("paper", None, [], False),
+    ],
+)
+def test_another_method_says_that_the_preset_of_dapo_has_left_dynamic_sampling_in_the_file(
+    tmp_path, preset, method, overrides, is_kept
+):
+    path = tmp_path / "dapo.yaml"
+    config = load_config("quickstart", method="dapo", overrides=[f"method.preset={preset}"])
+    path.write_text(config_to_yaml(config), encoding="utf-8")
+    said = f"-m {method} keeps rollout.dynamic_sampling=true, which dapo's presets set; -s changes it"
+    assert resolve_config(path, method=method, overrides=overrides).notes == ([said] if is_kept else [])

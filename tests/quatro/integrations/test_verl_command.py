@@ -96,6 +96,11 @@ def test_every_method_has_its_whole_block_and_its_name():
     assert found["algorithm.filter_groups.max_num_gen_batches"] == 10
 
 
+def test_the_reward_is_that_of_the_one_source():
+    found = settings_of("math-1.5b", "data.prompts=[{source: countdown, reward: countdown}]")
+    assert found["+reward.custom_reward_function.reward_kwargs.reward"] == {"name": "countdown"}
+
+
 def test_warm_up_counts_iterations_there():
     found = settings_of("math-1.5b", "optimizer.warmup_steps=10", "inner_updates=2")
     assert found["actor_rollout_ref.actor.optim.lr_warmup_steps"] == 2  # 2 passes x 4 minibatches an iteration
@@ -118,6 +123,8 @@ def test_warm_up_counts_iterations_there():
         (["method.name=ucpo"], "method Ucpo: verl tells it neither texts nor log pi_old"),
         (["method.name=cluster-weighted"], "method ClusterWeighted: verl tells it neither"),
         (["reward={name: rarity, options: {rewards: [math]}}"], "reward cannot be expressed in verl"),
+        (["data.prompts=[{source: a.jsonl, reward: {name: rarity, options: {rewards: [math]}}}]"], "reward cannot"),
+        (["data.prompts=[a.jsonl, b.jsonl]"], "data.prompts cannot be expressed in verl"),
         (["entropy_coefficient=0.1", "kl.aggregate=seq-mean-token-mean"], "entropy_coefficient cannot be expressed"),
     ],
 )
