@@ -63,11 +63,14 @@ class Settings:
         for depth in range(1, len(path)):
             block = self.at(path[:depth])  # None: not there, or a block that is off
             number = int(path[depth]) if isinstance(block, list) and path[depth].isdecimal() else None
-            if path[depth + 1 :] and number is not None and number < len(block) and isinstance(block[number], dict):
+            rest = path[depth + 1 :]
+            if number is not None and number < len(block) and (not rest or isinstance(block[number], dict)):
                 inside = Settings()
-                inside.tree = block[number]
-                inside.replace(path[depth + 1 :], value, place)
-                return self.replace(path[:depth], [*block[:number], inside.tree, *block[number + 1 :]], place)
+                if rest:
+                    inside.tree = block[number]
+                    inside.replace(rest, value, place)
+                entry = inside.tree if rest else value
+                return self.replace(path[:depth], [*block[:number], entry, *block[number + 1 :]], place)
             if block is not None and not isinstance(block, dict):
                 name = ".".join(path[:depth])
                 raise UsageError(f"{place}: {name} is {scalar_text(block)}, which has no keys below it")

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from evals.errors import MissingError
 from quatro.config import config_to_yaml, load_config, pinned
-from quatro.config.load import lasting_differences, lasting_digest
+from quatro.config.load import lasting_differences, lasting_digest, refuse_lost
 from quatro.config.paths import relative
 from tests.kit import quatro, says
 
@@ -58,7 +59,11 @@ def test_files_in_a_list_of_benchmarks_are_found_again_and_keep_their_names(fold
     folder.rename(there)
     (there / "b.jsonl").rename(there / "renamed.jsonl")
     monkeypatch.chdir(there)
-    moved = load_config("runs/t1").with_paths({"eval.benchmark.1": str(there / "renamed.jsonl")}, config.paths)
+    with pytest.raises(MissingError) as lost:
+        refuse_lost(load_config("runs/t1"), "quatro train runs/t1 --resume")
+    says(lost, key="eval.benchmark.1", advice="-s eval.benchmark.1=PATH")
+    changed = load_config("runs/t1", overrides=["eval.benchmark.1=renamed.jsonl"])
+    moved = pinned(changed, only=config.paths).with_paths({}, config.paths)
     assert {name: n for name, (_, n) in moved.evaluated.items()} == {"countdown": 4, "b": 2, "p": 1}
     assert [benchmark for benchmark, _ in moved.evaluated.values()][1] == str(there / "renamed.jsonl")
     assert lasting_digest(moved) == lasting_digest(config)
