@@ -183,7 +183,7 @@ def rarity(solutions: Sequence[int]) -> list[float]:
     return [1.0 - (times[one] - 1) / others if one >= 0 and others else 1.0 for one in solutions]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Needs:
     """What a method asks of the loop beyond rollouts and rewards; the loop never asks which method it is.
 

@@ -349,7 +349,14 @@ def _check_schedule(config: Config) -> Problems:
 
 
 def _check_needs(config: Config) -> Problems:
-    needs: Needs = config.method.needs
+    try:
+        needs: Needs = config.method.needs
+    except TypeError as error:
+        if "Needs.__init__" not in str(error):
+            raise
+        why = "Needs takes keywords only; of dynamic sampling it has none: it is rollout.dynamic_sampling now"
+        yield "method.name", f"found {config.method.name}: {error}; {why}"
+        return
     limit = config.rollout.max_new_tokens
     if needs.overlong_buffer is not None and needs.overlong_buffer > limit:
         found = needs.overlong_buffer

@@ -53,4 +53,4 @@ class Dapo(TokenSurrogate, GroupZScore):
 
     @property
     def needs(self) -> Needs:
-        return Needs(self.overlong_buffer, self.overlong_factor)
+        return Needs(overlong_buffer=self.overlong_buffer, overlong_factor=self.overlong_factor)

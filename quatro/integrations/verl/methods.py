@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
 from evals.errors import UsageError
+from quatro.config.errors import REMOVED
 from quatro.methods.base import Method
 from quatro.registry import METHODS
 
 # verl has methods of its own called grpo, gspo, gpg and cispo: ours have quatro_ before their name.
-METHOD_OF = {"_".join(dict.fromkeys(("quatro", name))): name for name in METHODS}
+_INEXPRESSIBLE = ("ucpo", "cluster-weighted")  # of any setting, see `refuse_inexpressible`
+METHOD_OF = {"_".join(dict.fromkeys(("quatro", name))): name for name in METHODS if name not in _INEXPRESSIBLE}
 
 
 def method_of(verl_name: str, block: Mapping[str, Any]) -> Method:
@@ -31,8 +34,10 @@ def method_of(verl_name: str, block: Mapping[str, Any]) -> Method:
     try:
         method: Method = chosen(**{**filled, "name": name, **block})
     except ValidationError as error:
-        problems = [f"algorithm.quatro.{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
-        raise UsageError(f"{'; '.join(problems)} (method {verl_name})") from error
+        found = [(".".join(map(str, e["loc"])), e["msg"]) for e in error.errors()]
+        problems = [f"algorithm.quatro.{key}: {REMOVED.get(f'method.{key}', said)}" for key, said in found]
+        again = "; print the command anew" if any(f"method.{key}" in REMOVED for key, _ in found) else ""
+        raise UsageError(f"{'; '.join(problems)} (method {verl_name}){again}") from error
     refuse_inexpressible(method)
     return method
 
@@ -42,7 +47,9 @@ def verl_name_of(method: Method) -> str:
     known = {METHODS[name]: verl_name for verl_name, name in METHOD_OF.items()}
     if verl_name := known.get(type(method)):
         return verl_name
-    raise UsageError(f"method {type(method).__name__} is not known to verl: the plug-in has {', '.join(METHODS)} only")
+    raise UsageError(
+        f"method {type(method).__name__} is not known to verl: the plug-in has {', '.join(METHOD_OF.values())} only"
+    )
 
 
 def refuse_inexpressible(method: Method) -> None:
@@ -54,3 +61,11 @@ def refuse_inexpressible(method: Method) -> None:
             "overlong_buffer: expected 0; verl has its own, reward.reward_manager.name=dapo with "
             "reward.reward_kwargs.overlong_buffer_cfg"
         )
+
+
+def warn_unfiltered(method: Method, filters: Any) -> None:
+    """Warn where a preset of ``method`` asks for dynamic sampling, and ``filters``, verl's, are off."""
+    preset = method.PRESETS.get(getattr(method, "preset", ""), {})
+    if preset.get("rollout.dynamic_sampling") and not (filters and filters.get("enable")):
+        off = "verl draws no prompts anew; set algorithm.filter_groups.enable=true, and its metric=reward"
+        warnings.warn(f"dynamic sampling of method {method.name} is off: {off}", stacklevel=2)

@@ -25,7 +25,7 @@ from verl.utils.tracking import Tracking
 from verl.workers.config.actor import PolicyLossConfig
 
 from evals.errors import UsageError
-from quatro.integrations.verl.methods import METHOD_OF, method_of
+from quatro.integrations.verl.methods import METHOD_OF, method_of, warn_unfiltered
 from quatro.loop.trust_region import kl_new_old, sequence_log_ratio
 from quatro.types import Batch, LossTerm
 
@@ -66,6 +66,7 @@ def estimate(
     config = config or {}
     method = method_of(verl_name, _block(config.get("quatro")))
     _refuse_correction(config.get("rollout_correction"))
+    warn_unfiltered(method, config.get("filter_groups"))
     mask_BT, reward_B = response_mask.bool().cpu(), token_level_rewards.double().sum(dim=-1).cpu()
     group_B = torch.from_numpy(np.unique(np.asarray(index), return_inverse=True)[1].reshape(-1))
     # verl fills a batch up with rows of a prompt of their own that have no token: they are no prompt of the user's.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import warnings
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ import pytest
 from evals.errors import UsageError
 from quatro.config import load_config, shipped_configs
 from quatro.integrations.verl.command import verl_command
+from quatro.integrations.verl.methods import METHOD_OF, method_of, warn_unfiltered
 from quatro.integrations.verl.reward import compute_score
+from quatro.registry import METHODS
 from tests.kit import quatro
 
 SCRIPTS = Path(__file__).parents[3] / "configs" / "verl"
@@ -99,6 +102,34 @@ def test_every_method_has_its_whole_block_and_its_name():
 def test_the_reward_is_that_of_the_one_source():
     found = settings_of("math-1.5b", "data.prompts=[{source: countdown, reward: countdown}]")
     assert found["+reward.custom_reward_function.reward_kwargs.reward"] == {"name": "countdown"}
+
+
+def test_every_method_that_the_plug_in_offers_can_be_expressed():
+    offered = {type(method_of(verl_name, {"delta": 0.1} if verl_name == "quatro" else {})) for verl_name in METHOD_OF}
+    assert {cls.__name__ for cls in {METHODS[name] for name in METHODS} - offered} == {"Ucpo", "ClusterWeighted"}
+    with pytest.raises(UsageError, match="found quatro_ucpo, expected one of quatro, "):
+        method_of("quatro_ucpo", {})
+
+
+def test_a_command_that_was_printed_before_is_told_what_to_do():
+    with pytest.raises(UsageError) as error:
+        method_of("quatro_dapo", {"dynamic_sampling": True, "typo": 1})
+    assert str(error.value) == (
+        "algorithm.quatro.dynamic_sampling: it is rollout.dynamic_sampling now, for every method; "
+        "algorithm.quatro.typo: Extra inputs are not permitted (method quatro_dapo); print the command anew"
+    )
+
+
+def test_a_preset_with_dynamic_sampling_and_verls_filter_off_is_warned_of():
+    dapo = method_of("quatro_dapo", {})
+    for filters in (None, {}, {"enable": False}):
+        with pytest.warns(UserWarning, match="dynamic sampling of method dapo is off"):
+            warn_unfiltered(dapo, filters)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_unfiltered(dapo, {"enable": True})
+        warn_unfiltered(method_of("quatro_dapo", {"preset": "verl-default"}), None)
+        warn_unfiltered(method_of("quatro_grpo", {}), None)
 
 
 def test_warm_up_counts_iterations_there():

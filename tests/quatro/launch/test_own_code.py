@@ -13,7 +13,7 @@ from tests.kit import quatro, read_json, says, settings
 METHODS = """
     import torch
     from quatro.methods.base import Method
-    from quatro.types import Advantages, Loss, LossTerm
+    from quatro.types import Advantages, Loss, LossTerm, Needs
 
     class Centred(Method):
         delta: float = 0.5
@@ -65,6 +65,16 @@ METHODS = """
             if len(logp_BT) == 4:
                 raise KeyError("late")
             return super().loss(logp_BT, batch)
+
+    class Earlier(Centred):
+        @property
+        def needs(self):
+            return Needs(dynamic_sampling=True)
+
+    class ByPlace(Centred):
+        @property
+        def needs(self):
+            return Needs(True, 3)
 
     def reward(completion, answer):
         return len(completion)
@@ -122,12 +132,14 @@ def test_a_method_of_the_current_folder_trains_and_its_run_is_read_from_anywhere
         ("Lacking", ["advantages(reward_B, group_B)", "loss(logp_BT, batch)"]),
         ("Missing", ["Missing"]),
         ("Begins", ["__init__", "scale: float"]),
+        ("Earlier", ["'dynamic_sampling'; Needs takes keywords only", "it is rollout.dynamic_sampling now"]),
+        ("ByPlace", ["but 3 were given; Needs takes keywords only"]),
     ],
 )
 def test_what_is_no_method_is_refused_before_the_run(folder, name, found):
     refused = quatro("train", "own.yaml", "-o", "run", "-s", f"method.name=my_methods:{name}", code=2)
     says(refused, *found)
-    assert "my_methods.py" in refused.stderr
+    assert "my_methods" in refused.stderr
     assert not (folder / "run").exists()
 
 
