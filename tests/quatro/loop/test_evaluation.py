@@ -13,6 +13,7 @@ from quatro.loop import draw
 from quatro.loop.position import Drawn, Group, Position, Stopwatch
 from quatro.rewards import Grade
 from quatro.types import Prompt, Rollout
+from tests.kit import says
 
 SOLVED = ([], ["a"], ["b", "c"], ["d", "d"], ["e", "e", "f"])  # the texts of the correct ones of three responses
 
@@ -58,7 +59,9 @@ def test_an_evaluation_has_means_over_problems_and_their_standard_errors(texts, 
 
 
 @pytest.mark.parametrize(("sizes", "has_error"), [((4, 2), True), ((4, 1), False)])
-def test_several_benchmarks_are_measured_each_with_its_n_and_their_mean_comes_first(sizes, has_error, monkeypatch):
+def test_several_benchmarks_are_measured_each_with_its_n_and_their_mean_comes_first(
+    sizes, has_error, monkeypatch, caplog
+):
     def draw_and_grade(parts, prompts, seeds, sampling, grader):
         """Of problem i of `a` i responses are right, of `b` none."""
         num_right = [place if prompts[0].benchmark == "countdown" else 0 for place in range(len(prompts))]
@@ -82,7 +85,10 @@ def test_several_benchmarks_are_measured_each_with_its_n_and_their_mean_comes_fi
     )
     measuring = draw.Evaluation(parts)
     found = measuring.measured()
+    assert measuring.measured() == found
     measuring.close()
+    (warning,) = [record.getMessage() for record in caplog.records]  # once, of the one without a right response
+    says(warning, f"none of {2 * sizes[1]} responses", "math500")
     assert list(found)[: 1 + has_error] == ["pass@1", "pass@1_se"][: 1 + has_error]
     shares = [0, 1 / 4, 2 / 4, 3 / 4]
     error = math.sqrt(sum((share - 3 / 8) ** 2 for share in shares) / 3 / 4)
