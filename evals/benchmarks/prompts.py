@@ -30,7 +30,8 @@ MARKERS_ARE = "expected the end marker, such as `</think>`, or both, such as `<t
 PLACE = "{problem}"
 CHAT = "chat:"
 # What quatro itself says to what renders a chat template.
-_OURS = ("tokenizer", "messages", "conversation", "chat_template", "tokenize", "add_generation_prompt")
+_OURS: tuple[str, ...] = ("tokenizer", "messages", "conversation", "chat_template", "tokenize", "add_generation_prompt")
+_OURS += ("continue_final_message", "return_assistant_tokens_mask")
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Template:
     is_chat: bool = True
     stop: tuple[str, ...] = ()
     adds_special_tokens: bool = False
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 def _shipped() -> dict[str, Template]:
@@ -115,12 +116,13 @@ def find_template(
 def checked_kwargs(kwargs: object) -> Mapping[str, Any]:
     """``kwargs``, if they are values of JSON by names that a chat template may read; else raises UsageError."""
     names = kwargs if isinstance(kwargs, Mapping) else {}
-    with suppress(TypeError, ValueError):  # no values of JSON
+    with suppress(TypeError, ValueError):  # no values of JSON, or no text as a name
         json.dumps(kwargs, allow_nan=False)
-        if names == kwargs and all(name.isidentifier() and name not in _OURS for name in names):
+        if names == kwargs and all(str.isidentifier(name) and name not in _OURS for name in names):
             return names
     ours = "".join(f"; {name} is quatro's own to say" for name in _OURS if name in names)
-    raise UsageError(f"expected chat_template_kwargs such as {{enable_thinking: false}}, with values of JSON{ours}")
+    such = "expected chat_template_kwargs such as {enable_thinking: false}, with values of JSON"
+    raise UsageError(f"{such}, found {shown(kwargs)}{ours}")
 
 
 def _named(name: str) -> Template:

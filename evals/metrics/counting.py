@@ -256,14 +256,15 @@ def refuse_other_problems(counted: Sequence[Counted], names: Sequence[str]) -> N
     """Raises DataError unless all have the same problems with as many samples of each; the first other one is named."""
     first, *others = [{(one.benchmark, one.id): one.n for one in each.problems} for each in counted]
     for name, own in zip(names[1:], others, strict=True):
-        for benchmark, id in {**first, **own}:
-            n, other = first.get((benchmark, id), 0), own.get((benchmark, id), 0)
-            if n != other:
-                fewer = f"--n {min(n, other)}" if n and other else "-b"
-                raise DataError(
-                    f"{names[0]} holds n = {n} samples of {shown(id)} ({benchmark}), and {name} n = {other}; they need "
-                    f"the same problems with equal n: draw what is missing, or choose what both have with `{fewer}`"
-                )
+        every = {**first, **own}
+        if differ := [one for one in every if first.get(one) != own.get(one)]:
+            benchmark, id = at = differ[0]
+            n, other = (f"n = {one[at]} samples" if at in one else "no sample" for one in (first, own))
+            fewer = f"--n {min(first[at], own[at])}" if at in first and at in own else "-b"
+            raise DataError(
+                f"{names[0]} holds {n} of {shown(id)} ({benchmark}), and {name} {other}; {len(differ)} of {len(every)} "
+                f"problems differ: draw what is missing, or choose the same problems with equal n by `{fewer}`"
+            )
 
 
 # ---- the votes behind maj@k

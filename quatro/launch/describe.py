@@ -67,14 +67,13 @@ class DryRun:
     @property
     def lines(self) -> list[str]:
         prompts, memory = self.prepared.prompts, self.memory
-        skipped = f" ({prompts.num_skipped} left out as too long)" if prompts.num_skipped else ""
         parts = ", ".join(f"{name.replace('_', ' ')} {size_text(value)}" for name, value in vars(memory).items())
         count, trained = self.prepared.num_parameters, self.prepared.num_trained
         share = f", {trained:,} of them trained ({trained / count:.2%})" if trained != count else ""
         return [
             *("# resolved configuration", config_to_yaml(self.prepared.config).rstrip(), ""),
             *("# batch", *batch_arithmetic(self.prepared), ""),
-            *(line for name, own in prompts.by_source.items() for line in self._first(name, own, skipped)),
+            *(line for name, own in prompts.by_source.items() for line in self._first(name, own)),
             *("# model and predicted peak memory (an estimate)", f"{count:,} parameters{share}"),
             f"{size_text(memory.total)} at the peak: {parts}",
             *([self.fit.line] if self.fit else []),
@@ -83,10 +82,12 @@ class DryRun:
             *("", "# notes", *self.notes),
         ]
 
-    def _first(self, name: str, prompts: Sequence[Prompt], skipped: str) -> list[str]:
+    def _first(self, name: str, prompts: Sequence[Prompt]) -> list[str]:
         """The first prompt of a source."""
         prompt, share = prompts[0], self.prepared.config.data.shares[name]
-        of = f" of {name}, which are {share:.3g} of a batch" if name else skipped
+        of = f" of {name}, which are {share:.3g} of a batch" if name else ""
+        if num_skipped := self.prepared.prompts.skipped[name]:
+            of += f" ({num_skipped} left out as too long)"
         more = len(prompt.token_ids) - SHOWN_TOKENS
         ids = " ".join(map(str, prompt.token_ids[:SHOWN_TOKENS])) + (f" ... and {more} more" if more > 0 else "")
         head = f"# first of {len(prompts)} prompts{of}: {prompt.id}, {len(prompt.token_ids)} tokens"
@@ -100,6 +101,7 @@ class DryRun:
                 "name": name,
                 "share": shares[name],
                 "count": len(own),
+                "skipped": prepared.prompts.skipped[name],
                 "first_prompt": {"id": own[0].id, "text": own[0].text, "token_ids": list(own[0].token_ids)},
             }
             for name, own in prepared.prompts.by_source.items()
@@ -107,7 +109,7 @@ class DryRun:
         return {
             "config": config_to_yaml(prepared.config),
             "arithmetic": batch_arithmetic(prepared),
-            "prompts": {"count": len(prepared.prompts.prompts), "skipped": prepared.prompts.num_skipped},
+            "prompts": {"count": len(prepared.prompts.prompts), "skipped": prepared.prompts.skipped.total()},
             "first_prompt": sources[0]["first_prompt"],
             "sources": sources if sources[0]["name"] else [],
             "parameters": prepared.num_parameters,

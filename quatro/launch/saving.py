@@ -268,7 +268,7 @@ def _record_environment(run: RunDir, parts: Parts, prompts: PromptSet) -> None:
     device = {"device": str(parts.policy.device), "threads": torch.get_num_threads(), "ranks": parts.policy.world.size}
     # An embedded model is taught on this machine, and another processor rounds otherwise: the name is not enough.
     model = {"model_digest": parts.fingerprints["reference model"]}
-    counts = {"prompts": len(prompts.prompts), "prompts_left_out": prompts.num_skipped}
+    counts = {"prompts": len(prompts.prompts), "prompts_left_out": prompts.skipped.total()}
     own = recorded(type(config.method).__module__)
     for name in (config.rollout.engine, config.policy.kind):
         if is_own(name):

@@ -325,4 +325,7 @@ def refuse_incomplete(folder: Path) -> None:
             with safe_open(file, framework="numpy"):
                 pass
         except SafetensorError as error:
-            raise DataError(f"{file} is no safetensors file, was cut off, or is still being copied: {error}") from error
+            raise DataError(
+                f"{file} is no safetensors file, was cut off or is still being copied ({file.stat().st_size:,} bytes): "
+                f"{error}; copy it again, or update safetensors"
+            ) from error

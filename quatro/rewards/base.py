@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
@@ -111,9 +112,15 @@ def verdict(is_correct: bool | None) -> Grade:
     return Grade(float(bool(is_correct)), is_correct)
 
 
+# While each of several rewards grades its share of an iteration: [all its rollouts, how many failed up to now].
+ITERATION = ContextVar[list[int] | None]("ITERATION", default=None)
+
+
 def refuse_failures(details: Sequence[str], num_rollouts: int, what: str) -> None:
     """Raises QuatroError if ``what`` failed on too many rollouts to learn from; ``details`` say why, one for each."""
-    if len(details) >= max(16, 0.5 * num_rollouts):
+    counts = ITERATION.get() or [num_rollouts, 0]
+    counts[1] += len(details)
+    if details and counts[1] >= max(16, 0.5 * counts[0]):
         raise QuatroError(
             f"{what} failed on {len(details)} of {num_rollouts} rollouts; where half of an iteration's rollouts fail, "
             f"the run ends, whatever `reward.on_error` says. The first of them:\n{details[0]}"

@@ -7,13 +7,14 @@ own, each source is graded by its own.
 import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import replace
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_serializer
+from pydantic import AfterValidator, BeforeValidator, Field, field_serializer, model_validator
 
 from quatro.registry import REWARDS
-from quatro.rewards.base import Grade, Grades, Groups, Reward, require_usable
+from quatro.rewards.base import ITERATION, Grade, Grades, Groups, Reward, require_usable
 from quatro.rewards.settings import RewardConfig, reward_block
 from quatro.types import Block, Prompt, Rollout, SameSolution, rarity
 
@@ -65,11 +66,8 @@ class SumOptions(Block):
 
 
 def _opened(configs: Sequence[RewardConfig]) -> list[Reward]:
-    rewards = list[Reward]()
     with contextlib.ExitStack() as opened:
-        for one in configs:
-            rewards.append(REWARDS[one.name](one))
-            opened.callback(rewards[-1].close)
+        rewards = [opened.enter_context(contextlib.closing(REWARDS[one.name](one))) for one in configs]
         opened.pop_all()
     return rewards
 
@@ -84,13 +82,13 @@ class SourceRewards(Reward):
         self.parts = _opened(different)
 
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Grades:
-        grades: Grades = [[] for _ in prompts]
+        grades, context = dict[int, list[Grade]](), copy_context()
+        context.run(ITERATION.set, [sum(map(len, completions)), 0])
         for number, reward in enumerate(self.parts):
             own = [place for place, one in enumerate(prompts) if self._number_of[one.source] == number]
-            found = reward.score([prompts[at] for at in own], [completions[at] for at in own]) if own else []
-            for place, group in zip(own, found, strict=True):
-                grades[place] = group
-        return grades
+            asked = [prompts[at] for at in own], [completions[at] for at in own]
+            grades |= zip(own, context.run(reward.score, *asked) if own else [], strict=True)
+        return [grades[place] for place in range(len(prompts))]
 
 
 class SumReward(Reward):
@@ -140,6 +138,12 @@ class SumReward(Reward):
 
 class RarityOptions(SumOptions, SameSolution):
     """The keys of `reward.options` of `reward: rarity`."""
+
+    @model_validator(mode="after")
+    def _rarity_is_a_metric(self) -> "RarityOptions":
+        if any(part.shown == "rarity" for part in self.rewards):
+            raise ValueError("expected another label than rarity, which is logged by that name: give a `label`")
+        return self
 
 
 class RarityReward(SumReward):

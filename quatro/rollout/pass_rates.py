@@ -35,9 +35,9 @@ class PassRates:
             found = self._measured.get((problem.benchmark, problem.id)) or self._measured.get((called, problem.id))
             if found is None:
                 others["without a sample"] += 1
-            elif self._is_same(problem, found) and found.correct < self._min * found.n:
+            elif self._is_same(problem, found) and found.correct / found.n < self._min:
                 others[f"solved in less than {self._min:.3g} of the samples"] += 1
-            elif found.correct > self._max * found.n:
+            elif found.correct / found.n > self._max:
                 others[f"solved in more than {self._max:.3g} of the samples"] += 1
             else:
                 kept.append(problem)

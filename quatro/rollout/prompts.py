@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -26,18 +27,18 @@ _AT_ONCE = 512  # texts that the tokenizer is given together: one by one takes i
 
 @dataclass(frozen=True)
 class PromptSet:
-    """The prompts that fit; ``num_skipped`` have more than ``limit`` tokens and were left out (``too_long: skip``)."""
+    """The prompts that fit; ``skipped`` counts those of a source above ``limit`` tokens (``too_long: skip``)."""
 
     prompts: list[Prompt]
-    num_skipped: int
+    skipped: Counter[str]
     limit: int
     notes: Sequence[str] = ()
 
     @property
     def warnings(self) -> list[str]:
-        total = self.num_skipped + len(self.prompts)
-        text = f"{self.num_skipped} of {total} prompts are longer than {self.limit} tokens and were left out"
-        return [text] if self.num_skipped else []
+        total = (num_skipped := self.skipped.total()) + len(self.prompts)
+        text = f"{num_skipped} of {total} prompts are longer than {self.limit} tokens and were left out"
+        return [text] if num_skipped else []
 
     @property
     def by_source(self) -> dict[str, list[Prompt]]:
@@ -93,14 +94,14 @@ def tokenize_problems(
     limit = config.max_prompt_tokens
     if context_limit is not None:
         limit = min(limit, context_limit - 1)
-    prompts, notes, num_skipped = list[Prompt](), dict[str, None](), 0
+    prompts, notes, skipped = list[Prompt](), dict[str, None](), Counter[str]()
     for source, problems, said in sources:
         template, num_before = config.template_of(source), len(prompts)
         for prompt in to_prompts(problems, template, tokenizer):
             if len(prompt.token_ids) <= limit:
                 prompts.append(replace(prompt, source=source.name))
             elif config.too_long == "skip":
-                num_skipped += 1
+                skipped[source.name] += 1
             else:
                 raise DataError(
                     f"prompt {prompt.id!r} of {prompt.benchmark} has {len(prompt.token_ids)} tokens, and {limit} fit "
@@ -112,7 +113,7 @@ def tokenize_problems(
             raise DataError(f"{source.source} holds no prompt of at most {limit} tokens (all are longer)")
         notes |= dict.fromkeys(filter(None, (said, unused_chat_template(template, tokenizer))))
     refuse_unknown_ids(prompts, tokenizer, vocabulary_size)
-    return PromptSet(prompts, num_skipped, limit, list(notes))
+    return PromptSet(prompts, skipped, limit, list(notes))
 
 
 def unused_chat_template(template: Template, tokenizer: Any) -> str | None:

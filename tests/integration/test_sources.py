@@ -62,11 +62,13 @@ def test_a_source_of_weight_0_is_never_drawn_and_a_list_of_one_is_as_the_name_al
     assert essence(own) == essence(alone)
 
 
-def test_the_dry_run_shows_the_first_prompt_of_each_source(several):
-    options = words(*several)
+def test_the_dry_run_shows_the_first_prompt_of_each_source(several, tmp_path):
+    options = words(*several, "data.too_long=skip", "data.max_prompt_tokens=8")
+    with (tmp_path / f"{NAME}.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"problem": "1 2 3 4 5 6 7 8 9 -> 10", "answer": "1"}\r\n')
     text = quatro("train", "quickstart", *options, "--dry-run").stdout
-    assert "# first of 3000 prompts of countdown, which are 0.75 of a batch" in text
-    assert f"# first of 9 prompts of {NAME}, which are 0.25 of a batch" in text
+    assert "# first of 3000 prompts of countdown, which are 0.75 of a batch:" in text
+    assert f"# first of 9 prompts of {NAME}, which are 0.25 of a batch (1 left out as too long)" in text
     assert f"passes over 9 prompts of {NAME}" in text
     document = json.loads(quatro("train", "quickstart", *options, "--dry-run", "--json").stdout)
     assert [(one["name"], one["share"], one["count"]) for one in document["sources"]] == [

@@ -157,6 +157,12 @@ def test_the_reward_is_what_the_method_learns_from():
     assert rarity([0, 0, 1, -1]) == [grade.logged["rarity"] for grade in scored[0]]
 
 
+def test_the_label_under_which_the_rarity_is_logged_is_refused():
+    for part in ({"name": "math", "label": "rarity"}, {"name": "rarity", "options": {"rewards": ["math"]}}):
+        with pytest.raises(ValueError, match="another label than rarity"):
+            RewardConfig.model_validate({"name": "rarity", "options": {"rewards": [part]}})
+
+
 def test_the_names_of_a_reward_are_those_that_it_is_made_of():
     inside = {"name": "rarity", "options": {"rewards": ["math"]}}
     assert RewardConfig.model_validate(inside).names == ("rarity", "math")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from evals.errors import DataError
+from evals.errors import DataError, QuatroError
 from quatro.config import config_to_yaml, load_config
 from quatro.loop.metrics import logged_means
 from quatro.loop.position import Drawn, Group
@@ -138,3 +138,25 @@ def test_each_source_is_graded_by_its_own_reward_and_equal_ones_are_one(own, mon
     assert reward.score(prompts[1:3], answers[:2]) == expected[1:3]  # no prompt of one of them
     for one in (reward, *alone.values()):
         one.close()
+
+
+def test_half_of_an_iteration_is_counted_over_all_sources(own):
+    """A source of which all fails may be a small part; two of which less than half fails may be half together."""
+    blocks = {name: {"name": f"parts_of_mine:{name}", "on_error": "zero", "workers": 1} for name in ("strict", "two")}
+    source = Path("parts_of_mine.py").read_text(encoding="utf-8")
+    Path("parts_of_mine.py").write_text(f"{source}\ntwo = strict\n", encoding="utf-8")
+    by_source = {name: RewardConfig.model_validate(block) for name, block in blocks.items()}
+    reward = SourceRewards(by_source | {"math": RewardConfig(name="math")})
+    prompts = [replace(QUESTION, source=name) for name in ("strict", "two", "math")]
+
+    def score(*counts: int) -> object:
+        """So many responses of each source, of which the functions grade none."""
+        return reward.score(prompts, [[Rollout((0,), "", "stop")] * count for count in counts])
+
+    for _ in range(2):  # each iteration is counted anew
+        assert num_failed(score(16, 0, 17)) == (16, 0)
+    assert num_failed(score(8, 9, 18)) == (17, 0)
+    with pytest.raises(QuatroError, match="parts_of_mine:two' failed on 9 of 9 rollouts"):
+        score(8, 9, 17)
+    assert num_failed(score(16, 0, 17)) == (16, 0)
+    reward.close()

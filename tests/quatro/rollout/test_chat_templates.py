@@ -8,7 +8,7 @@ import json
 import pytest
 
 from evals.benchmarks.problems import Problem
-from evals.benchmarks.prompts import find_template
+from evals.benchmarks.prompts import checked_kwargs, find_template
 from evals.errors import UsageError
 from quatro.config import load_config
 from quatro.config.blocks import DataConfig
@@ -159,7 +159,9 @@ def test_nothing_is_said_of_a_template_that_is_not_here_or_says_nothing(tmp_path
     [
         ("{add_generation_prompt: false}", "add_generation_prompt"),
         ("{chat_template: x}", "chat_template"),
-        ("{not-a-name: 1}", "expected"),
+        ("{continue_final_message: true}", "continue_final_message is quatro's own"),
+        ("{return_assistant_tokens_mask: true}", "return_assistant_tokens_mask is quatro's own"),
+        ("{not-a-name: 1}", "found {'not-a-name': 1}"),
         ("{a: .nan}", "expected"),
         ("7", "expected"),
     ],
@@ -168,6 +170,15 @@ def test_what_no_template_can_be_told_is_refused_by_name(kwargs, said):
     with pytest.raises(UsageError) as refused:
         load_config("math-1.5b", overrides=["model=m", f"data.chat_template_kwargs={kwargs}"])
     says(refused, said, key="data.chat_template_kwargs")
+
+
+def test_a_name_that_is_no_text_is_refused():
+    with pytest.raises(UsageError, match=r"found \{1: 2\}"):
+        checked_kwargs({1: 2})
+
+
+def test_templates_that_are_told_something_have_a_hash_and_differ():
+    assert len({find_template("chat"), find_template("chat", kwargs=OFF), find_template("chat", kwargs=OFF)}) == 2
 
 
 def test_a_prompt_that_is_no_chat_has_no_place_for_it():

@@ -53,6 +53,13 @@ def test_prompts_are_kept_by_their_share_of_correct_responses(own, least, most):
     assert (f"{many} solved in more than {most:.3g}" in said) == (many > 0)
 
 
+@pytest.mark.parametrize("bounds", [{"max": 0.29}, {"min": 0.29}])
+def test_a_share_at_a_bound_is_kept(own, bounds):
+    """0.29 * 100 is less than 29, which 29 / 100 is not."""
+    write_rows(own / "many.jsonl", [row("q9", index, correct=index < 29) for index in range(100)])
+    assert [one.id for one in loaded(own, "many.jsonl", **{"min": 0.0, "max": 1.0, **bounds}).problems] == ["q9"]
+
+
 def test_a_source_of_another_name_is_known_by_its_file(own):
     _, problems, _ = loaded(own, source={"name": "mine"})
     assert {one.benchmark for one in problems} == {"mine"}
