@@ -14,8 +14,12 @@ from quatro.methods.base import Method
 from quatro.registry import METHODS
 
 # verl has methods of its own called grpo, gspo, gpg and cispo: ours have quatro_ before their name.
-_INEXPRESSIBLE = ("ucpo", "cluster-weighted")  # of any setting, see `refuse_inexpressible`
-METHOD_OF = {"_".join(dict.fromkeys(("quatro", name))): name for name in METHODS if name not in _INEXPRESSIBLE}
+# Those that ask for what verl does not tell are not there.
+METHOD_OF = {
+    "_".join(dict.fromkeys(("quatro", name))): name
+    for name in METHODS
+    if not (needs := METHODS[name].model_construct().needs).old_logp and needs.solutions is None
+}
 
 
 def method_of(verl_name: str, block: Mapping[str, Any]) -> Method:
@@ -68,4 +72,4 @@ def warn_unfiltered(method: Method, filters: Any) -> None:
     preset = method.PRESETS.get(getattr(method, "preset", ""), {})
     if preset.get("rollout.dynamic_sampling") and not (filters and filters.get("enable")):
         off = "verl draws no prompts anew; set algorithm.filter_groups.enable=true, and its metric=reward"
-        warnings.warn(f"dynamic sampling of method {method.name} is off: {off}", stacklevel=2)
+        warnings.warn(f"dynamic sampling of method {type(method).__name__} is off: {off}", stacklevel=2)

@@ -123,7 +123,7 @@ def test_a_command_that_was_printed_before_is_told_what_to_do():
 def test_a_preset_with_dynamic_sampling_and_verls_filter_off_is_warned_of():
     dapo = method_of("quatro_dapo", {})
     for filters in (None, {}, {"enable": False}):
-        with pytest.warns(UserWarning, match="dynamic sampling of method dapo is off"):
+        with pytest.warns(UserWarning, match="dynamic sampling of method Dapo is off"):
             warn_unfiltered(dapo, filters)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
