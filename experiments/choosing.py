@@ -27,6 +27,7 @@ from experiments.replication.cells import (
 from experiments.replication.delta_claims import entropy, pass_1, pass_k, relative_to, trend, ucc_k
 from experiments.replication.markdown import (
     SIGNS,
+    both_rules,
     claims_table,
     filled,
     grid,
@@ -42,8 +43,8 @@ from experiments.replication.rules import (
     Finding,
     Unit,
     Verdict,
-    both_rules,
     estimate_of,
+    finding,
     known,
     with_common_spread,
 )
@@ -124,9 +125,9 @@ def findings_of(sweeps: Mapping[str, Results]) -> list[Finding]:
 def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
     """The whole page as Markdown; ``findings`` are those of `findings_of`."""
     found = list(regimes(sweeps))
-    of = {finding.name: finding for finding in findings}
+    of = {one.name: one for one in findings}
     beside_rival, beside_middle = (of[name].comparisons for name in ("r1", "r2"))
-    findings = [finding for finding in findings if not finding.name.startswith("r")]
+    findings = [one for one in findings if not one.name.startswith("r")]
     regime_rows = (_row(regime, one) for regime, one in zip(found, beside_rival, strict=True))
     heads = ["task", "training", "early KL / δ at 0.1; 0.01; 0.001", "rule", "rival", "Pass@1, rule − rival"]
     judged = [(regime.task, regime.words, *item) for regime in found for item in regime.groups.items()]
@@ -172,12 +173,9 @@ def _of_the_rule(found: Sequence[Regime]) -> list[Finding]:
         what = f"{regime.words}: δ {regime.chosen} − {delta}"
         return compare(what, regime.groups[regime.chosen], regime.groups[delta], PASS1, PASS1.not_less)
 
-    rivals = tuple(beside(regime, regime.rival) for regime in found)
-    middles = tuple(beside(regime, MIDDLE) for regime in found if regime.chosen != MIDDLE)
-    of_rule = "The rule's δ has no lower Pass@1 (top_p 0.7) than"
     return [
-        Finding("r1", f"{of_rule} the better of the others", "the rule is ours", rivals, is_ours=True),
-        Finding("r2", f"{of_rule} δ {MIDDLE}", "the rule is ours", middles, is_ours=True),
+        finding("r1", (beside(regime, regime.rival) for regime in found)),
+        finding("r2", (beside(regime, MIDDLE) for regime in found if regime.chosen != MIDDLE)),
     ]
 
 

@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from experiments.replication.cells import ENTROPY, PASS1, POINTS, REALISED, UCC, K, Outcome, compare, measured, quatro
-from experiments.replication.markdown import Columns, claims_table, filled, settings_head, settings_row, summary
+from experiments.replication.markdown import (
+    Columns,
+    both_rules,
+    claims_table,
+    filled,
+    settings_head,
+    settings_row,
+    summary,
+)
 from experiments.replication.results import Group, Results, commits, mean_of
 from experiments.replication.rules import (
     GREATER,
@@ -16,7 +24,7 @@ from experiments.replication.rules import (
     Comparison,
     Finding,
     Unit,
-    both_rules,
+    finding,
     known,
     with_common_spread,
 )
@@ -106,33 +114,25 @@ def findings_of(sweeps: Mapping[str, Results]) -> list[Finding]:
         return compare(what, *pair, of, region or of.alike)
 
     def claim(
-        number: int,
-        words: str,
+        name: str,
         names: Sequence[str],
         kind: str,
         outcomes: Sequence[str] = tuple(OUTCOMES),
         region: tuple[float, float] | None = None,
     ) -> Finding:
-        comparisons = tuple(beside(name, kind, outcome, region) for name in names for outcome in outcomes)
-        where = "second stage" if number > 60 else f"point {number // 10} of the design"
-        return Finding(f"t{number}", words, where, comparisons, is_ours=True)
+        return finding(name, (beside(name, kind, outcome, region) for name in names for outcome in outcomes))
 
-    same, more = "is no different from the dual", "has a higher accuracy than the dual"
     findings = [
-        claim(11, f"With rewards of 0 and 1 a fixed temperature {same}", ("C1", "C2", "P2"), "fixed"),
-        claim(12, f"With rewards of 0 and 1 a z-score {same}", ("C1", "C2", "P2"), "zscore"),
-        claim(21, f"With partial credit a fixed temperature {more}", ("P1",), "fixed", GAINS, GREATER),
-        claim(31, f"With partial credit a z-score {same}", ("P1",), "zscore"),
-        claim(41, f"On spell-backward a fixed temperature {same}", ("W1",), "fixed"),
-        claim(42, f"On spell-backward a z-score {same}", ("W1",), "zscore"),
-        claim(51, "Without the stabiliser Pass@1 is lower", tuple(CELLS), "none", ("Pass@1, top_p 0.7",), LESS),
-        claim(61, f"At δ 0.1, where a z-score differs, one λ for all prompts {same}", ("C2",), "batch"),
-        claim(
-            63,
-            f"With partial credit one λ for all prompts {more}, as a fixed temperature has",
-            *(("P1",), "batch", GAINS, GREATER),
-        ),
-        claim(64, f"With partial credit and N = 32 a fixed temperature {more}", ("P1",), "fixed32", GAINS, GREATER),
+        claim("t11", ("C1", "C2", "P2"), "fixed"),
+        claim("t12", ("C1", "C2", "P2"), "zscore"),
+        claim("t21", ("P1",), "fixed", GAINS, GREATER),
+        claim("t31", ("P1",), "zscore"),
+        claim("t41", ("W1",), "fixed"),
+        claim("t42", ("W1",), "zscore"),
+        claim("t51", tuple(CELLS), "none", ("Pass@1, top_p 0.7",), LESS),
+        claim("t61", ("C2",), "batch"),
+        claim("t63", ("P1",), "batch", GAINS, GREATER),
+        claim("t64", ("P1",), "fixed32", GAINS, GREATER),
     ]
     return with_common_spread(findings)
 
@@ -141,8 +141,8 @@ def _by_kind(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
     """The predictions, and the cells of which nothing was predicted."""
     open_ones = ("t41", "t42")
     return {
-        "Predictions": [finding for finding in findings if finding.name not in open_ones],
-        "Without a prediction": [finding for finding in findings if finding.name in open_ones],
+        "Predictions": [one for one in findings if one.name not in open_ones],
+        "Without a prediction": [one for one in findings if one.name in open_ones],
     }
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from experiments.beyond import graded, updates_and_radii
 from experiments.replication import markdown
-from experiments.replication.markdown import claims_table, filled, settings_head, settings_row, summary
+from experiments.replication.markdown import both_rules, claims_table, filled, settings_head, settings_row, summary
 from experiments.replication.results import Results, commits, training_seconds
-from experiments.replication.rules import Finding, both_rules, with_common_spread
+from experiments.replication.rules import Finding, with_common_spread
 
 CELLS = {
     "S0": "5 full-batch updates on each batch of rollouts",

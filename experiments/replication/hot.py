@@ -9,27 +9,16 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from experiments.replication.cells import theirs
-from experiments.replication.results import ALL, BENCHMARK, NUCLEUS, Results, Run, read_results
+from experiments.replication.results import ALL, BENCHMARK, NUCLEUS, Run, read_results
 from experiments.replication.sample_claims import HOT, hot_runs
 from quatro.sample.folder import Tag, measure_samples
 
 NUM_SAMPLES = 256
 NUM_JOBS = 2
-_CELLS = ("S1", "S2")
-
-
-def missing_samples(results: Results) -> Iterator[tuple[Run, Tag]]:
-    """Every run of GSPO with the ways of sampling at temperature 1.5 that it lacks."""
-    for tag in (NUCLEUS, ALL):
-        for cell in _CELLS:
-            group = theirs(results, cell)
-            for seed in sorted(set(group) - set(hot_runs(group, tag))):
-                yield group[seed], HOT[tag]
 
 
 def draw(run: Run, tag: Tag) -> None:
@@ -45,8 +34,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Draw GSPO's samples at temperature 1.5.")
     parser.add_argument("sweep", type=Path)
     results = read_results(parser.parse_args().sweep)
+    groups = [(theirs(results, cell), tag) for tag in (NUCLEUS, ALL) for cell in ("S1", "S2")]
+    missing = [(group[seed], tag) for group, tag in groups for seed in sorted(set(group) - set(hot_runs(group, tag)))]
     with ThreadPoolExecutor(NUM_JOBS) as pool:
-        list(pool.map(lambda missing: draw(*missing), missing_samples(results)))
+        list(pool.map(lambda one: draw(one[0], HOT[one[1]]), missing))
 
 
 if __name__ == "__main__":

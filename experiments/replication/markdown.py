@@ -20,8 +20,10 @@ from experiments.replication.rules import (
     Finding,
     Unit,
     Verdict,
+    pooled_if_many,
     seeds_to_decide,
     tally,
+    with_common_spread,
 )
 
 NOTE = "<!-- Generated from experiments/results/; `make pages` writes it anew. -->"
@@ -137,6 +139,19 @@ def number(estimate: Estimate | None, unit: Unit) -> str:
     if estimate.low is None or estimate.high is None:
         return f"{unit.text(estimate.mean)}{name}"
     return f"{unit.text(estimate.mean)} [{unit.text(estimate.low)}, {unit.text(estimate.high)}]{name}"
+
+
+def both_rules(findings: Sequence[Finding]) -> str:
+    """An appendix: which verdicts and comparisons were others by the rule before `pooled_spread`."""
+    rows = []
+    for old, new in zip(with_common_spread(findings, pooled_if_many), findings, strict=True):
+        if old.verdict is not new.verdict:
+            rows.append([f"{new.name}: {new.claim}", old.verdict, new.verdict])
+        for one, other in zip(old.comparisons, new.comparisons, strict=True):
+            if one.verdict is not other.verdict:
+                rows.append([f"{new.name}, {other.what}", one.verdict, other.verdict])
+    changed = ["| | before | now |", "|---|---|---|", *map(_row, rows)] if rows else "None."
+    return filled(Path(__file__).with_name("appendix.md"), changed=changed)
 
 
 def settings_head(keys: Sequence[str], columns: Columns = COLUMNS) -> list[str]:

@@ -25,13 +25,12 @@ from experiments.replication.cells import (
     theirs,
     within,
 )
-from experiments.replication.markdown import claims_table, grid, number, summary
+from experiments.replication.markdown import both_rules, claims_table, grid, number, summary
 from experiments.replication.results import ALL, NUCLEUS, Results, commits, training_seconds
 from experiments.replication.rules import (
     Finding,
     Unit,
     Verdict,
-    both_rules,
     known,
     pooled_spread,
     sister_tables,

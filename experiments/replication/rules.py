@@ -218,28 +218,6 @@ def with_common_spread(
     return [replace(finding, comparisons=tuple(map(judged_anew, finding.comparisons))) for finding in findings]
 
 
-def both_rules(findings: Sequence[Finding]) -> list[str]:
-    """An appendix: which verdicts and comparisons were others by the rule before `pooled_spread`."""
-    before = with_common_spread(findings, pooled_if_many)
-    lines = [
-        "## Appendix: the rule before",
-        "",
-        "Until November 2026 the spread of seeds was averaged with that of other comparisons only where these had 10 "
-        "degrees of freedom together. Three seeds that agree by chance then gave too narrow an interval. Now it always "
-        "is, and the others count for as many degrees of freedom as they have, at most 4. Verdicts that changed:",
-        "",
-        "| | before | now |",
-        "|---|---|---|",
-    ]
-    for old, new in zip(before, findings, strict=True):
-        if old.verdict is not new.verdict:
-            lines.append(f"| {new.name}: {new.claim} | {old.verdict} | {new.verdict} |")
-        for one, other in zip(old.comparisons, new.comparisons, strict=True):
-            if one.verdict is not other.verdict:
-                lines.append(f"| {new.name}, {other.what} | {one.verdict} | {other.verdict} |")
-    return [*(lines if lines[-1] != "|---|---|---|" else [*lines[:-2], "None."]), ""]
-
-
 @dataclass(frozen=True)
 class Spread:
     """The standard deviation over seeds of differences in one measure, by kind of comparison, with its freedom."""
