@@ -48,6 +48,18 @@ def children_cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
+def status_mb(pid: int, field: str) -> float:
+    """A line of /proc/PID/status in MiB: VmRSS and VmHWM of resident memory, RssAnon without mapped files."""
+    text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    return int(next(line for line in text.splitlines() if line.startswith(f"{field}:")).split()[1]) / 1024
+
+
+def children(pid: int) -> list[int]:
+    """The processes that this one started."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(number) for path in tasks for number in path.read_text(encoding="ascii").split()]
+
+
 def peak_mb() -> float:
     """The most memory that this process has had."""
     unit = 1 if sys.platform == "darwin" else 1024

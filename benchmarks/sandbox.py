@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from earlier import children_cpu_s
+from earlier import children, children_cpu_s, status_mb
 
 from evals.sandbox import Asserts, Job, Limits, Sandbox
 
@@ -76,27 +76,17 @@ def show(name: str, num_passed: int, num_programs: int, wall_s: float, used_s: f
 def left_behind(sandbox: Sandbox) -> dict[str, float]:
     """Processes of the workers, their open descriptors and ours, temporary files, and the workers' memory in MB."""
     pids = [pid for pid in children(os.getpid()) if is_worker(pid)]
-    status = [Path(f"/proc/{pid}/status").read_text(encoding="ascii") for pid in pids]
-    memory_kb = [int(line.split()[1]) for text in status for line in text.splitlines() if line.startswith("VmRSS")]
     return {
         "processes": sum(1 + len(children(pid)) for pid in pids),
         "descriptors": sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in [*pids, os.getpid()]),
         "files": sum(len(files) for name in scratch_folders() for _, _, files in os.walk(name)),
-        "memory_mb": sum(memory_kb) / 1024,
+        "memory_mb": sum(status_mb(pid, "VmRSS") for pid in pids),
     }
 
 
 def scratch_folders() -> list[str]:
     """Folders of workers, of other sandboxes of this machine too."""
     return glob.glob(f"{tempfile.gettempdir()}/sandbox-*")
-
-
-def children(pid: int) -> list[int]:
-    """Processes that this one started."""
-    found = []
-    for thread in os.listdir(f"/proc/{pid}/task"):
-        found += Path(f"/proc/{pid}/task/{thread}/children").read_text(encoding="ascii").split()
-    return [int(number) for number in found]
 
 
 def is_worker(pid: int) -> bool:

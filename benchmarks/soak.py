@@ -18,6 +18,8 @@ import sys
 import time
 from pathlib import Path
 
+from earlier import children, status_mb
+
 MOST_GROWTH_MB = 30
 SETTINGS = (
     *("prompts_per_step=8", "minibatch_prompts=8", "rollouts_per_prompt=8", "inner_updates=2", "threads=1"),
@@ -25,19 +27,12 @@ SETTINGS = (
 )
 
 
-def memory_mb(pid: int) -> float:
-    """Resident memory without mapped files, of which other processes hold the pages too."""
-    text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
-    return int(next(line for line in text.splitlines() if line.startswith("RssAnon:")).split()[1]) / 1024
-
-
 def looked_at(pid: int, run: Path) -> dict[str, float]:
     """One row of the table."""
     rows = (run / "metrics.jsonl").read_bytes().count(b"\n")
     files = len(list(Path(f"/proc/{pid}/fd").iterdir()))
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    children = sum(len(path.read_text(encoding="ascii").split()) for path in tasks)
-    return {"iterations": rows, "memory_mb": round(memory_mb(pid), 1), "files": files, "children": children}
+    memory_mb = round(status_mb(pid, "RssAnon"), 1)  # without mapped files, of which other processes hold the pages too
+    return {"iterations": rows, "memory_mb": memory_mb, "files": files, "children": len(children(pid))}
 
 
 def watch(command: list[str], run: Path, every: int) -> list[dict[str, float]]:
@@ -91,8 +86,8 @@ def main() -> None:
     looks = watch(command, run, max(1, args.steps // 20))
     growth = max(look["memory_mb"] for look in looks) - looks[1]["memory_mb"]
     left = leftovers(run, args.steps)
-    files, children = ({look[name] for look in looks} for name in ("files", "children"))
-    print(f"growth after a tenth of the run: {growth:.1f} MB; open files {files}, child processes {children}")
+    files, processes = ({look[name] for look in looks} for name in ("files", "children"))
+    print(f"growth after a tenth of the run: {growth:.1f} MB; open files {files}, child processes {processes}")
     print("\n".join(left) or "nothing is left behind, and every metric is finite")
     sys.exit(1 if left or growth >= MOST_GROWTH_MB else 0)
 

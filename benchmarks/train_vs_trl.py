@@ -27,10 +27,11 @@ from __future__ import annotations
 import argparse
 import datetime
 import functools
+import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from earlier import status_mb
 from record import UNFINISHED, Records, TimeIsUp
 from trl_sides import REAL, VOCABULARY, ours, theirs, write_inputs
 
@@ -108,12 +110,6 @@ class Sides:
         return side_of(self.folder / "whole", self.options, dtype)
 
 
-def peak_of_this_process() -> float:
-    """MiB since exec; ru_maxrss would begin with what the parent held when it forked."""
-    with open("/proc/self/status", encoding="ascii") as file:
-        return next(int(line.split()[1]) / 1024 for line in file if line.startswith("VmHWM"))
-
-
 def child_peak(only: str, dtype: str, rows: int) -> float:
     """Peak memory of a child process that runs one side alone, or only imports what it imports."""
     command = [sys.executable, *sys.argv, "--iterations", "1", "--dtypes", dtype, "--trl-rows", str(rows)]
@@ -131,7 +127,7 @@ def only(sides: Sides, options: argparse.Namespace) -> None:
     else:
         import datasets  # noqa: F401
         from trl import GRPOTrainer  # noqa: F401
-    print(peak_of_this_process())
+    print(status_mb(os.getpid(), "VmHWM"))  # since exec; ru_maxrss would begin with what the parent held when it forked
 
 
 def tune(records: Records, sides: Sides, options: argparse.Namespace, dtype: str) -> dict[str, Any]:
@@ -212,7 +208,15 @@ def lines_of(found: dict[str, Any]) -> Iterator[str]:
     def rows_of(dtype: str, side: str) -> list[dict[str, float]]:
         return [row for block in found[dtype]["blocks"] for row in block[side]]
 
-    yield "| TRL's GRPOTrainer over quatro | " + " | ".join(names[pair] for pair in pairs) + " |"
+    def shares(dtype: str, side: str) -> str:
+        total = phases(rows_of(dtype, side))
+        audit = f" (audit {total['audit'] / total['whole']:.0%})" if side == "audited" else ""
+        return ", ".join(f"{total[name] / total['whole']:.0%}" for name in PHASES) + audit
+
+    def line(title: str, cells: Iterable[str]) -> str:
+        return f"| {title} | {' | '.join(cells)} |"
+
+    yield line("TRL's GRPOTrainer over quatro", (names[pair] for pair in pairs))
     yield "|---" * (len(pairs) + 1) + "|"
     for title, own, name in (
         ("whole iteration, our audit on", "audited", "whole"),
@@ -221,21 +225,12 @@ def lines_of(found: dict[str, Any]) -> Iterator[str]:
         ("log-probabilities", "audited", "log-probs"),
         ("update", "audited", "update"),
     ):
-        yield f"| {title} | " + " | ".join(cell(pair, own, name) for pair in pairs) + " |"
-    yield "| peak memory beyond libraries, ours / TRL's | " + " | ".join(map(memory, pairs)) + " |"
-    spread = [np.mean([row["padded_over_real"] for row in rows_of(*pair)]) for pair in pairs]
-    yield "| padded / real tokens of TRL's batches | " + " | ".join(f"{value:.2f}" for value in spread) + " |"
-    shares = []
-    for dtype, side in pairs:
-        total = phases(rows_of(dtype, side))
-        shares.append(", ".join(f"{total[name] / total['whole']:.0%}" for name in PHASES))
-    yield "| TRL's generate, log-probabilities, update, other | " + " | ".join(shares) + " |"
-    shares = []
-    for dtype, _ in pairs:
-        total = phases(rows_of(dtype, "audited"))
-        parts = [f"{total[name] / total['whole']:.0%}" for name in PHASES]
-        shares.append(", ".join(parts) + f" (audit {total['audit'] / total['whole']:.0%})")
-    yield "| ours, with the audit | " + " | ".join(shares) + " |"
+        yield line(title, (cell(pair, own, name) for pair in pairs))
+    yield line("peak memory beyond libraries, ours / TRL's", map(memory, pairs))
+    spread = (np.mean([row["padded_over_real"] for row in rows_of(*pair)]) for pair in pairs)
+    yield line("padded / real tokens of TRL's batches", (f"{value:.2f}" for value in spread))
+    yield line("TRL's generate, log-probabilities, update, other", (shares(*pair) for pair in pairs))
+    yield line("ours, with the audit", (shares(dtype, "audited") for dtype, _ in pairs))
 
 
 def main() -> int:
