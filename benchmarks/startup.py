@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,32 +23,7 @@ REPEATS = 5
 TORCH = "import torch"
 LIMIT = 0.5
 
-# Name -> what is typed, and the exit code that it must end with; `run` is a finished run, `empty` a folder.
-CASES = {
-    "--help": ("--help", 0),
-    "train: no such configuration": ("train nowhere", 2),
-    "train: RUN without --resume": ("train run", 2),
-    "train: -o names a run": ("train quickstart -o run", 2),
-    "train: no such model folder": ("train quickstart -s model=no/such/folder", 3),
-    "train: a folder without a model": ("train quickstart -s model=empty", 3),
-    "train: a Hub id that is not in the cache": ("train quickstart -s model=org/model", 3),
-    "train: no such prompts file": ("train quickstart -s data.prompts=no.jsonl", 4),
-    "train: no such benchmark": ("train quickstart -s data.prompts=none-such", 2),
-    "train: no such evaluation file": ("train quickstart -s eval.every=1 -s eval.benchmark=no.jsonl", 4),
-    "train: a reward that cannot be imported": ("train quickstart -s reward=no_such_module:f", 2),
-    "train --resume: no such run": ("train nowhere --resume", 2),
-    "train --resume: a finished run": ("train run --resume", 0),
-    "train --dry-run: no such model folder": ("train quickstart -s model=no/such/folder --dry-run", 3),
-    "sample: no such model folder": ("sample no/such/folder -b countdown", 3),
-    "sample: a Hub id that is not in the cache": ("sample org/model -b countdown", 3),
-    "sample: no such benchmark": ("sample run -b none-such", 2),
-    "sample: no such benchmark file": ("sample run -b no.jsonl", 4),
-    "sample: no such checkpoint": ("sample run/checkpoints/step-000777 -b countdown", 3),
-    "export: no such run": ("export nowhere -o out", 2),
-    "export: no such step": ("export run -o out --step 777", 2),
-    "sweep: no such configuration": ("sweep nowhere -g seed=0,1", 2),
-    "report: no such run": ("report nowhere -o page.html", 2),
-}
+CASES: dict[str, tuple[str, int]] = tomllib.loads(Path(__file__).with_name("refusals.toml").read_text(encoding="utf-8"))
 SMALL = ("steps=1", "prompts_per_step=2", "minibatch_prompts=2", "rollouts_per_prompt=2", "inner_updates=1")
 MAKE_MODEL = """
 from quatro.policy import embedded

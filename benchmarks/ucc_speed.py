@@ -15,8 +15,10 @@ import argparse
 import os
 import random
 import time
+import tomllib
 from collections.abc import Iterator
 from itertools import combinations
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # one core for both; read by numpy when it is imported
 
@@ -34,36 +36,16 @@ from evals.similarity.measures import TOKENISERS, distinct
 NUM_PROBLEMS = 1547
 MEASURES = ("tfidf", "rouge-l", "jaccard", "edit")
 
-OPENINGS = (
-    "To solve this problem, we need to find the {goal} step by step.",
-    "Let's denote the {goal} by \\(x\\) and set up an equation.",
-    "First, recall that the {goal} depends on the given quantities.",
-    "We start by writing down what is known about the {goal}.",
-)
-STEPS = (
-    "Multiplying {a} by {b}, we obtain \\[\n{a} \\cdot {b} = {ab}\n\\]",
-    "Next, we add {a} and {b} to get \\({a} + {b} = {sum}\\), which is the {goal} so far.",
-    "Since \\(\\frac{{{ab}}}{{{b}}} = {a}\\), the ratio simplifies to {a}.",
-    "Substituting \\(x = {a}\\) into the equation gives\n\\[\nx^2 + {b}x = {a}^2 + {ab} = {square}\n\\]",
-    "Therefore, the remaining amount is {ab} minus {a}, that is, {rest}.",
-    "We can check this value: {rest} + {a} = {ab}, as expected.",
-    "### Step {b}: Simplify the expression\n\nThe term $\\sqrt{{{aa}}}$ equals {a}, hence the total is {sum}.",
-    "Dividing both sides by {b} and using the fact that {ab} is divisible by {b}, we find {a}.",
-)
-GOALS = ("area of the triangle", "number of apples", "sum of the roots", "total distance", "probability")
-WORDS = [
-    *("the", "a", "so", "we", "then", "now", "this", "is"),
-    *("of", "to", "and", "that", "which", "gives", "first", "hence"),
-]
+TEXTS: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("solutions.toml").read_text(encoding="utf-8"))
 
 
 def solution(rng: random.Random, goal: str, num_steps: int) -> str:
     """A text shaped like a model's solution, about 90 characters a step."""
-    parts = [rng.choice(OPENINGS).format(goal=goal)]
+    parts = [rng.choice(TEXTS["openings"]).format(goal=goal)]
     for _ in range(num_steps):
         a, b = rng.randint(2, 99), rng.randint(2, 12)
         values = {"ab": a * b, "sum": a + b, "aa": a * a, "square": a * a + a * b, "rest": a * b - a}
-        parts.append(rng.choice(STEPS).format(a=a, b=b, goal=goal, **values))
+        parts.append(rng.choice(TEXTS["steps"]).format(a=a, b=b, goal=goal, **values))
     return "\n\n".join([*parts, f"Thus, the {goal} is \\(\\boxed{{{rng.randint(1, 999)}}}\\)."])
 
 
@@ -76,13 +58,13 @@ def mutated(text: str, rate: float, rng: random.Random) -> str:
         if chance >= 0.25:
             out.append(word if chance >= 0.75 else rng.choice(words))
         if 0.75 <= chance < 1:
-            out.append(rng.choice(WORDS))
+            out.append(rng.choice(TEXTS["words"]))
     return " ".join(out)
 
 
 def problem(kind: str, n: int, rng: random.Random) -> list[str]:
     """``n`` answers: a collapsed group (some 40 different ones), a mixed (some 130) or a diverse one (all)."""
-    goal, num_steps = rng.choice(GOALS), rng.randint(6, 14)
+    goal, num_steps = rng.choice(TEXTS["goals"]), rng.randint(6, 14)
     bases = [solution(rng, goal, num_steps) for _ in range(8)]
     if kind == "collapsed":
         variants = [bases[0], *(mutated(bases[0], rng.choice([0.005, 0.01, 0.03]), rng) for _ in range(50)), bases[1]]
