@@ -31,7 +31,7 @@ class Cluster(NamedTuple):
 
 
 class Clusters(NamedTuple):
-    """One problem's clusters of correct completions under one setting, largest first; ``prompt`` where it is known."""
+    """One problem's clusters of correct completions under one setting, largest first."""
 
     benchmark: str
     id: str

@@ -23,7 +23,7 @@ from evals.errors import DataError, UsageError
 from evals.estimators import Floats
 from evals.files.frames import grouped
 from evals.files.strict_json import shown
-from evals.metrics.counting import Clustering, labels_by_setting, solutions, tokens_for
+from evals.metrics.counting import BY_DEFAULT, Clustering, labels_by_setting, solutions, tokens_for
 from evals.results.document import UNKNOWN, About, Result, Row
 from evals.samples.about import head_of, warnings_of
 from evals.samples.types import GradedProblem, Samples
@@ -176,33 +176,22 @@ class Heatmap(NamedTuple):
     num_correct: int
 
 
-def heatmap_of(
-    samples: Samples,
-    id: str,
-    *,
-    similarity: str | None = None,
-    threshold: float | None = None,
-    linkage: str = "components",
-    tokens: str | None = None,
-    with_wrong: bool = False,
-) -> Heatmap:
+def heatmap_of(samples: Samples, id: str, clustering: Clustering = BY_DEFAULT, *, with_wrong: bool = False) -> Heatmap:
     """The heatmap of the problem called ``id``, of its correct answers or ``with_wrong`` of all, by tfidf if not said.
 
     Clusters are those that UCC counts, of correct answers alone. The wrong ones are in order of clusters of their own.
 
     Raises:
-        UsageError: no problem has that id, or several benchmarks have one; or `cluster` refuses the setting.
+        UsageError: no problem has that id, or several benchmarks have one; or the first of ``clustering`` is unknown.
         DataError: there are no two answers to show, or a sample has no grade.
     """
     samples = samples.of_problem(id)
     benchmarks = list(dict.fromkeys(row.benchmark for row in samples.rows))
     if len(benchmarks) > 1:
         raise UsageError(f"{shown(benchmarks)} have a problem {shown(id)}; choose one with -b")
-    thresholds = None if threshold is None else [threshold]
     problem = samples.graded()[0]
-    (setting,) = Clustering([similarity or PAPER.similarity], thresholds, linkage, tokens).settings(
-        problem.benchmark, problem.kind
-    )
+    clustering = clustering._replace(similarities=clustering.similarities or [PAPER.similarity])
+    setting = clustering.settings(problem.benchmark, problem.kind)[0]
     if (problem.n if with_wrong else problem.correct) < 2:
         raise DataError(
             f"{shown(id)} of {problem.benchmark} has {problem.correct} correct of {problem.n} samples; a heatmap "

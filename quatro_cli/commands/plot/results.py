@@ -198,10 +198,10 @@ def heatmap(
     from evals.studies.similarity import heatmap_of
 
     how: dict[str, Any] = {"similarity": similarity, "threshold": threshold, "linkage": linkage, "tokens": tokens}
-    Options(["ucc@k"], **how)  # or an error
+    clustering = Options(["ucc@k"], **how).clustering
     found = {}
     for path, name in zip(paths_of(files), labels_of(files), strict=True):
         samples, _ = shared.graded_samples([path], benchmarks, id=id)
         output.warn(*samples.warnings)
-        found[name] = heatmap_of(samples, id, with_wrong=everyone, **how)
+        found[name] = heatmap_of(samples, id, clustering, with_wrong=everyone)
     printing.save(heatmap_figure(found, sheet=printing.sheet), "heatmap")

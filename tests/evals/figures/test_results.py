@@ -190,8 +190,8 @@ def test_histograms_are_shares_that_add_up_and_medians_are_dashed():
 
 
 def test_the_heatmap_shows_the_matrix_on_one_scale_and_frames_clusters():
-    wide = heatmap_of(samples(["a b c", "a b d", "x y", "x y z"]), "p", similarity="jaccard", threshold=0.5)
-    narrow = heatmap_of(samples(["a b c", "a b c"]), "p", similarity="jaccard", threshold=0.5)
+    wide = heatmap_of(samples(["a b c", "a b d", "x y", "x y z"]), "p", Clustering(["jaccard"], [0.5]))
+    narrow = heatmap_of(samples(["a b c", "a b c"]), "p", Clustering(["jaccard"], [0.5]))
     figure = heatmap_figure({"wide": wide, "narrow": narrow})
     first, second = figure.axes[:2]
     np.testing.assert_array_equal(first.images[0].get_array(), wide.similarity_AA)
@@ -232,7 +232,7 @@ def test_a_heatmap_of_all_answers_has_the_wrong_ones_behind_a_line_and_says_its_
         Sample("a", "p", at, text, "7", correct=is_correct)
         for at, (text, is_correct) in enumerate([("x y", False), ("a b c", True), ("q", False), ("a b d", True)])
     ]
-    shown = heatmap_of(Samples(rows, []), "p", similarity="jaccard", threshold=0.5, with_wrong=True)
+    shown = heatmap_of(Samples(rows, []), "p", Clustering(["jaccard"], [0.5]), with_wrong=True)
     figure = heatmap_figure({"ours": shown})
     axis, bar = figure.axes
     assert axis.images[0].get_clim() == (0.0, 1.0)

@@ -77,7 +77,8 @@ def test_the_libraries_agree_on_programs(similarity):
 def test_a_renamed_variable_is_seen(similarity):
     renamed = [text.replace("total", "odd") for text in PLAIN]
     result, changed = (
-        heatmap_of(samples(texts), "p", similarity=similarity) for texts in (PLAIN, [PLAIN[0], *renamed[1:], PLAIN[1]])
+        heatmap_of(samples(texts), "p", Clustering([similarity]))
+        for texts in (PLAIN, [PLAIN[0], *renamed[1:], PLAIN[1]])
     )
     assert result.setting.tokens == changed.setting.tokens == "code"
     assert len(set(changed.similarity_AA.ravel())) > len(set(result.similarity_AA.ravel())) or similarity == "exact"

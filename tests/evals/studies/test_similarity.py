@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from evals.errors import DataError, UsageError
+from evals.metrics.counting import Clustering
 from evals.results.reading import labels_of
 from evals.samples.types import Sample, Samples
 from evals.similarity import SIMILARITIES
@@ -110,7 +111,7 @@ def test_a_benchmark_without_pairs_is_warned_of_and_nothing_at_all_is_an_error()
 
 def test_the_heatmap_puts_clusters_side_by_side_the_largest_first():
     texts = ["p q r s", "a b c d", "p q r s t", "a b c d e", "z", "a b c d f"]
-    found = heatmap_of(samples(texts, num_wrong=2), "p", similarity="jaccard", threshold=0.6)
+    found = heatmap_of(samples(texts, num_wrong=2), "p", Clustering(["jaccard"], [0.6]))
     assert found.sizes == (3, 2, 1)
     assert [set(part.tolist()) for part in np.split(found.order_A, [3, 5])] == [{1, 3, 5}, {0, 2}, {4}]
     assert found.n == 8
@@ -121,8 +122,8 @@ def test_the_heatmap_puts_clusters_side_by_side_the_largest_first():
 def test_wrong_answers_stand_behind_the_clusters_of_correct_ones():
     texts = ["p q r s", "a b c d", "a b c d e", "p q r s t", "z"]
     held = samples(texts, num_wrong=3)
-    found = heatmap_of(held, "p", similarity="jaccard", threshold=0.6, with_wrong=True)
-    alone = heatmap_of(held, "p", similarity="jaccard", threshold=0.6)
+    found = heatmap_of(held, "p", Clustering(["jaccard"], [0.6]), with_wrong=True)
+    alone = heatmap_of(held, "p", Clustering(["jaccard"], [0.6]))
     is_correct = [row.correct for row in held.rows]
     assert [is_correct[place] for place in found.order_A] == [True] * 5 + [False] * 3
     assert sorted(found.order_A) == list(range(8))
