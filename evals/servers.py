@@ -146,7 +146,7 @@ class Server:
 
             async def work() -> None:
                 for one in waiting:  # shared: each takes the next one
-                    arrive(await self.ask(client, path, one.read, one.body, one.about))
+                    arrive(await self.ask(client, path, one))
 
             try:
                 async with asyncio.TaskGroup() as group:
@@ -160,28 +160,19 @@ class Server:
         with start_blocking_portal() as portal:  # a thread of its own: a notebook's has a loop already
             portal.call(self.ask_all, path, asked, arrive)
 
-    async def ask(
-        self,
-        client: httpx.AsyncClient,
-        path: str,
-        read: Callable[[Mapping[str, Any]], T],
-        body: Mapping[str, Any] | None = None,
-        about: str = "",
-    ) -> T:
-        """What ``read`` makes of the answer; asked again where it raises Unanswered or the server fails.
-
-        ``body`` is posted. ``about`` names the request in errors.
+    async def ask(self, client: httpx.AsyncClient, path: str, asked: Asked[T]) -> T:
+        """What ``asked.read`` makes of the answer; asked again where it raises Unanswered or the server fails.
 
         Raises:
             UsageError: the server refuses the request.
             MissingError: it still fails after all tries, or wants another key.
-            DataError: what ``read`` raises, or it has given no usable answer after all tries.
+            DataError: what ``asked.read`` raises, or it has given no usable answer after all tries.
         """
-        most_tries = FIRST_TRIES if body is None else MOST_TRIES
+        most_tries = FIRST_TRIES if asked.body is None else MOST_TRIES
         tries: Counter[str] = Counter()
         while True:
             try:
-                return read(read_document(await self._once(client, path, body, about), self.kept))
+                return asked.read(read_document(await self._once(client, path, asked), self.kept))
             except Unanswered as failure:
                 kind, said = failure.kind, self._shown(str(failure))
                 tries[kind] += 1
@@ -189,30 +180,28 @@ class Server:
                 if tries[kind] >= MOST_TRIES_OF.get(kind, most_tries) or wait_s > LONGEST_RETRY_AFTER_S:
                     waits = f" and asks to wait for {wait_s:.0f} s" if wait_s > LONGEST_RETRY_AFTER_S else ""
                     advice = "Nothing that came is lost: the same command goes on once the server answers"
-                    if kind == "answer" and body is None:  # a page for people
+                    if kind == "answer" and asked.body is None:  # a page for people
                         advice = self._advice
                     raise (DataError if kind == "answer" else MissingError)(
-                        f"{self.where} gave no response{about} in {tries.total()} tries{waits}; at last: {said}. "
+                        f"{self.where} gave no response{asked.about} in {tries.total()} tries{waits}; at last: {said}. "
                         f"{advice}"
                     ) from None
             except DataError as error:
-                raise DataError(f"{self.where}{about}: {self._shown(str(error))}") from None
+                raise DataError(f"{self.where}{asked.about}: {self._shown(str(error))}") from None
             if kind not in self._told:
                 self._told.add(kind)
                 logger.warning("%s: %s; it is asked again", self.where, said)
             await asyncio.sleep(wait_s)
 
-    async def _once(
-        self, client: httpx.AsyncClient, path: str, body: Mapping[str, Any] | None, about: str
-    ) -> bytearray:
+    async def _once(self, client: httpx.AsyncClient, path: str, asked: Asked[Any]) -> bytearray:
         """The body of the answer if its status is 200."""
         import httpx
 
         method, content, limit_s = "GET", None, FIRST_LIMIT_S
-        if body is not None:
+        if asked.body is not None:
             # httpx would not write half a surrogate pair, which a problem may hold.
-            method, content = "POST", json.dumps(body).encode("ascii")
-            limit_s = LIMIT_S + LIMIT_PER_TOKEN_S * body.get("max_tokens", 0)
+            method, content = "POST", json.dumps(asked.body).encode("ascii")
+            limit_s = LIMIT_S + LIMIT_PER_TOKEN_S * asked.body.get("max_tokens", 0)
         answer = bytearray()
         try:
             async with asyncio.timeout(limit_s), client.stream(method, path, content=content) as response:
@@ -233,7 +222,7 @@ class Server:
         if status in (408, 429) or status >= 500:
             raise Unanswered(str(status), f"status {status}: {words(answer)}", retry_after(response.headers))
         goes_to = f" (it redirects to {response.headers['Location']})" if "Location" in response.headers else ""
-        raise self._refusal(status, self._shown(words(answer) + goes_to), about)
+        raise self._refusal(status, self._shown(words(answer) + goes_to), asked.about)
 
     def _refusal(self, status: int, said: str, about: str) -> QuatroError:
         kind: type[QuatroError] = UsageError
