@@ -151,7 +151,12 @@ def draw_metric(
                 line = lines[at] if len(facets) == 1 else lines[at]._replace(look=smaller(lines[at].look))
                 _draw_line(axis, line, means[at], metric, (nth, len(own)), seeds_as_lines=seeds_as_lines)
     finish_y_axis(axes, is_log=metric.is_log, from_zero=True if metric.is_share else None)
-    _head(grid, place, metric)
+    if len(facets) > 1:
+        head_facets(grid, place, [metric.title, metric.unit], x_label="step")
+    else:
+        panel_title(axes[0], metric.title, grid.part.title_inches)
+        name_beside(axes[0], [metric.unit], grid.part.height - 0.2)
+        axes[0].set_xlabel("step", fontsize=SMALL)
 
 
 def _draw_line(
@@ -201,14 +206,3 @@ def left_out(settings: Sequence[RunSetting], drawn: Sequence[RunSetting]) -> lis
     """A note that names those of ``settings`` that are not among those ``drawn``; none if all are."""
     missing = [one.named for one in settings if not any(one is other for other in drawn)]
     return [f"left out: {'; '.join(missing)}"] if missing else []
-
-
-def _head(grid: Grid, place: int, metric: Metric) -> None:
-    """Titles and labels of panel ``place``: the metric above it, or beside many that have the methods above them."""
-    part, axis = grid.part, grid.panels[place][0]
-    if part.num_facets == 1:
-        panel_title(axis, metric.title, part.title_inches)
-        name_beside(axis, [metric.unit], part.height - 0.2)
-        axis.set_xlabel("step", fontsize=SMALL)
-    else:
-        head_facets(grid, place, [metric.title, metric.unit], x_label="step")

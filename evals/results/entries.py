@@ -115,22 +115,21 @@ def own_entries(sources: Sources, metric: str) -> tuple[list[Entry], list[str]]:
 
 def _of_different_problems(results: Sequence[Labelled]) -> list[str]:
     """A warning for each benchmark whose distinct@k is over other problems in one result than in another one."""
-    found: dict[tuple[str, int | None], list[tuple[str, int, int]]] = {}
+    found: dict[tuple[str, int | None], dict[tuple[str, int, int], None]] = {}
     for one in results:
         num_all = {row.benchmark: row.num_problems for row in one.result.rows if row.metric == "ucc@k"}
         for row in one.result.rows:
             if row.metric == DISTINCT and row.benchmark != AVERAGE:
                 told = one.label, row.num_problems, num_all.get(row.benchmark, row.num_problems)
-                found.setdefault((row.benchmark, row.k), []).append(told)
+                found.setdefault((row.benchmark, row.k), {})[told] = None
     # Of each benchmark the largest k, where the problems that are left differ most.
     largest = {
-        name: k
-        for (name, k), told in sorted(found.items(), key=lambda of: of[0][1] or 0)
-        if len({label for label, *_ in told}) > 1
+        name: (k, counts)
+        for (name, k), counts in sorted(found.items(), key=lambda of: of[0][1] or 0)
+        if len({label for label, *_ in counts}) > 1
     }
     warnings = []
-    for name, k in largest.items():
-        counts = dict.fromkeys(found[name, k])
+    for name, (k, counts) in largest.items():
         if len({num for _, *nums in counts for num in nums}) > 1:
             words = ", ".join(f"{visible(label)} {num} of {num_all}" for label, num, num_all in counts)
             warnings.append(

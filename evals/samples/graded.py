@@ -141,9 +141,9 @@ def read_graded(
         grader = GraderInfo(**({"sandbox": " and ".join(sorted(sandboxes))} if sandboxes else {}))
         return replace(samples, rows=rows, warnings=warnings), grader
     open_rows = [rows[place] for place in open_places]
-    grades, made_here = graders.grade_whole(
-        open_rows, settings=settings, files=samples.files, jobs=jobs, on_progress=on_progress
-    )
+    grades = graders.grade_rows(open_rows, settings=settings, files=samples.files, jobs=jobs, on_progress=on_progress)
+    graders.check_grades(open_rows, grades)
+    made_here = graders.grader_info(graders.made_by(open_rows, grades, settings))
     warnings += graders.box_hints([*files_of], open_rows, grades, settings)
     for place, found in zip(open_places, grades, strict=True):
         rows[place] = replace(rows[place], correct=found.correct)

@@ -17,7 +17,7 @@ from evals.benchmarks.prompts import THOUGHT, split_thought
 from evals.errors import DataError, UsageError
 from evals.files.own_code import file_of, is_own, own_function, source_digest
 from evals.files.strict_json import shown
-from evals.grading import GRADER_VERSION, ExtractionPolicy, Grade, Outcome, grade_many, same_answer
+from evals.grading import GRADER_VERSION, ExtractionPolicy, Grade, grade_many, same_answer
 from evals.grading.decide import Policy
 from evals.results.document import GraderInfo
 from evals.samples.code import grade_code, sandbox_here
@@ -29,8 +29,6 @@ Verdict = Callable[[str, str | float | None, str], bool]
 
 _SHOWN_CHARS = 200  # of an answer in a list
 OWN = "own"  # the stage of a grade by a function of the user's own
-# Outcomes of samples that count as wrong because the grader gave up on them.
-GAVE_UP: tuple[Outcome, ...] = ("timeout", "error", "infra_error")
 GRADED_HERE = ", graded here"  # follows the name of a file that had no grades
 
 
@@ -230,26 +228,14 @@ def refuse_infra_errors(outcomes: Iterable[tuple[Sample, str]]) -> None:
             )
 
 
-def grade_whole(
-    rows: Sequence[Sample],
-    *,
-    settings: GradingSettings,
-    files: Sequence[Path],
-    jobs: int | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
-) -> tuple[list[Grade], GraderInfo]:
-    """`grade_rows`, and who made the grades; warns of samples that the grader gave up on.
-
-    Raises: as `grade_rows`, and DataError for a sample that this machine failed to grade.
-    """
-    grades = grade_rows(rows, settings=settings, files=files, jobs=jobs, on_progress=on_progress)
+def check_grades(rows: Sequence[Sample], grades: Sequence[Grade]) -> None:
+    """Warns of samples that the grader gave up on; raises DataError for one that this machine failed to grade."""
     refuse_infra_errors((row, found.outcome) for row, found in zip(rows, grades, strict=True))
     counts = Counter(grade.outcome for grade in grades)
-    failed = [f"{name} {counts[name]}" for name in GAVE_UP if counts[name]]
+    failed = [f"{name} {counts[name]}" for name in ("timeout", "error") if counts[name]]
     if failed:
         said = f"{', '.join(failed)} of {len(grades)} graded samples count as wrong"
         _log.warning(f"{said}; `quatro eval grade --explain` shows them")
-    return grades, grader_info(made_by(rows, grades, settings))
 
 
 def made_by(rows: Sequence[Sample], grades: Sequence[Grade], settings: GradingSettings) -> dict[str, Any]:

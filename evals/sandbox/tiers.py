@@ -104,16 +104,16 @@ def main() -> None:
         "seccomp": (seccomp.refuse_calls, _seccomp_acts(secret)),
         "namespaces": (lambda: _namespaces(work), _namespace_acts(secret, work, listener.getsockname(), os.getpid())),
     }
-    checks = [check for layer, (enter, acts) in layers.items() for check in _try(layer, enter, acts)]
+    checks = [
+        Check(layer, name, _in_process(enter, act, is_refused))
+        for layer, (enter, acts) in layers.items()
+        for name, (act, is_refused) in acts.items()
+    ]
     sys.stdout.write(json.dumps([vars(check) for check in checks]) + "\n")
 
 
-def _try(layer: str, enter: Act, acts: dict[str, tuple[Act, bool]]) -> list[Check]:
-    """Every act in a process of its own that has entered the layer."""
-    return [Check(layer, name, _in_process(enter, act, is_refused)) for name, (act, is_refused) in acts.items()]
-
-
 def _in_process(enter: Act, act: Act, is_refused: bool) -> str:
+    """What is wrong with an act in a process of its own that has entered the layer; empty if nothing is."""
     import multiprocessing  # here, and below, so that no worker has to hold it
 
     reader, writer = multiprocessing.Pipe(duplex=False)
