@@ -6,7 +6,7 @@ to both sets (some problems are easy, some are not) and cancels.
 
 # Axes: P problems, K values of k.
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -185,7 +185,9 @@ def check_pairs(a: Counted, b: Counted, *, names: tuple[str, str]) -> list[str]:
     Raises DataError as `refuse_other_problems`, and for an id that means two problems; the first one is named.
     """
     refuse_other_problems([a, b], names)
-    others = namesakes(a, b)
+    pairs = list(zip(a.texts, b.texts, strict=True))
+    prompts_a = {(one.benchmark, one.prompt) for one in a.texts if one.prompt}
+    others = [pair for pair in pairs if _are_namesakes(*pair, prompts_a)]
     if others:
         one, other = others[0]
         raise DataError(
@@ -194,8 +196,7 @@ def check_pairs(a: Counted, b: Counted, *, names: tuple[str, str]) -> list[str]:
             "`quatro eval import` makes ids from the prompts where rows have none, or takes them from any field, such "
             "as that of the prompt (`--column id=FIELD`)"
         )
-    answer_of = {(one.benchmark, one.id): str(one.answer) for one in a.texts}
-    spelled = [one for one in b.texts if str(one.answer) != answer_of[one.benchmark, one.id]]
+    spelled = [other for one, other in pairs if str(one.answer) != str(other.answer)]
     if not spelled:
         return []
     return [
@@ -215,24 +216,17 @@ def told_of_sides(a: Sequence[str], b: Sequence[str], *, names: tuple[str, str])
     )
 
 
-def namesakes(a: Counted, b: Counted) -> list[tuple[GradedProblem, GradedProblem]]:
-    """The problems of both sides that share an id and no more.
+def _are_namesakes(one: GradedProblem, other: GradedProblem, prompts_a: Set[tuple[str, str]]) -> bool:
+    """Whether a problem of A and one of B share their id and no more.
 
-    Prompts may differ by their template. So a problem is another one if its prompt is that of another id on the other
-    side; else if the prompts differ, or are unknown, and the reference answers are not equal.
+    Prompts may differ by their template. So it is another problem if its prompt is that of another id of A; else if the
+    prompts differ, or are unknown, and the reference answers are not equal.
     """
-    texts_a = {(one.benchmark, one.id): one for one in a.texts}
-    prompts_a = {(one.benchmark, one.prompt) for one in a.texts if one.prompt}
-    found = []
-    for other in b.texts:
-        one = texts_a.get((other.benchmark, other.id))
-        if one is None or (one.prompt and one.prompt == other.prompt):
-            continue
-        answers = str(one.answer), str(other.answer)
-        is_same = answers[0] == answers[1] or (one.kind.grader == "math" and same_answer(*answers))
-        if not is_same or (one.prompt and (other.benchmark, other.prompt) in prompts_a):
-            found.append((one, other))
-    return found
+    if one.prompt and one.prompt == other.prompt:
+        return False
+    answers = str(one.answer), str(other.answer)
+    is_same = answers[0] == answers[1] or (one.kind.grader == "math" and same_answer(*answers))
+    return not is_same or bool(one.prompt and (other.benchmark, other.prompt) in prompts_a)
 
 
 def _told(one: GradedProblem, other: GradedProblem, names: tuple[str, str]) -> str:

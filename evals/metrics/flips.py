@@ -115,10 +115,9 @@ def flips_result(
     if ks is None:
         ks = [min([DEFAULT_K, *(problem.n for problem in base.problems)])]
     ks = resolve_ks(base.problems, ks)
-    tuned_count = {(problem.benchmark, problem.id): problem.correct for problem in tuned.problems}
     pairs = [
-        Pair(problem.benchmark, problem.id, problem.n, problem.correct, tuned_count[problem.benchmark, problem.id])
-        for problem in base.problems
+        Pair(one.benchmark, one.id, one.n, one.correct, other.correct)
+        for one, other in zip(base.problems, tuned.problems, strict=True)
     ]
     rows = flip_rows(pairs, ks=ks, ci=ci)
     problems = [_entry(pair) for pair in pairs] if per_problem else None
