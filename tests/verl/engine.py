@@ -46,7 +46,7 @@ class VerlEngine:
         initialize_global_process_group_ray()
         command = verl_command(config, name="test", prompts="prompts.parquet")
         with initialize_config_module("verl.trainer.config", version_base=None):
-            whole = compose("ppo_trainer", overrides=VerlCommand({**command.settings, **ON_CPU}, ()).overrides)
+            whole = compose("ppo_trainer", overrides=VerlCommand({**command.settings, **ON_CPU}).overrides)
         self.algorithm = whole.algorithm
         self.actor = omega_conf_to_dataclass(whole.actor_rollout_ref.actor)
         self.engine = EngineRegistry.new(

@@ -60,7 +60,7 @@ def on_cpu(command: VerlCommand, num_slots: int, save_every: int) -> list[str]:
         "ray_kwargs.ray_init.num_cpus": 16,
         "+ray_kwargs.ray_init.include_dashboard": False,
     }
-    return VerlCommand({**command.settings, **changed}, ()).overrides
+    return VerlCommand({**command.settings, **changed}).overrides
 
 
 def environment(folder: Path, more: dict[str, str]) -> dict[str, str]:
