@@ -86,7 +86,7 @@ def test_the_tables_are_those_that_the_chances_make(sweep, tmp_path):
     assert "**A toy.**" in readme
     assert "QUATRO δ" not in readme, "one name for a method"
     assert {made.name for made in page.tables} >= {"average-passk", "passk", "ucc", "entropy"}
-    assert {made.name for made in page.figures} >= {"passk", "ucc", "similarity", "flips"}
+    assert {kind.name for kind, _ in page.figures} >= {"passk", "ucc", "similarity", "flips"}
     assert {one.label for one in page.missing} >= {"tab:code_generation", "fig:temperature"}
     assert all(one.reason for one in page.missing)
 
