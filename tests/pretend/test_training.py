@@ -49,7 +49,11 @@ def same_on_both(trained, *settings: str, method: str | None = None) -> None:
         found = trained("gpu", *settings, gpu=gpu, method=method)
     assert not gpu.total("faults")
     assert gpu.phases["update"].kernels > 100
-    assert str(found) == str(trained("cpu", *settings, method=method))
+    expected = trained("cpu", *settings, method=method)
+    # Sums may differ in a last bit by where their numbers lie in memory; some processors do it, others do not.
+    assert [list(row) for row in found] == [list(row) for row in expected]
+    for row, other in zip(found, expected, strict=True):
+        assert row == pytest.approx(other, rel=1e-3, abs=1e-4, nan_ok=True)
     assert found[-1]["grad/norm"] > 0
 
 
