@@ -154,7 +154,8 @@ def test_sessions_of_python_print_what_the_page_says(page):
 ELSEWHERE = {"benchmarks fetch", "verl-command", "eval import"}
 ABSENT = re.compile(
     r"humaneval|mbpp|math500|code-1\.5b|math-1\.5b|math-7b|quickstart-code|paper-math|toy-paper|trl|verl"
-    r"|smollm2|svamp|embed:|judge:|path/to|models/|graded|mine\.yaml|own_tracker|^passk.json$|five-sums|my_(methods|graders):"
+    r"|smollm2|svamp|embed:|judge:|path/to|models/|/data/|graded"
+    r"|mine\.yaml|own_tracker|^passk.json$|five-sums|my_(methods|graders):"
 )
 NEEDS_GYM = re.compile("reasoning-gym:|palindrome")  # make test-gym has the library
 # Those that would train or draw for long say what they would do instead.
