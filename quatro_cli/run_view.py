@@ -14,9 +14,9 @@ Rows = list[Sequence[object]]
 Table = tuple[str, list[str], Rows]
 
 
-def step_text(run: RunSummary) -> object:
+def step_text(step: int | None, steps: int | None) -> object:
     """`20/100`: the finished iterations, of how many."""
-    return run.step if run.steps is None else f"{run.step}/{run.steps}"
+    return step if steps is None else f"{step}/{steps}"
 
 
 def run_sections(run: RunSummary, *, is_whole: bool) -> list[tuple[str, Rows]]:
@@ -146,7 +146,7 @@ def compared(found: Mapping[str, Any]) -> Table:
     """Title, columns and rows of what `compare_runs` found."""
     runs = found["runs"]
     rows: Rows = [("status", *(run["status"] for run in runs))]
-    rows.append(("step", *(f"{run['step']}/{run['steps']}" for run in runs)))
+    rows.append(("step", *(step_text(run["step"], run["steps"]) for run in runs)))
     failures = [run["reward_failures"] for run in runs]
     if any(counted and counted["count"] for counted in failures):
         rows.append(("reward failures", *(counted and "{count} of {of}".format(**counted) for counted in failures)))

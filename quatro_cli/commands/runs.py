@@ -63,7 +63,9 @@ def list_(
         for run in runs:
             method = run.config.method.name if run.config else None
             age, reward = None if run.age_s is None else time_text(run.age_s), run.metrics.get(REWARD)
-            rows.append([run.path, run.status, step_text(run), method, reward, age, size_text(run.size)])
+            rows.append(
+                [run.path, run.status, step_text(run.step, run.steps), method, reward, age, size_text(run.size)]
+            )
         output.table("", columns, rows)
         for run in runs:
             if run.status == "unreadable":
@@ -149,7 +151,9 @@ def rm(runs: Annotated[list[Path], run_paths("RUN...", "Run directories to remov
         refuse_removal(path)
     found = [describe_or_unreadable(path) for path in paths]
     output.table(
-        "", ["run", "status", "step", "size"], [(r.path, r.status, step_text(r), size_text(r.size)) for r in found]
+        "",
+        ["run", "status", "step", "size"],
+        [(r.path, r.status, step_text(r.step, r.steps), size_text(r.size)) for r in found],
     )
     _confirm(f"runs: {len(found)}, {size_text(sum(run.size for run in found))}", yes=yes)
     for path in paths:
