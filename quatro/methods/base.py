@@ -93,8 +93,7 @@ class GroupZScore(Method):
     def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:
         from quatro.ops import group_zscore
 
-        options = self.model_dump(include={"standardise", "leave_one_out"})  # GRPO alone has both
-        return Advantages(group_zscore(reward_B, group_B, **options))
+        return Advantages(group_zscore(reward_B, group_B, standardise=self.standardise))
 
 
 class TokenSurrogate(Method):

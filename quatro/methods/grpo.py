@@ -1,5 +1,6 @@
 """GRPO: clipped surrogate on token ratios with group z-scores (paper, Eq. grpo_loss; semantics of verl 0.9.1)."""
 
+# Axes: B rows (rollouts).
 from __future__ import annotations
 
 from typing import ClassVar, Literal
@@ -7,6 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from quatro.methods.base import VERL_SURROGATE, GroupZScore, Presets, TokenSurrogate
+from quatro.types import Advantages, Tensor
 
 
 class Grpo(TokenSurrogate, GroupZScore):
@@ -32,3 +34,10 @@ class Grpo(TokenSurrogate, GroupZScore):
     leave_one_out: bool = Field(
         default=False, description="subtract the mean reward of the prompt's other rollouts, as RLOO does"
     )
+
+    def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:
+        from quatro.ops import group_zscore
+
+        return Advantages(
+            group_zscore(reward_B, group_B, standardise=self.standardise, leave_one_out=self.leave_one_out)
+        )
