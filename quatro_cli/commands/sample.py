@@ -77,20 +77,41 @@ def sample(
       quatro sample embedded:countdown -b countdown -n 256
       quatro sample runs/math --step 40 -b math500,aime24 --preset paper
     """
-    asked = dict(locals())  # every option, by the name that `SampleRequest` has for it
     from evals.benchmarks.prompts import PLACE
     from evals.text import unescaped
     from quatro.config.yaml_text import parse_value
     from quatro.sample.drawing import plan_samples
     from quatro.sample.request import SampleRequest
 
-    del asked["allow_unsafe_code"], asked["dry_run"]
-    asked |= {"benchmarks": split(benchmarks), "step": checkpoint_step(step)}
-    asked["stop"] = [unescaped(text) for text in stop] if stop else None
-    asked["template"] = unescaped(template) if template and PLACE in template else template
-    asked["system"] = unescaped(system) if system else system
-    asked["chat_template_kwargs"] = parse_value(chat_template_kwargs or "null", "--chat-template-kwargs")[0]
-    plan = plan_samples(SampleRequest(**asked))
+    request = SampleRequest(
+        model,
+        split(benchmarks),
+        step=checkpoint_step(step),
+        n=n,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        max_tokens=max_tokens,
+        stop=[unescaped(text) for text in stop] if stop else None,
+        preset=preset,
+        template=unescaped(template) if template and PLACE in template else template,
+        system=unescaped(system) if system else system,
+        chat_template_kwargs=parse_value(chat_template_kwargs or "null", "--chat-template-kwargs")[0],
+        thinking=thinking,
+        seed=seed,
+        tag=tag,
+        out=out,
+        engine=engine,
+        gpus=gpus,
+        base_url=base_url,
+        served_model=served_model,
+        chat=chat,
+        text=text,
+        concurrency=concurrency,
+        grade=grade,
+        limit=limit,
+    )
+    plan = plan_samples(request)
     output.info(*plan.notes)
     if dry_run:
         _describe(plan)
