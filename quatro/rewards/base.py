@@ -1,6 +1,7 @@
 """The interface of a reward, `Reward`, and what rewards share: pairs of prompt and rollout, verdicts, failures."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -112,15 +113,15 @@ def verdict(is_correct: bool | None) -> Grade:
     return Grade(float(bool(is_correct)), is_correct)
 
 
-# While each of several rewards grades its share of an iteration: [all its rollouts, how many failed up to now].
-ITERATION = ContextVar[list[int] | None]("ITERATION", default=None)
+# While each of several rewards grades its share of an iteration: all its rollouts, and on how many each has failed.
+ITERATION = ContextVar[tuple[int, Counter[str]] | None]("ITERATION", default=None)
 
 
 def refuse_failures(details: Sequence[str], num_rollouts: int, what: str) -> None:
     """Raises QuatroError if ``what`` failed on too many rollouts to learn from; ``details`` say why, one for each."""
-    counts = ITERATION.get() or [num_rollouts, 0]
-    counts[1] += len(details)
-    if details and counts[1] >= max(16, 0.5 * counts[0]):
+    num_all, failed = ITERATION.get() or (num_rollouts, Counter())
+    failed[what] += len(details)
+    if details and failed[what] >= max(16, 0.5 * num_all):
         raise QuatroError(
             f"{what} failed on {len(details)} of {num_rollouts} rollouts; where half of an iteration's rollouts fail, "
             f"the run ends, whatever `reward.on_error` says. The first of them:\n{details[0]}"

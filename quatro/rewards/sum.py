@@ -83,7 +83,7 @@ class SourceRewards(Reward):
 
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Grades:
         grades, context = dict[int, list[Grade]](), copy_context()
-        context.run(ITERATION.set, [sum(map(len, completions)), 0])
+        context.run(ITERATION.set, (sum(map(len, completions)), Counter[str]()))
         for number, reward in enumerate(self.parts):
             own = [place for place, one in enumerate(prompts) if self._number_of[one.source] == number]
             asked = [prompts[at] for at in own], [completions[at] for at in own]
