@@ -44,16 +44,22 @@ BFLOAT16 = {
 }
 
 
-def same_on_both(trained, *settings: str, method: str | None = None) -> None:
+# With these an AMD EPYC rounds a sum by where its numbers lie in memory; the other processors that were tried do not.
+ROUNDED = ("stop strings", "small caches")
+
+
+def same_on_both(trained, *settings: str, method: str | None = None, is_rounded: bool = False) -> None:
     with pretended_gpu() as gpu:
         found = trained("gpu", *settings, gpu=gpu, method=method)
     assert not gpu.total("faults")
     assert gpu.phases["update"].kernels > 100
     expected = trained("cpu", *settings, method=method)
-    # Sums may differ in a last bit by where their numbers lie in memory; some processors do it, others do not.
-    assert [list(row) for row in found] == [list(row) for row in expected]
-    for row, other in zip(found, expected, strict=True):
-        assert row == pytest.approx(other, rel=1e-3, abs=1e-4, nan_ok=True)
+    if is_rounded:
+        assert [list(row) for row in found] == [list(row) for row in expected]
+        for row, other in zip(found, expected, strict=True):
+            assert row == pytest.approx(other, rel=1e-4, abs=2e-6, nan_ok=True)
+    else:
+        assert str(found) == str(expected)
     assert found[-1]["grad/norm"] > 0
 
 
@@ -71,7 +77,7 @@ def test_a_phase_ends_once_the_device_has_done_its_work(trained):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 def test_each_setting_learns_the_same(trained, name):
-    same_on_both(trained, *SETTINGS[name])
+    same_on_both(trained, *SETTINGS[name], is_rounded=name in ROUNDED)
 
 
 @pytest.mark.slow
