@@ -7,7 +7,7 @@ from pathlib import Path
 
 from experiments.beyond import graded, updates_and_radii
 from experiments.replication import markdown
-from experiments.replication.markdown import both_rules, claims_table, filled, settings_head, settings_row, summary
+from experiments.replication.markdown import both_rules, claims_table, every_setting, filled, summary
 from experiments.replication.results import Results, commits, training_seconds
 from experiments.replication.rules import Finding, with_common_spread
 
@@ -31,11 +31,6 @@ def findings_of(results: Results) -> list[Finding]:
 def page(results: Results, findings: Sequence[Finding]) -> str:
     """The whole page as Markdown; ``findings`` are those of `findings_of`."""
     of_each = {title: [one for one in findings if one.name.startswith(letter)] for letter, title in TITLES.items()}
-    settings = settings_head(["cell", "setting"])
-    for cell in CELLS:
-        for found, group in results.groups(cell):
-            shown = ", ".join(f"{key.removeprefix('method.')} {value}" for key, value in found.items())
-            settings.append(settings_row([cell, shown], group))
     return filled(
         Path(__file__).with_suffix(".md"),
         runs=sum(run.cell in CELLS for run in results.runs),
@@ -44,7 +39,7 @@ def page(results: Results, findings: Sequence[Finding]) -> str:
         cells="; ".join(f"**{name}** {words}" for name, words in CELLS.items()),
         summary=summary(of_each),
         claims=claims_table(findings),
-        settings=settings,
+        settings=every_setting((results, CELLS)),
         both_rules=both_rules(findings),
     )
 

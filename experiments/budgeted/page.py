@@ -17,7 +17,7 @@ from evals.intervals import half_width, holm
 from experiments.best import DISTINCT, distinct
 from experiments.replication import markdown
 from experiments.replication.cells import ENTROPY, PASS1, POINTS, REALISED, UCC, K, Outcome, compare, pass_at
-from experiments.replication.markdown import NOTE, TIMES, number, settings_head, settings_row
+from experiments.replication.markdown import every_setting, filled, grid, number
 from experiments.replication.results import (
     ALL,
     Group,
@@ -161,25 +161,7 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
     found, of_claims = pairs(sweeps), judged(sweeps, findings)
     p_of = chances(of_claims)
     of = [sweeps[sweep] for sweep in SWEEPS if sweep in sweeps]
-    num_runs, minutes = sum(len(one.runs) for one in of), sum(map(training_seconds, of)) / 60
-    lines = [
-        "# Does a budget help?\n",
-        NOTE,
-        "",
-        "`method.name: budgeted` gives an iteration one KL budget, where QUATRO gives each prompt the same "
-        "([methods.md](methods.md)). The test below was written and committed before its first run.",
-        "",
-        f"- Runs: {num_runs} of 96. Training: {minutes:.0f} minutes of one thread. {TIMES}",
-        "- `quatro sweep experiments/budgeted/palindrome.yaml`, `countdown.yaml` make them anew.",
-        f"- Program: {'; '.join(sorted({text for one in of for text in commits(one)}))}.",
-        "",
-        "## Hypotheses",
-        "",
-        "Differences with 95 % intervals; KL is the ratio of the realised KLs. p is Holm's, over the six of u1 to u3.",
-        "",
-        "| | hypothesis | difference | KL | measured | p | verdict |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    claims = []
     for name, comparisons in of_claims.items():
         words, *arms = found[name]
         raw = next(one for one in findings if one.name == name).comparisons
@@ -189,27 +171,22 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
         ps = "<br>".join(f"{p_of[name, one.what]:.2g}" for one in comparisons if name in TOGETHER)
         kl = math.exp(_log_kl(*arms).mean())
         cells = [name, CLAIMS[name], words, f"{kl:.2f}", "<br>".join(texts), ps, verdict(name, comparisons, p_of)]
-        lines.append(f"| {' | '.join(cells)} |")
-    outcomes = [*PRIMARY, *SECONDARY]
-    lines += [
-        "",
-        "## Every outcome",
-        "",
-        f"| | difference | {' | '.join(outcomes)} | distinct@{DISTINCT}, top_p 1 |",
-        f"|{'---|' * (len(outcomes) + 3)}",
-    ]
+        claims.append(cells)
+    outcomes = []
     for finding in findings:
         words, *arms = found[finding.name]
         cells = [number(one.estimate, replace(one.unit, name="")) for one in finding.comparisons]
-        lines.append(f"| {finding.name} | {words} | {' | '.join(cells)} | {number(distinct(*arms), Unit(2))} |")
-    lines += ["", "## Every arm", "", *settings_head(["cell", "setting"])]
-    for results in of:
-        for cell in dict.fromkeys(run.cell for run in results.runs):
-            for settings, group in results.groups(cell):
-                shown = ", ".join(f"{key.removeprefix('method.')} {value}" for key, value in settings.items())
-                lines.append(settings_row([cell, shown], group))
-    design = DESIGN.read_text(encoding="utf-8").strip()
-    return "\n".join([*lines, "", "## Design, written before the first run", "", design]) + "\n"
+        outcomes.append([finding.name, words, *cells, number(distinct(*arms), Unit(2))])
+    return filled(
+        Path(__file__).with_suffix(".md"),
+        runs=sum(len(one.runs) for one in of),
+        minutes=f"{sum(map(training_seconds, of)) / 60:.0f}",
+        programs="; ".join(sorted({text for one in of for text in commits(one)})),
+        claims=grid(["", "hypothesis", "difference", "KL", "measured", "p", "verdict"], claims),
+        outcomes=grid(["", "difference", *PRIMARY, *SECONDARY, f"distinct@{DISTINCT}, top_p 1"], outcomes),
+        arms=every_setting(*((one, dict.fromkeys(run.cell for run in one.runs)) for one in of)),
+        design=DESIGN.read_text(encoding="utf-8").strip(),
+    )
 
 
 def document(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from experiments.replication.cells import ENTROPY, PASS1, REALISED, UCC, K, measured
-from experiments.replication.results import NUCLEUS, Group, Measure, json_text, passed, unique
+from experiments.replication.results import NUCLEUS, Group, Measure, Results, json_text, passed, unique
 from experiments.replication.rules import (
     MOST_SEEDS,
     Comparison,
@@ -163,6 +163,16 @@ def settings_row(keys: Sequence[str], group: Group, columns: Columns = COLUMNS) 
     """The line of a setting, whose runs are ``group``."""
     cells = [number(measured(group, measure), unit) for measure, unit in columns.values()]
     return _row([*keys, str(len(group)), *cells])
+
+
+def every_setting(*places: tuple[Results, Iterable[str]]) -> list[str]:
+    """The table of all settings in some cells of each of several sweeps."""
+    lines = settings_head(["cell", "setting"])
+    for results, cell in ((results, cell) for results, cells in places for cell in cells):
+        for settings, group in results.groups(cell):
+            shown = ", ".join(f"{key.removeprefix('method.')} {value}" for key, value in settings.items())
+            lines.append(settings_row([cell, shown], group))
+    return lines
 
 
 def summary(findings_of: Mapping[str, Sequence[Finding]]) -> list[str]:
