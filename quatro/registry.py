@@ -113,7 +113,11 @@ POLICIES = LazyTable(
 # Each has `start`, `log` and `end`, as the user's own have.
 TRACKERS = LazyTable(
     "tracker",
-    {name.lower(): f"quatro.runs.trackers:_{name}" for name in ("TensorBoard", "Wandb", "Trackio")},
+    {
+        "tensorboard": "quatro.runs.trackers:_TensorBoard",
+        "wandb": "quatro.runs.trackers:_Wandb",
+        "trackio": "quatro.runs.trackers:_Trackio",
+    },
     own=lambda spec: located("quatro.runs.trackers:own_tracker")(spec),
 )
 # Each is a `Reward` of quatro/rewards/base.py.

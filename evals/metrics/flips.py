@@ -153,13 +153,16 @@ def flip_rows(*seeds: Sequence[Pair], ks: Sequence[int], ci: bool = False) -> li
             estimates.append(Estimate(metric, at, counts, values, {"bucket": bucket}, is_averaged))
         return rows_of(*estimates, ci=ci) if estimates[0].groups else []
 
-    def flips(bucket: str, is_member: Callable[[Pair], bool]) -> list[Row]:
+    def flips(bucket: str) -> list[Row]:
+        def is_member(one: Pair) -> bool:
+            return bucket in ("all", one.bucket)
+
         return rows(FLIP_AT_K, ks, bucket, lambda one, k: flip_at_k(one.n, one.base, one.tuned, k), is_member)
 
     found = rows(FLIP, [None], BUCKETS[0].name, lambda one, k: float(one.tuned > 0), lambda one: one.base == 0)
     for bucket in BUCKETS:
-        found += flips(bucket.name, lambda one: one.bucket == bucket.name)  # noqa: B023 - it is called at once
-    return found + flips("all", lambda one: True)
+        found += flips(bucket.name)
+    return found + flips("all")
 
 
 def _entry(pair: Pair) -> ProblemEntry:

@@ -83,14 +83,11 @@ def prompt_warnings(
                 "data.prompts, or set eval.benchmark to another benchmark"
             )
     for name, own in prompts.by_source.items():
-        wanted, there, of = (
-            config.prompts_per_step * config.data.shares[name],
-            len(own),
-            f" of source {name}" if name else "",
-        )
-        minibatch = min(there, config.minibatch_prompts)
-        fewer = f"-s prompts_per_step={there - there % minibatch} -s minibatch_prompts={minibatch}"
+        wanted, there = config.prompts_per_step * config.data.shares[name], len(own)
         if there < wanted:
+            of = f" of source {name}" if name else ""
+            minibatch = min(there, config.minibatch_prompts)
+            fewer = f"-s prompts_per_step={there - there % minibatch} -s minibatch_prompts={minibatch}"
             found.append(
                 f"an iteration takes {wanted:.0f} prompts and there are {there}{of}, so some come more than once in "
                 f"it; take more prompts, or {'lower the weight of this source' if name else fewer}"

@@ -58,7 +58,7 @@ def model_card(facts: Facts) -> str:
         datasets=list(facts.datasets) or None,
     )
     prompts = []
-    for template in {str(one): one for one in map(config.data.template_of, config.data.sources)}.values():
+    for template in dict.fromkeys(map(config.data.template_of, config.data.sources)):
         turns = messages(template, PLACE)
         shown = [f"{turn['role']}: {turn['content']}" if template.is_chat else turn["content"] for turn in turns]
         prompts.append("\n".join("\n".join(shown).splitlines()))
