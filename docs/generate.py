@@ -22,13 +22,20 @@ WIDTH = 100
 
 
 def cli_page() -> str:
-    """docs/cli.md: the help of every command."""
+    """docs/cli.md: the help of every command, with what several of them have in common said once."""
     os.environ |= {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
     import typer.main
 
     from quatro_cli.app import app
 
-    return f"# Command line\n\n{NOTE}\n" + "\n".join(_sections(typer.main.get_command(app), "quatro"))
+    helps = _helps(typer.main.get_command(app), "quatro")
+    shared = _shared(helps)
+    intro = (
+        "Every command also has `--help`, which shows its part of this page. Options in the last line of a section are "
+        "explained once, in the list of shared options under its group (such as `quatro eval`) or under `quatro`. So "
+        "are arguments that a section does not explain. An argument is required unless it stands in brackets."
+    )
+    return f"# Command line\n\n{NOTE}\n{intro}\n\n" + "\n".join(_section(path, helps, shared) for path in helps)
 
 
 def config_page() -> str:
@@ -155,18 +162,70 @@ def _documented(found: Any) -> str:
     return "\n\n".join(blocks)
 
 
-def _sections(command: Any, path: str) -> list[str]:
+Row = tuple[str, str, str]  # "Options" or "Arguments", what is typed, what it means
+
+
+def _helps(command: Any, path: str) -> dict[str, tuple[str, list[Row]]]:
+    """Of a command and all below it: the help without options and arguments, and these."""
     from typer.testing import CliRunner
 
     from quatro_cli.app import app
 
     shown = CliRunner().invoke(app, [*path.split()[1:], "--help"], prog_name="quatro").stdout
-    text = "\n".join(line.rstrip() for line in shown.strip("\n").splitlines())
-    sections = [f"## {path}\n\n```\n{text}\n```\n"]
-    children = {name: child for name, child in getattr(command, "commands", {}).items() if not child.hidden}
-    for name, child in sorted(children.items()):
-        sections += _sections(child, f"{path} {name}")
-    return sections
+    usage, *blocks = re.split(r"\n\n(?=\S)|\n\n(?=  \S)", "\n".join(map(str.rstrip, shown.strip("\n").splitlines())))
+    text, rows = [re.sub(r"^Usage: | \[OPTIONS\]|(?<=\[)\[|\](?=\])", "", usage)], []
+    for block in blocks:
+        title, _, lines = block.partition(":\n")
+        if title not in ("Options", "Arguments"):
+            text += [block] * (title != "Commands")  # whose sections follow
+            continue
+        for row in re.split(r"\n(?=  \S)", lines):
+            name, meaning = re.fullmatch(r" *(.+?)(?:  +|\n +)(.*)", row, re.DOTALL).groups()  # type: ignore[union-attr]
+            meaning = re.sub(r"\s+", " ", meaning).replace(" [required]", "" if title == "Arguments" else " [required]")
+            rows += [(title, name, meaning)] * (name != "--help" and (title, name, meaning) not in rows)
+    found = {path: ("\n\n".join(text), rows)}
+    for name, child in sorted(getattr(command, "commands", {}).items()):
+        found |= {} if child.hidden else _helps(child, f"{path} {name}")
+    return found
+
+
+def _shared(helps: dict[str, tuple[str, list[Row]]]) -> dict[Row, str]:
+    """The rows that three or more commands have, each with the smallest group of commands that holds all of these."""
+    found = {}
+    for row in dict.fromkeys(row for _, rows in helps.values() for row in rows):
+        paths = [path.replace(" ", "/") for path, (_, rows) in helps.items() if row in rows]
+        if len(paths) > 2:
+            found[row] = os.path.commonpath(paths).replace("/", " ")
+    return found
+
+
+def _section(path: str, helps: dict[str, tuple[str, list[Row]]], shared: dict[Row, str]) -> str:
+    text, rows = helps[path]
+    of_group = [row for row, group in shared.items() if group == path]
+    parts = [text]
+    for title, listed in (
+        *(
+            (title, [row for row in rows if row[0] == title and row not in shared])
+            for title in ("Arguments", "Options")
+        ),
+        *(
+            (f"Shared {title.lower()}", [row for row in of_group if row[0] == title])
+            for title in ("Arguments", "Options")
+        ),
+    ):
+        width = max((len(name) for _, name, _ in listed), default=0) + 4
+        lines = [
+            textwrap.fill(f"  {name:{width - 4}}  {meaning}", WIDTH, subsequent_indent=" " * width)
+            for _, name, meaning in listed
+        ]
+        parts += ["\n".join([f"{title}:", *lines])] * bool(listed)
+    names = [
+        f"`{name.split(',')[0].split()[0]}`"
+        for title, name, _ in rows
+        if title == "Options" and (title, name, _) in shared
+    ]
+    end = f"\nAlso: {', '.join(names)}.\n" if names else ""
+    return f"## {path}\n\n```\n" + "\n\n".join(parts) + f"\n```\n{end}"
 
 
 PAGES = {

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NumSamples = Annotated[int | None, Option("-n", "--n", metavar="N", min=1, help="Samples per problem. Default: 256.")]
 TopK = Annotated[int | None, Option(metavar="K", min=0, help="Keep the K likeliest. Default: 0, all.")]
-MaxTokens = Annotated[int | None, Option(metavar="N", help="Longest response. Default: by run, preset or -b.")]
+MaxTokens = Annotated[int | None, Option(metavar="N", help="Token limit. Default: the run's, preset's, -b's.")]
 Stop = Annotated[list[str] | None, Option(metavar="TEXT", help=r"End before TEXT (\n, \t, \\ as escapes); repeats.")]
 Preset = Annotated[str | None, Option(metavar="NAME", help="paper (T 1, top_p 0.7, n 256), verl-generation.")]
 Template = Annotated[str | None, Option(metavar="NAME|TEXT|FILE", help="As data.template (docs/data.md), or your own.")]

@@ -30,7 +30,7 @@ ConfigOrSweep = Annotated[
     ),
 ]
 Grid = Annotated[list[str], repeated("-g", "--grid", metavar="KEY=V,V", help="An axis of the grid; repeatable.")]
-Seeds = Annotated[str, Option(metavar="N[,N]", help="Seeds of every point; of a file, only these.")]
+Seeds = Annotated[str, Option(metavar="N[,N]", help="Seeds of every point, or a subset of a sweep file's.")]
 Cells = Annotated[str, Option("--cell", metavar="NAME[,NAME]", help="Only these cells of a sweep file.")]
 Method = Annotated[str | None, Option("-m", "--method", metavar="METHOD", help="Method of every point.")]
 Out = Annotated[Path | None, Option("-o", "--out", metavar="DIR", help="Folder for the sweep. Default: sweeps/CONFIG.")]
@@ -70,8 +70,8 @@ def sweep(
     """Train every point of a grid of settings.
 
     Repeat the command, or give DIR alone, to run what is missing or failed; more values add points. Ctrl-C also stops
-    the runs; after kill -9 they continue. summary.csv has results, and `quatro table DIR --ci` means over seeds. Exit
-    code 6: a run failed. -g method.name=A,B varies the method; method.X varies only in methods with X.
+    the runs; if the sweep is killed, they go on. summary.csv has results, `quatro table DIR --ci` means over seeds.
+    Exit code 6: a run failed. -g method.name=A,B varies the method; method.X applies to methods that have X.
 
     \b
     Examples:

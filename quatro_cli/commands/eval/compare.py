@@ -74,7 +74,7 @@ def power(
     benchmarks: Benchmarks,
     metric: Annotated[str, Option(metavar="NAME@K", help="pass@K, ucc@K or distinct@K.")] = "pass@1",
     effect: Annotated[float | None, Option(metavar="X", help="Difference to show, in points or solutions.")] = None,
-    correlation: Annotated[float, Option(metavar="R", help="Of problems' true values; OTHER says it, too.")] = 0.9,
+    correlation: Annotated[float, Option(metavar="R", help="Of problems' true values, if there is no OTHER.")] = 0.9,
     seed_spread: Annotated[float, Option(metavar="D", help="Standard deviation of a mean over seeds.")] = 0,
     json: Json = False,
     out: shared.Out = None,

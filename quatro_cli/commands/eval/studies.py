@@ -21,7 +21,7 @@ def similarity(
         Option(metavar="NAME[,NAME]", help="As in `quatro eval ucc`. Default: all built-in ones except exact."),
     ] = None,
     tokens: shared.Tokens = None,
-    labels: Annotated[Path | None, Option(metavar="FILE", help="Labelled pairs: what finds them? See below.")] = None,
+    labels: Annotated[Path | None, Option(metavar="FILE", help="Pairs that were labelled same or different.")] = None,
     threshold: Annotated[str | None, Option(metavar="T[,T]", help="For --labels. Default: 0.5 to 0.98.")] = None,
     linkage: Annotated[str | None, Option(metavar="NAME[,NAME]", help="For --labels. Default: components.")] = None,
     max_pairs: Annotated[
