@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import runpy
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,8 @@ from typer.testing import CliRunner
 from quatro.rewards.base import Grade, Grades, Groups, Reward
 from quatro.types import Prompt
 from quatro_cli.app import app
+
+RELATIVES = Path(__file__).parents[1] / "docs" / "relatives.py"
 
 
 def quatro(*words: object, code: int = 0, input: str | None = None) -> Result:
@@ -53,18 +54,9 @@ def _plain(text: object) -> str:
     return " ".join(str(text).split())  # messages are wrapped to the terminal's width
 
 
-def write_code_of_page(name: str, file: Path) -> None:
-    """Writes the first Python block of a page of docs/ to ``file``."""
-    page = (Path(__file__).parents[1] / "docs" / name).read_text(encoding="utf-8")
-    file.write_text(re.findall("```python\n(.*?)```", page, re.DOTALL)[0], encoding="utf-8")
-
-
-def code_of_page(name: str) -> dict[str, Any]:
-    """What the first Python block of a page of docs/ defines, by name."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "code.py"
-        write_code_of_page(name, file)
-        return runpy.run_path(str(file), run_name=name)
+def relatives() -> dict[str, Any]:
+    """What docs/relatives.py defines, by name: the methods of one's own that docs/methods.md names."""
+    return runpy.run_path(str(RELATIVES), run_name=RELATIVES.name)
 
 
 def read_json(path: Path) -> Any:

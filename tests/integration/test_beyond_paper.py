@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
+import shutil
 from statistics import mean
 from typing import Any
 
@@ -15,7 +15,7 @@ from quatro.config import load_config
 from quatro.processes.stop import StopRequest
 from quatro.runs.directory import RunDir
 from quatro.train import train
-from tests.kit import write_code_of_page
+from tests.kit import RELATIVES
 
 BY_ENTROPY = ["method.name=relatives:Steered", "method.steers=entropy", "method.delta_target=5.0"]
 BY_KL = ["method.name=relatives:Steered", "method.delta_target=0.02"]
@@ -24,8 +24,8 @@ AUTO = ["inner_updates=auto", "max_inner_updates=6"]
 
 @pytest.fixture
 def settings(settings: list[str]) -> list[str]:
-    """A single minibatch, and the methods of docs/methods.md in the current folder."""
-    write_code_of_page("methods.md", Path("relatives.py"))
+    """A single minibatch, and the methods of docs/relatives.py in the current folder."""
+    shutil.copy(RELATIVES, "relatives.py")
     return [*settings, "steps=5", "minibatch_prompts=4"]
 
 

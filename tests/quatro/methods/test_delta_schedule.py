@@ -1,4 +1,4 @@
-"""A method whose fields change over the run, such as docs/methods.md's with a steered radius."""
+"""A method whose fields change over the run, such as docs/relatives.py's with a steered radius."""
 
 import math
 
@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from quatro.registry import METHODS
-from tests.kit import code_of_page
+from tests.kit import relatives
 
-Steered = code_of_page("methods.md")["Steered"]
+Steered = relatives()["Steered"]
 
 
 def steered(**fields):

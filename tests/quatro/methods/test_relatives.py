@@ -1,9 +1,10 @@
-"""QUATRO's relatives, of docs/methods.md, against what their papers promise: exact expectations and gradients."""
+"""QUATRO's relatives, of docs/relatives.py, against what their papers promise: exact expectations and gradients."""
 
 from __future__ import annotations
 
 import itertools
 import math
+import shutil
 from typing import Any
 
 import pytest
@@ -14,16 +15,16 @@ from quatro import ops
 from quatro.config import load_config
 from quatro.registry import METHODS
 from quatro.types import Batch
-from tests.kit import code_of_page, says, write_code_of_page
+from tests.kit import RELATIVES, relatives, says
 from tests.quatro.methods.asked import asked
 
 LOGITS = torch.tensor([0.4, -0.3, 0.1], dtype=torch.float64)
 N = 4
-PAGE = code_of_page("methods.md")
+OWN = relatives()
 
 
 def method(name: str, **fields: object) -> Any:
-    chosen = PAGE.get(name.capitalize()) or METHODS[name]
+    chosen = OWN.get(name.capitalize()) or METHODS[name]
     return chosen(name=name, **fields)
 
 
@@ -78,7 +79,7 @@ def test_pkpo_is_what_a_rollout_adds_to_every_set_of_others(k, rewards):
 
 
 def test_a_k_that_no_prompt_has_rollouts_for_is_refused(tmp_path, monkeypatch):
-    write_code_of_page("methods.md", tmp_path / "relatives.py")
+    shutil.copy(RELATIVES, tmp_path)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="rollouts_per_prompt: found 8, expected at least 9, as method relatives:Pkpo"):
         load_config("quickstart", method="relatives:Pkpo", overrides=["method.k=9"])

@@ -22,7 +22,7 @@ from quatro.loop.draw import has_signal, overlong_penalty
 from quatro.processes.world import World
 from quatro.registry import METHODS
 from quatro.types import Batch
-from tests.kit import code_of_page, read_json
+from tests.kit import read_json, relatives
 
 OWN_FOLDER = Path(__file__).parents[2] / "vectors" / "methods"
 FOLDER = Path(os.environ.get("QUATRO_METHOD_VECTORS") or OWN_FOLDER)
@@ -47,8 +47,8 @@ BUDGETS = read("budget*.json", OWN_FOLDER)
 RELATIVES = read("relatives*.json") or read("relatives*.json", OWN_FOLDER)
 CASES = read("quatro*.json") + read("baselines*.json") + RELATIVES
 BATCHES = batches_in(FOLDER)
-PAGE = code_of_page("methods.md")
-CHOSEN = {**METHODS, "dppo": PAGE["Dppo"], "pkpo": PAGE["Pkpo"]}
+OWN = relatives()
+CHOSEN = {**METHODS, "dppo": OWN["Dppo"], "pkpo": OWN["Pkpo"]}
 
 
 def method_of(case: dict[str, Any]) -> Any:
