@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo replicate replicate-all pages test check test-base test-slow test-long test-faults test-fuzz test-report test-latex test-mutants test-gpu test-vllm test-deepspeed test-verl test-verl-ray test-trl test-trackers test-gym test-real test-embed test-vectors bench bench-trl bench-gpu clean
+.PHONY: help demo replicate replicate-all pages test check test-base test-slow test-long test-faults test-fuzz test-report test-latex test-mutants test-gpu test-vllm test-deepspeed test-verl test-verl-ray test-trl test-trackers test-gym test-real test-embed test-vectors test-wheel bench bench-trl bench-gpu clean
 
 help:
 	@echo "make demo       install, fine-tune the embedded model with QUATRO and GSPO, measure both, draw the figures"
@@ -35,6 +35,7 @@ help:
 	@echo "make test-embed  similarities of a real embedding model; the first time it fetches 83 MB"
 	@echo "make test-gym  the tasks of reasoning-gym, in an environment of its own with the extra gym (parts of it are compiled)"
 	@echo "make test-vectors  the generator of tests/vectors/methods against its files, verl's part in an environment of its own"
+	@echo "make test-wheel  build the wheel and the sdist, check both, and try the wheel where there is no checkout (a minute)"
 	@echo "make bench      the speed comparisons of benchmarks/"
 	@echo "make bench-trl  training against TRL's GRPOTrainer, in an environment of its own with TRL (about half an hour)"
 	@echo "make bench-gpu  a 1.5B model on a CUDA device, in parts that go on; writes benchmarks/results/gpu-DEVICE.md"
@@ -155,6 +156,21 @@ test-verl-ray: $(VENV)-verl/.installed
 test-vectors: $(VENV)-verl/.installed
 	$(VENV)-verl/bin/python tests/vectors/methods/generate.py --check
 	$(IN_VERL) tests/vectors/methods/generate.py --check --verl
+
+# Both are built from a copy, so that nothing but files of the repository goes in, and nothing is written into it.
+WHEEL := $(abspath $(VENV)-wheel)
+test-wheel: $(STAMP)
+	rm -rf $(WHEEL)
+	mkdir -p $(WHEEL)/source
+	git ls-files -z | xargs -0 cp --parents -t $(WHEEL)/source
+	$(PYTHON) -m venv $(WHEEL)/tools
+	$(WHEEL)/tools/bin/python -m pip install -q --disable-pip-version-check --no-compile build twine
+	$(WHEEL)/tools/bin/python -m build -o $(WHEEL)/dist $(WHEEL)/source >$(WHEEL)/build.log 2>&1 || { cat $(WHEEL)/build.log; exit 1; }
+	$(WHEEL)/tools/bin/twine check --strict $(WHEEL)/dist/*
+	$(PYTHON) -m venv --without-pip $(WHEEL)/clean
+	$(WHEEL)/tools/bin/python -m pip --python $(WHEEL)/clean/bin/python install -q --disable-pip-version-check --no-compile \
+	  -c constraints.txt $(WHEEL)/dist/*.whl
+	WHEEL_FOLDER=$(WHEEL) $(BIN)/python -m pytest -m wheel -rs tests/wheel
 
 # The comparisons that need no file and no other environment.
 bench: $(STAMP)

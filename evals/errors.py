@@ -83,6 +83,20 @@ def requirements() -> list[tuple[str, str, str]]:
     return [(extra.strip("'\""), re.split(r"[^\w-]", one, maxsplit=1)[0], one.strip()) for one, _, extra in parts]
 
 
+def with_pages(text: str) -> str:
+    """``text``, with the path of each page of docs/ that it names where we came in a wheel."""
+    if "docs/" not in text or (_ROOT / "docs").is_dir():
+        return text
+    from importlib import metadata
+
+    try:
+        files = metadata.files("quatro") or []
+    except metadata.PackageNotFoundError:
+        return text
+    pages = {file.name: str(Path(str(file.locate())).resolve()) for file in files if "share/doc/quatro/" in str(file)}
+    return re.sub(r"\bdocs/([\w-]+\.md)", lambda found: pages.get(found[1], found[0]), text)
+
+
 def extra_of(module: str) -> str:
     """The first extra that brings the package of ``module``; "" for what every installation has."""
     return next((extra for extra, package, _ in requirements() if package.replace("-", "_") == module), "")

@@ -193,6 +193,9 @@ def main() -> None:
         # Identical output in every locale; what UTF-8 cannot hold (lone surrogates) is spelled out.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    if os.name == "nt":
+        output.error("quatro needs Linux or macOS; on Windows, install it inside WSL")
+        sys.exit(EXIT_MISSING)
     if not output.is_terminal("stderr"):
         # transformers and the Hub client draw bars of their own, which have no place in a log.
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")

@@ -84,6 +84,11 @@ class Command(TyperCommand):
             raise
         return parsed
 
+    def get_help(self, ctx: Any) -> str:
+        from evals.errors import with_pages
+
+        return with_pages(super().get_help(ctx))
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         _write_options(self, ctx, formatter)
 

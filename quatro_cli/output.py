@@ -222,7 +222,9 @@ class Output:
             return
         if prefix and self._has_color("stderr"):
             prefix = f"\x1b[{color}m{prefix}\x1b[0m"
-        text = visible(message, keep="\n\t")
+        from evals.errors import with_pages
+
+        text = visible(with_pages(message), keep="\n\t")
         self._write("stderr", f"{prefix}{text}\n")
 
     def _has_color(self, name: StreamName) -> bool:

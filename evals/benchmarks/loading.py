@@ -7,14 +7,7 @@ from typing import Any, Literal
 from evals.benchmarks.catalogue import USER_FILE, Benchmark, find_benchmark, maker_of, registry
 from evals.benchmarks.fetching import cached_path, cached_problems, fetch, read_lock
 from evals.benchmarks.gym import PREFIX, check, is_installed, items
-from evals.benchmarks.problems import (
-    FILE_ENDINGS,
-    Columns,
-    Problem,
-    benchmark_name,
-    content_hash,
-    read_problem_file,
-)
+from evals.benchmarks.problems import FILE_ENDINGS, Columns, Problem, benchmark_name, content_hash, read_problem_file
 from evals.errors import DataError, UsageError
 
 Split = Literal["train", "test"]

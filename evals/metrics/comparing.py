@@ -140,10 +140,7 @@ def _large_rests(rows: Sequence[DifferenceRow]) -> list[str]:
 
 
 def _comparison(
-    metric: str,
-    names: Sequence[str],
-    estimates: Sequence[Sequence[Sequence[Estimate]]],
-    warnings: list[str],
+    metric: str, names: Sequence[str], estimates: Sequence[Sequence[Sequence[Estimate]]], warnings: list[str]
 ) -> Comparison:
     """``estimates`` are those of each seed of all sides; where there are more than two, rows name theirs."""
     rows: list[DifferenceRow] = []

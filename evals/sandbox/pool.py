@@ -53,11 +53,7 @@ class Sandbox:
         if workers < 1:
             raise ValueError(f"workers must be at least 1, not {workers}")
         self.tier = tier or probe().name
-        settings = {
-            "tier": self.tier,
-            "preload": list(preload),
-            "readable": readable_paths((*PACKAGES, *packages)),
-        }
+        settings = {"tier": self.tier, "preload": list(preload), "readable": readable_paths((*PACKAGES, *packages))}
         self._pool = WorkerPool(
             partial(_launched, settings),
             num_workers=workers,

@@ -180,11 +180,7 @@ class Stage:
         prompt = Prompt("rehearsal", "0", "", None, "", (2,) * self.prompt_tokens)
         group = [Rollout((2,) * self.response_tokens, "", "stop")] * num_rows
         rows = collate(
-            [prompt],
-            [group],
-            torch.ones(num_rows),
-            max_new_tokens=self.response_tokens,
-            device=self.policy.device,
+            [prompt], [group], torch.ones(num_rows), max_new_tokens=self.response_tokens, device=self.policy.device
         )
         known_BT = torch.zeros_like(rows.batch.old_logp_BT)
         return rows.with_batch(old_logp_BT=known_BT, ref_logp_BT=known_BT)

@@ -84,12 +84,13 @@ def schema(method: SchemaMethod = None, json: Json = False) -> None:
       quatro config schema -m my_method:MyMethod
       quatro config schema --json > schema.json
     """
+    from evals.errors import with_pages
     from quatro.config import schema_json, schema_text
 
     if json:
         output.json(schema_json(method))
     else:
-        output.data(schema_text(method))
+        output.data(with_pages(schema_text(method)))
 
 
 app.add("show", show)

@@ -30,10 +30,7 @@ class Check:
     hint: str = ""
 
 
-def doctor(
-    run: Annotated[Path | None, run_paths("[RUN]", "Look at this run.")] = None,
-    json: Json = False,
-) -> None:
+def doctor(run: Annotated[Path | None, run_paths("[RUN]", "Look at this run.")] = None, json: Json = False) -> None:
     """Check this machine, or a run.
 
     Of the machine: versions, packages, devices, memory, disk, and small trials of the sandbox and the lock. Of a run:

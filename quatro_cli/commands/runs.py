@@ -36,10 +36,7 @@ def _runs() -> None:
     """
 
 
-def list_(
-    paths: Paths = None,
-    json: Json = False,
-) -> None:
+def list_(paths: Paths = None, json: Json = False) -> None:
     """List runs, and every run below folders.
 
     A run is `killed` if its status says `running` but no process holds it. `age` is the time since its last

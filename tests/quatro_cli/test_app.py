@@ -51,6 +51,13 @@ def test_version_goes_to_stdout():
     assert (done.returncode, done.stdout, done.stderr) == (0, f"quatro {__version__}\n", "")
 
 
+def test_windows_is_refused_in_one_sentence():
+    code = "import os, quatro_cli.app; os.name = 'nt'; quatro_cli.app.main()"
+    done = python("-c", code)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert re.fullmatch(r"error: [^\n]*Windows[^\n]*WSL\n", done.stderr)
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_help_fits_a_screen_and_shows_two_examples(command):
     result = runner.invoke(app, [*command, "--help"], env={"COLUMNS": "100", "TERMINAL_WIDTH": "100"})

@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from evals import errors as kinds
-from evals.errors import how_to_install
+from evals.errors import how_to_install, with_pages
 from quatro_cli.app import foreign_evals, report
 from tests.kit import says
 
@@ -76,6 +76,18 @@ def test_the_command_for_an_extra_is_right_where_it_is_typed(tmp_path, monkeypat
         pip, install, *named = shlex.split(how_to_install(extra))
         assert (pip, install) == ("pip", "install")
         assert set(map(Requirement, named)) == set(map(Requirement, wanted[extra]))
+
+
+def test_pages_are_named_by_the_path_that_they_have_here(tmp_path, monkeypatch):
+    said = "docs/methods.md#a-b has more, and docs/none.md"
+    assert with_pages(said) == said
+    page = tmp_path / "share/doc/quatro/methods.md"
+    monkeypatch.setattr("evals.errors._ROOT", tmp_path)
+    monkeypatch.setattr("importlib.metadata.files", lambda name: None)
+    assert with_pages(said) == said
+    entry = type("Entry", (str,), {"name": page.name, "locate": lambda self: page})
+    monkeypatch.setattr("importlib.metadata.files", lambda name: [entry("../../share/doc/quatro/methods.md")])
+    assert with_pages(said) == f"{page}#a-b has more, and docs/none.md"
 
 
 def test_nothing_tells_a_user_to_install_our_name_from_an_index():

@@ -173,10 +173,7 @@ def _num_rows(path: Path) -> int:
 def _resume(run: RunSummary) -> tuple[bool, str]:
     """Whether a resume would work, and what it would do."""
     command = f"`quatro train {run.path} --resume`"
-    reasons = {
-        "unreadable": f"no: {run.reason}",
-        "running": "no: a process is training it at this moment",
-    }
+    reasons = {"unreadable": f"no: {run.reason}", "running": "no: a process is training it at this moment"}
     if run.status in reasons or run.config is None:
         return False, reasons[run.status]
     newest = _newest(run.path)

@@ -47,8 +47,7 @@ def grade(
         str | None, Option(metavar="NAME", help="boxed (default); answer-is or last-number, if there is no box.")
     ] = None,
     grader: Annotated[
-        str | None,
-        Option(metavar="NAME", help="math, countdown, code, reasoning-gym or your own module:function."),
+        str | None, Option(metavar="NAME", help="math, countdown, code, reasoning-gym or your own module:function.")
     ] = None,
     thinking: Annotated[str | None, Option(metavar="MARKERS", help="Judge what follows </think>.")] = None,
     jobs: shared.Jobs = None,
