@@ -1,6 +1,7 @@
 """Writes the generated pages of docs/, from the program.
 
-They are api.md, cli.md, config.md, tables of similarity.md and measuring.md, images/rooms.svg, and links of README.md.
+They are api.md, cli.md, config.md, tables of similarity.md and measuring.md, images/rooms.svg, and in README.md the
+links and what is counted.
 `python docs/generate.py` writes, with `--check` it only compares.
 """
 
@@ -13,6 +14,8 @@ import re
 import sys
 import textwrap
 import tomllib
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -105,10 +108,42 @@ def readme(text: str, url: str) -> str:
 
 
 def readme_page() -> str:
-    """README.md, with links below the PROJECT_URL of pyproject.toml."""
+    """README.md, with what is counted in it, and with links below the PROJECT_URL of pyproject.toml."""
     top = DOCS.parent
+    text = (top / "README.md").read_text(encoding="utf-8")
+    for words, counts in counted(top).items():
+        text, found = re.subn(words.replace(" ", r"\s+").replace("N", r"\d+"), _filled(counts), text)
+        if found != 1:
+            raise ValueError(f"README.md has `{words}` {found} times; it is to have it once")
     urls = tomllib.loads((top / "pyproject.toml").read_text(encoding="utf-8"))["project"].get("urls", {})
-    return readme((top / "README.md").read_text(encoding="utf-8"), urls.get("PROJECT_URL", "").rstrip("/"))
+    return readme(text, urls.get("PROJECT_URL", "").rstrip("/"))
+
+
+def counted(top: Path) -> dict[str, list[int]]:
+    """Phrases of README.md, each with the numbers that stand in place of its `N`."""
+    sys.path.insert(0, str(top))
+    from tests.mutants import MUTANTS
+
+    def cases(name: str) -> int:
+        return len(json.loads((top / f"tests/vectors/methods/{name}.json").read_text(encoding="utf-8"))["cases"])
+
+    claims = json.loads((DOCS / "replication.json").read_text(encoding="utf-8"))["claims"]
+    verdicts = Counter(one["verdict"] for one in claims if not one["is_ours"])
+    faults = re.findall(r"^\| \d+ \|", (DOCS / "guarantees.md").read_text(encoding="utf-8"), re.M)
+    return {
+        "N cases of its loss and N of its dual": [cases("quatro"), cases("dual")],
+        "and N cases of the other methods": [cases("baselines")],
+        "in N places": [len(MUTANTS)],
+        "lists N faults": [len(faults)],
+        "N hold on small models, N do not and N are undecided": [
+            verdicts[one] for one in ("holds", "does not", "undecided")
+        ],
+    }
+
+
+def _filled(counts: list[int]) -> Callable[[re.Match[str]], str]:
+    numbers = iter(counts)
+    return lambda found: re.sub(r"\d+", lambda _: str(next(numbers)), found[0])
 
 
 def _with_first_table(page: str, rows: list[str]) -> str:
