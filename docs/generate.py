@@ -67,11 +67,12 @@ def similarity_page() -> str:
 def measuring_page() -> str:
     """The page as it is, but for its tables of coverage, which are benchmarks/results/coverage.json."""
     found = json.loads((DOCS.parent / "benchmarks/results/coverage.json").read_text(encoding="utf-8"))
-    lines: dict[tuple[str, str, int], list[str]] = {}
-    for row in found:
-        beside = f" ({100 * row['held']['percentile']:.1f})" if "percentile" in row["held"] else ""
-        key = (row["case"], f"Beta({row['beta'][0]:g}, {row['beta'][1]:g})", row["k"])
-        lines.setdefault(key, []).append(f"{100 * row['held']['printed']:.1f}{beside}")
+    lines: dict[str, list[str]] = {}
+    for case, num in dict.fromkeys((row["case"], row["problems"]) for row in found):
+        held = [row["held"] for row in found if (row["case"], row["problems"]) == (case, num)]
+        shown = [min(one[name] for one in held) for name in ("printed", "percentile") if name in held[0]]
+        beside = f" ({100 * shown[1]:.1f})" if shown[1:] else ""
+        lines.setdefault(case, []).append(f"{100 * shown[0]:.1f}{beside}")
 
     def lowest(name: str, least: int) -> str:
         own = [row for row in found if name in row["held"] and row["problems"] >= least]
@@ -79,7 +80,7 @@ def measuring_page() -> str:
 
     text = (DOCS / "measuring.md").read_text(encoding="utf-8")
     for head, rows in (
-        ("| of | chances |", [[*map(str, key), *cells] for key, cells in lines.items()]),
+        ("| of | 10 problems |", [[case, *cells] for case, cells in lines.items()]),
         ("| interval |", [[name, lowest(name, 20), lowest(name, 10)] for name in found[0]["held"]]),
     ):
         before, begin, rest = re.split(rf"^({re.escape(head)}.*\n[|-]+\n)", text, maxsplit=1, flags=re.M)
