@@ -1,6 +1,6 @@
 """A run whose process is killed, whose disk fails or whose clock jumps, at any moment, ends as if nothing had happened.
 
-The numbers are those of the table of faults in docs/guarantees.md.
+The numbers are those of the list of faults in docs/guarantees.md.
 """
 
 from __future__ import annotations
