@@ -154,48 +154,85 @@ def _with_first_table(page: str, rows: list[str]) -> str:
     return before + begin + "\n".join(rows) + "\n\n" + f"\n{rest}".partition("\n\n")[2]
 
 
+# Of which command a function's arguments are the options: docs/cli.md explains these.
+OPTIONS_OF = {
+    "draw_samples": ["sample"],
+    "measure": ["eval", "passk|ucc"],
+    "compare": ["eval", "compare"],
+    "clusters": ["eval", "clusters"],
+    "report": ["report"],
+}
+
+
 def api_page() -> str:
-    """docs/api.md: what `import quatro` offers, from its docstrings."""
+    """docs/api.md: what `import quatro` offers, from its docstrings, without what cli.md and `help` say."""
     import quatro.api
 
-    sections = [_documented(quatro.api), "The fields of `quatro.Config` are the keys of [config.md](config.md)."]
+    about = (
+        "`help(quatro.NAME)` has the types, every argument and what is raised: `UsageError` for an option that is unknown "
+        "or out of range, `MissingError` for what is not on this machine, `DataError` for a damaged file. The fields of "
+        "`quatro.Config` are the keys of [config.md](config.md)."
+    )
+    sections = [_documented(quatro.api, set()), textwrap.fill(about, 120, break_on_hyphens=False)]
     shown = {f"quatro.{name}": getattr(quatro, name) for name in quatro.__all__ if name not in ("Config", "Result")}
     shown |= {f"quatro.Result.{name}": getattr(quatro.Result, name) for name in ("document", "frame", "write")}
     for name, found in sorted(shown.items(), key=lambda pair: pair[0].lower()):
+        command = OPTIONS_OF.get(found.__name__) if inspect.isfunction(found) else None
+        known = _options(command) - {"jobs"} if command else set()  # whose default is another
         sections.append(f"## {name}")
         if inspect.isfunction(found):
-            sections.append(f"```python\n{_signature(found)}\n```")
-        sections.append(_documented(found))
+            sections.append(f"```python\n{_signature(found, known)}\n```")
+        if command:
+            typed = f"quatro {' '.join(command)}"
+            sections.append(
+                f"`...` are the options of [`{typed}`](cli.md#{typed.partition('|')[0].replace(' ', '-')})."
+            )
+        sections.append(_documented(found, known))
     return f"# Python\n\n{NOTE}\n" + "\n\n".join(sections) + "\n"
 
 
-def _signature(function: Any) -> str:
-    """As it stands in the source, one parameter a line where one line is too short."""
-    parameters, result = [], inspect.signature(function).return_annotation
+def _options(path: list[str]) -> set[str]:
+    """The names of a command's options, with `_` for `-`; `passk|ucc` are two commands."""
+    import typer.main
+
+    from quatro_cli.app import app
+
+    if "|" in path[-1]:
+        return set.union(*(_options([*path[:-1], last]) for last in path[-1].split("|")))
+    command: Any = typer.main.get_command(app)
+    for name in path:
+        command = command.commands[name]
+    return {name.strip("-").replace("-", "_") for one in command.params for name in one.opts if name.startswith("--")}
+
+
+def _signature(function: Any, known: set[str]) -> str:
+    """Without types, and with `...` for what is `known` as options; one parameter a line where one line is too short."""
+    parameters, left_out = [], False
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is parameter.KEYWORD_ONLY and "*" not in parameters:
             parameters.append("*")
-        annotation = "" if parameter.annotation is parameter.empty else f": {parameter.annotation}"
-        default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
-        parameters.append(f"{parameter.name}{annotation}{default}")
-    line = f"{function.__name__}({', '.join(parameters)}) -> {result}"
-    if len(line) <= WIDTH:
-        return line
-    return f"{function.__name__}(\n" + "".join(f"    {one},\n" for one in parameters) + f") -> {result}"
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.name in known:
+            left_out = True
+        elif parameter.name != "self":
+            default = "" if parameter.default is parameter.empty else f"={parameter.default!r}"
+            parameters.append(f"{parameter.name}{default}")
+    returned = inspect.signature(function).return_annotation
+    return f"{function.__name__}({', '.join([*parameters, *['...'] * left_out])}) -> {returned}"
 
 
-def _documented(found: Any) -> str:
-    """A docstring as Markdown: examples fenced, what stands below `Args:` and the like as a list."""
+def _documented(found: Any, known: set[str]) -> str:
+    """A docstring as Markdown: examples fenced, `Args:` as a list of those that are not `known`, without `Raises:`."""
     blocks = []
     for block in (inspect.getdoc(found) or "").replace("``", "`").split("\n\n"):
         if block.lstrip().startswith(">>>"):
-            block = f"```python\n{textwrap.dedent(block)}\n```"
-        elif block.startswith(("Args:", "Raises:")):
-            title, _, entries = block.partition("\n")
-            listed = re.sub(r"^    (?! )([\w, ]+):", r"- `\1`:", entries, flags=re.MULTILINE)
-            block = f"{title}\n\n{re.sub(r'^ {8}', '  ', listed, flags=re.MULTILINE)}"
-        blocks.append(block)
-    return "\n\n".join(blocks)
+            blocks.append(f"```python\n{textwrap.dedent(block)}\n```")
+        elif block.startswith("Args:"):
+            entries = re.findall(r"^    (?! )([\w, ]+): (.*(?:\n {8}.*)*)", block, flags=re.MULTILINE)
+            told = [(names, text) for names, text in entries if not set(names.split(", ")) <= known]
+            blocks += ["\n".join(f"- `{names}`: {re.sub(r'^ {8}', '  ', text, flags=re.M)}" for names, text in told)]
+        elif not block.startswith("Raises:"):
+            blocks.append(block)
+    return "\n\n".join(filter(None, blocks))
 
 
 Row = tuple[str, str, str]  # "Options" or "Arguments", what is typed, what it means
