@@ -169,9 +169,9 @@ def api_page() -> str:
     import quatro.api
 
     about = (
-        "`help(quatro.NAME)` has the types, every argument and what is raised: `UsageError` for an option that is unknown "
-        "or out of range, `MissingError` for what is not on this machine, `DataError` for a damaged file. The fields of "
-        "`quatro.Config` are the keys of [config.md](config.md)."
+        "`help(quatro.NAME)` has the types, every argument and what is raised: `UsageError` for an option that is "
+        "unknown or out of range, `MissingError` for what is not on this machine, `DataError` for a damaged file. "
+        "The fields of `quatro.Config` are the keys of [config.md](config.md)."
     )
     sections = [_documented(quatro.api, set()), textwrap.fill(about, 120, break_on_hyphens=False)]
     shown = {f"quatro.{name}": getattr(quatro, name) for name in quatro.__all__ if name not in ("Config", "Result")}
@@ -206,7 +206,7 @@ def _options(path: list[str]) -> set[str]:
 
 
 def _signature(function: Any, known: set[str]) -> str:
-    """Without types, and with `...` for what is `known` as options; one parameter a line where one line is too short."""
+    """Without types, and with `...` for what is `known` as options."""
     parameters, left_out = [], False
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is parameter.KEYWORD_ONLY and "*" not in parameters:
