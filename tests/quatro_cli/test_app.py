@@ -52,7 +52,7 @@ def test_version_goes_to_stdout():
 
 
 def test_windows_is_refused_in_one_sentence():
-    code = "import os, quatro_cli.app; os.name = 'nt'; quatro_cli.app.main()"
+    code = "import os, evals.errors, evals.text, quatro_cli.app; os.name = 'nt'; quatro_cli.app.main()"
     done = python("-c", code)
     assert (done.returncode, done.stdout) == (3, "")
     assert re.fullmatch(r"error: [^\n]*Windows[^\n]*WSL\n", done.stderr)
