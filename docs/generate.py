@@ -1,7 +1,7 @@
 """Writes the generated pages of docs/, from the program.
 
-They are api.md, cli.md, config.md, tables of similarity.md and measuring.md, images/rooms.svg, and in README.md the
-links and what is counted.
+They are api.md, cli.md, config.md, tables of similarity.md and measuring.md, images/rooms.svg, in README.md the links
+and what is counted, and the code of examples/quickstart.ipynb.
 `python docs/generate.py` writes, with `--check` it only compares.
 """
 
@@ -95,6 +95,14 @@ def rooms_picture() -> str:
     import rooms
 
     return rooms.picture()
+
+
+def notebook_text() -> str:
+    """examples/quickstart.ipynb, with the code of examples/five_minutes.py and the outputs that are stored for it."""
+    sys.path.insert(0, str(DOCS))
+    import notebook
+
+    return notebook.text_of(notebook.document(notebook.stored()))
 
 
 def readme(text: str, url: str) -> str:
@@ -303,6 +311,7 @@ def _section(path: str, helps: dict[str, tuple[str, list[Row]]], shared: dict[Ro
 
 PAGES = {
     "../README.md": readme_page,
+    "../examples/quickstart.ipynb": notebook_text,
     "api.md": api_page,
     "cli.md": cli_page,
     "config.md": config_page,

@@ -1,6 +1,6 @@
 # %% [markdown]
 # Teach a 122k-parameter model to play digit countdown, and see what that does to Pass@k and UCC@k.
-# One core needs a minute, or two the first time. Run it cell by cell, or whole: `python examples/five_minutes.py`.
+# One idle core needs a minute, or two the first time. Run it cell by cell, or whole: `python examples/five_minutes.py`.
 
 # %%
 import matplotlib.pyplot as plt
@@ -8,7 +8,8 @@ import matplotlib.pyplot as plt
 import quatro
 
 # %% Train. Run this cell again to continue a run that was stopped, or to get one that is finished.
-run = quatro.fine_tune("quickstart", "runs/five-minutes", overrides={"method.delta": 0.01, "steps": 60}, resume=True)
+wanted = {"method.delta": 0.01, "steps": 60}
+run = quatro.fine_tune("quickstart", "runs/five-minutes", overrides=wanted, resume=True, observer=quatro.show())
 print(run)
 
 # %% Sample. 32 graded samples for each of 200 held-out problems. Samples that exist are not drawn again.

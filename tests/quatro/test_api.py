@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+import json
 import os
 import pkgutil
 import re
+import runpy
 import shutil
 import signal
 import subprocess
@@ -294,13 +296,53 @@ def test_ucc_at_k_asks_for_grades():
 
 
 @pytest.mark.slow
-def test_the_example_trains_samples_measures_and_plots(here):
-    script = ROOT / "examples/five_minutes.py"
-    assert len(script.read_text(encoding="utf-8").splitlines()) <= 40
-    environment = {**os.environ, "MPLBACKEND": "Agg", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert [line for line in done.stdout.splitlines() if line in ("base", "QUATRO")] == ["base", "QUATRO"]
-    assert sum(line.startswith("Digit countdown") for line in done.stdout.splitlines()) == 8
+def test_the_notebook_trains_samples_measures_and_plots(here, monkeypatch):
+    pytest.importorskip("nbclient", reason="needs nbclient and ipykernel, of the extra dev")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    made = runpy.run_path(str(ROOT / "docs/notebook.py"))["executed"](here)
+    outputs = [cell["outputs"] for cell in made["cells"] if cell["cell_type"] == "code"]
+    install, _, train, _, measure, plot = outputs
+    assert install == []
+    assert '<progress value="60" max="60">' in "".join(train[0]["data"]["text/html"])
+    printed = ["".join(output["text"]) for output in measure if output.get("name") == "stdout"]
+    lines = "\n".join(printed).splitlines()
+    assert [line for line in lines if line in ("base", "QUATRO")] == ["base", "QUATRO"]
+    assert sum(line.startswith("Digit countdown") for line in lines) == 8
+    assert len(plot[0]["data"]["image/png"]) > 10_000
     assert (here / "five-minutes.png").stat().st_size > 10_000
     assert quatro.load_run("runs/five-minutes").status == "done"
+
+
+def test_the_script_of_the_notebook_is_short():
+    assert len((ROOT / "examples/five_minutes.py").read_text(encoding="utf-8").splitlines()) <= 40
+
+
+def test_stored_outputs_are_whole_and_name_no_path_of_a_machine():
+    stored = (ROOT / "examples/quickstart.ipynb").read_text(encoding="utf-8")
+    assert not re.search(r"/(home|root|tmp|work|usr|opt)/|site-packages", stored)
+    code = [cell for cell in json.loads(stored)["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    outputs = [output for cell in code for output in cell["outputs"]]
+    assert {output["output_type"] for output in outputs} == {"stream", "display_data"}
+    assert not any("\r" in line for output in outputs for line in output.get("text", []))  # bars end where they are
+
+
+def test_the_first_cell_of_the_notebook_installs_what_is_missing(tmp_path, monkeypatch):
+    cell = runpy.run_path(str(ROOT / "docs/notebook.py"))["INSTALL"]
+    asked: list[list[str]] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(subprocess, "run", lambda words, check: asked.append(words))
+    monkeypatch.delenv("PROJECT_URL", raising=False)
+    with pytest.raises(RuntimeError, match=r"PROJECT_URL.*wheel"):
+        exec(cell, {})
+    (tmp_path / "quatro-0.2.0-py3-none-any.whl").touch()
+    exec(cell, {})
+    monkeypatch.setenv("PROJECT_URL", "https://forge.example/lab/quatro")
+    exec(cell, {})
+    assert [words[-1] for words in asked] == [
+        f"{tmp_path / 'quatro-0.2.0-py3-none-any.whl'}[train,plot]",
+        "quatro[train,plot] @ git+https://forge.example/lab/quatro",
+    ]
+    assert all(words[:4] == [sys.executable, "-m", "pip", "install"] for words in asked)
