@@ -48,9 +48,26 @@ def config_page() -> str:
     intro = (
         "`quatro train CONFIG -s KEY=VALUE` changes any of these keys. Text after a default says where it comes from: "
         "the paper, or verl, whose defaults the paper uses where it states nothing. All other defaults are our own. "
-        "`quatro config show` prints what a file resolves to, and which file or option set each value."
+        "A key of several methods or rewards is explained at the first. `quatro config show` prints what a file "
+        "resolves to, and which file or option set each value."
     )
-    return f"# Configuration\n\n{NOTE}\n{intro}\n\n```\n{schema_text().rstrip()}\n```\n"
+    return f"# Configuration\n\n{NOTE}\n{intro}\n\n```\n{_said_once(schema_text().rstrip())}\n```\n"
+
+
+def _said_once(schema: str) -> str:
+    """The schema, where a key of a method or reward that is the same for an earlier one is only named."""
+    first: dict[str, str] = {}
+    sections = []
+    for section in schema.split("\n\n"):
+        head, *entries = re.split(r"\n(?=\S)", section)
+        name = head.rpartition(": ")[2]
+        same: dict[str, list[str]] = {}
+        for entry in entries:
+            if first.setdefault(entry, name) != name:
+                same.setdefault(first[entry], []).append(entry.partition(":")[0])
+        lines = [f"# as for {other}: {', '.join(keys)}" for other, keys in same.items()]
+        sections.append("\n".join([head, *lines, *(entry for entry in entries if first[entry] == name)]))
+    return "\n\n".join(sections)
 
 
 def similarity_page() -> str:

@@ -24,7 +24,7 @@ class TemperedQuatro(Quatro):
 
     temperature: Literal["dual", "batch", "fixed", "zscore"] = Field(
         default="dual",
-        description="dual, the paper's method, has a lam* for each prompt; the others are beside it. batch: one lam "
+        description="dual, the paper's method, has a lam* for each prompt; the others are our own. batch: one lam "
         "for all prompts of an iteration, at which their mean KL is delta; fixed: lam = tau; zscore: A = "
         "sqrt(2 delta) times the z-score, which is what dual gives at a small delta",
     )
