@@ -82,7 +82,7 @@ def similarity_page() -> str:
 
 
 def measuring_page() -> str:
-    """The page as it is, but for its tables of coverage, which are benchmarks/results/coverage.json."""
+    """The page as it is, but for its table of coverage, which is benchmarks/results/coverage.json."""
     found = json.loads((DOCS.parent / "benchmarks/results/coverage.json").read_text(encoding="utf-8"))
     lines: dict[str, list[str]] = {}
     for case, num in dict.fromkeys((row["case"], row["problems"]) for row in found):
@@ -91,19 +91,10 @@ def measuring_page() -> str:
         beside = f" ({100 * shown[1]:.1f})" if shown[1:] else ""
         lines.setdefault(case, []).append(f"{100 * shown[0]:.1f}{beside}")
 
-    def lowest(name: str, least: int) -> str:
-        own = [row for row in found if name in row["held"] and row["problems"] >= least]
-        return f"{100 * min(row['held'][name] for row in own if name != 'logit t' or row['case'] == 'mean'):.1f}"
-
     text = (DOCS / "measuring.md").read_text(encoding="utf-8")
-    for head, rows in (
-        ("| of | 10 problems |", [[case, *cells] for case, cells in lines.items()]),
-        ("| interval |", [[name, lowest(name, 20), lowest(name, 10)] for name in found[0]["held"]]),
-    ):
-        before, begin, rest = re.split(rf"^({re.escape(head)}.*\n[|-]+\n)", text, maxsplit=1, flags=re.M)
-        body = "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
-        text = before + begin + body + "\n" + f"\n{rest}".partition("\n\n")[2]
-    return text
+    before, begin, rest = re.split(r"^(\| of \| 10 problems \|.*\n[|-]+\n)", text, maxsplit=1, flags=re.M)
+    body = "".join(f"| {' | '.join([case, *cells])} |\n" for case, cells in lines.items())
+    return before + begin + body + f"\n{rest}".partition("\n\n")[2]
 
 
 def rooms_picture() -> str:
