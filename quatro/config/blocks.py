@@ -319,14 +319,13 @@ class RolloutConfig(Block):
     stop: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_stop_strings)] | None = Field(
         None,
         description='strings such as "\\ndef"; the text of a response ends before the first of them, also in '
-        "evaluations. The token that completes the string is the last of the response, and is learnt from. "
-        "null: those of data.template",
+        "evaluations; the token that completes it is still learnt from. null: those of data.template",
     )
     thinking: Annotated[str, AfterValidator(_markers)] | None = Field(
         None,
-        description="markers of a thought before the answer: its end, such as `</think>`, or start and end, such as "
-        "`<think> </think>`. Rewards and evaluations judge only the text after the last end marker; an "
-        "unfinished thought has no answer (docs/data.md). null: the whole response is the answer",
+        description="markers of a thought before the answer: its end, such as `</think>`, or start and end, "
+        "`<think> </think>`. Only the text after the last end marker is judged; an unfinished thought has no answer "
+        "(docs/data.md). null: the whole response is the answer",
     )
     dynamic_sampling: bool = Field(
         False,
@@ -346,18 +345,18 @@ class RolloutConfig(Block):
     )
     correction: CorrectionConfig | None = Field(
         None,
-        description="importance weights for what the engine draws with other probabilities than the trainer's "
-        "(docs/methods.md#sampler-and-trainer); null: none, and mismatch/* in the metrics says how far both are apart",
+        description="importance weights where the engine's probabilities differ from the trainer's "
+        "(docs/methods.md#sampler-and-trainer); null: none; the metrics mismatch/* say how far both are apart",
     )
     rows_at_once: AutoCount = Field(
         "auto",
-        description="largest number of responses that the engine transformers draws at once; auto is 2048 on a CPU; on "
-        "a GPU it is computed from the memory when the run starts",
+        description="most responses that the engine transformers draws at once; auto: 2048 on a CPU; on a GPU what "
+        "the memory holds at the start",
     )
     cache_tokens: AutoCount = Field(
         "auto",
-        description="largest number of tokens whose keys and values the engine transformers keeps; auto is 131072 on a "
-        "CPU; on a GPU it is computed from the memory when the run starts",
+        description="most tokens whose keys and values the engine transformers keeps; auto: 131072 on a CPU; on a "
+        "GPU what the memory holds at the start",
     )
     gpu_memory_utilization: float = Field(0.8, gt=0, le=1, description="share of GPU memory that vLLM may take")
     replay_file: Text | None = Field(None, description="file of recorded responses (.jsonl) for engine replay")
@@ -396,9 +395,8 @@ class KlConfig(Block):
     beta: float = Field(0.001, ge=0, description="beta, the coefficient of the KL to the reference; 0 is off")
     reference: Text | None = Field(
         None,
-        description="the reference model of the KL penalty, named in the same way as `model`; architecture and "
-        "tokenizer must be the same. null: the model that the run began with. With this key a second stage "
-        "can keep the reference of the first",
+        description="reference model of the KL penalty, named like `model`, with the same architecture and "
+        "tokenizer, such as that of a first stage. null: the model that the run began with",
     )
     estimator: KlEstimator = Field(
         "k3", description="estimator of that KL; sequence-exact has the gradient of the reverse KL over sequences"
@@ -430,9 +428,8 @@ class PolicyConfig(Block):
         1,
         ge=1,
         le=3,
-        description="what ZeRO shards: 1, the optimiser; 2, also the gradients; 3, also the weights. With 1 the "
-        "processes exchange gradients once per optimiser step; with 2 and 3 after each micro-batch, which "
-        "needs less memory",
+        description="what ZeRO shards: 1, the optimiser; 2, also the gradients; 3, also the weights. With 1 "
+        "gradients are exchanged once per optimiser step; with 2 and 3 after each micro-batch",
     )
     offload_optimizer: bool = Field(
         False, description="keep DeepSpeed's optimiser in CPU memory: less memory on the device, slower steps"
@@ -470,13 +467,13 @@ class EvalConfig(Block):
     every: int = Field(0, ge=0, description="iterations between evaluations; 0 is never")
     at_start: bool = Field(
         True,
-        description="where there are evaluations, evaluate the model before training too (metrics under base/), so "
-        "that a run can say whether its best is better; no other number changes, nor what counts as the best",
+        description="evaluate the model before training too (metrics under base/), where there are evaluations; no "
+        "other number changes, nor what counts as the best",
     )
     benchmark: Annotated[str | tuple[str, ...], _IS_BENCHMARK] | None = Field(
         None,
-        description="the benchmark to evaluate on: a name, a file or a data set of the Hub; or a list of them, each of "
-        "which has eval/NAME/pass@1 and the others, and eval/pass@1 is their mean",
+        description="the benchmark to evaluate on: a name, a file or a data set of the Hub; or a list of them, each "
+        "with eval/NAME/pass@1 and others, and eval/pass@1 is their mean",
     )
     n: Annotated[_Count | tuple[_Count, ...], _IS_COUNT] = Field(
         16, description="responses per problem; a list has one number for each benchmark"
@@ -492,9 +489,8 @@ class AuditConfig(Block):
     # the paper's 256 prompts they cost an eighth of a forward pass.
     prompts: Annotated[Annotated[int, Field(ge=0)] | Literal["all"], _count_or("all", 0)] = Field(
         32,
-        description="how many prompts the audit uses: it measures the realised KL of an iteration on their rollouts, "
-        "by one more forward pass. The prompts are drawn anew in each iteration, from the seed; 0 measures "
-        "nothing. `audit: true` is short for all, `audit: false` for 0",
+        description="on how many prompts of an iteration, drawn anew from the seed, its realised KL is measured by "
+        "one more forward pass; 0: none. `audit: true` is short for all, `audit: false` for 0",
     )
 
 
@@ -504,13 +500,13 @@ class KeepConfig(Block):
     last: int = Field(
         3,
         ge=1,
-        description="how many of the newest checkpoints are kept, whether checkpoint.every, a best value or a stop "
-        "saved them; the best one counts among them, and is kept as well where it is older",
+        description="how many of the newest checkpoints are kept, whatever saved them; the best one is kept too "
+        "where it is older",
     )
     best: Text | None = Field(
         None,
-        description="a metric, such as eval/pass@1: a checkpoint is also saved whenever the metric is larger than ever "
-        "before, and the one with the largest value is kept; null: none",
+        description="a metric, such as eval/pass@1: whenever it is larger than ever before a checkpoint is saved "
+        "too, and the best is kept; null: none",
     )
 
 
@@ -535,8 +531,8 @@ class EarlyStopConfig(Block):
     patience: int = Field(
         0,
         ge=0,
-        description="the run ends when the metric has been measured this many times in a row without an improvement "
-        "over the largest value before; 0 is never. What is measured before training does not count",
+        description="the run ends when this many measurements in a row do not exceed the largest value before; 0 is "
+        "never. What is measured before training does not count",
     )
     min_delta: float = Field(0.0, ge=0, description="an improvement must exceed the largest value by more than this")
 

@@ -135,15 +135,15 @@ class Config(Block):
     processes: int | None = Field(
         None,
         ge=1,
-        description="number of processes that train together, one per GPU: `quatro sweep` starts them with torchrun, "
-        "and `quatro train` refuses to start with fewer; null is one, or the number that torchrun started",
+        description="processes that train together, one per GPU: `quatro sweep` starts them with torchrun, and "
+        "`quatro train` refuses fewer; null: one, or as many as torchrun started",
     )
     seed: int = Field(0, ge=0, le=2**63 - 1, description="seed of the data order, of sampling and of a new adapter")
     steps: int = Field(
         100,
         ge=1,
-        description="number of iterations; each draws one batch of rollouts and learns from it. The paper states no "
-        "number; verl's default of 30 epochs is about 870 iterations of 256 prompts",
+        description="number of iterations, each of one batch of rollouts. The paper states none; verl's default of "
+        "30 epochs is about 870",
     )
     method: Annotated[Method, BeforeValidator(build_method)] = Field(
         description="the policy-gradient method and its own keys"
@@ -158,22 +158,20 @@ class Config(Block):
     minibatch_prompts: int = Field(64, ge=1, description="prompts per optimiser step")
     inner_updates: AutoCount = Field(
         1,
-        description="passes over each batch of rollouts (K). auto (not in the paper) makes passes until "
-        "the realised KL reaches 0.8 of the method's radius; if a pass overshoots the radius, a part of it "
-        "is taken back",
+        description="passes over each batch of rollouts (K). auto (not in the paper): until the realised KL reaches "
+        "0.8 of the radius; if a pass overshoots the radius, a part of it is taken back",
     )
     max_inner_updates: int = Field(20, ge=1, description="largest number of passes with inner_updates auto")
     microbatch_tokens: AutoCount = Field(
         "auto",
-        description="tokens per forward pass; it changes memory and speed, never a gradient. The run lowers it if "
-        "memory runs out. auto is 16384 on a CPU; on a GPU it is computed from the memory when the run "
-        "starts",
+        description="tokens per forward pass; it changes memory and speed, never a gradient, and is lowered if "
+        "memory runs out. auto: 16384 on a CPU; on a GPU what the memory holds at the start",
     )
     rollout: RolloutConfig = Field(default_factory=RolloutConfig, description="how training responses are drawn")
     old_policy: Literal["trainer", "sampler"] = Field(
         "trainer",
-        description="whose log-probabilities are log pi_old, around which ratios and trust regions lie: the trainer's, "
-        "or those of the engine, which really drew the tokens (docs/methods.md#sampler-and-trainer)",
+        description="whose log-probabilities are log pi_old: the trainer's, or those of the engine, which drew the "
+        "tokens (docs/methods.md#sampler-and-trainer)",
     )
     optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig, description="the optimiser")
     kl: KlConfig = Field(default_factory=KlConfig, description="KL penalty towards a reference model")

@@ -21,9 +21,8 @@ from quatro.config.yaml_text import Document, KeyPath, load_yaml, scalar_text
 from quatro.rewards.settings import DEFAULT_REWARD, reward_block
 
 EXTENDS_MEANS = (
-    "the configuration that this file extends: a file beside it, a run, or one that comes with quatro. "
-    "Blocks are merged key by key; lists are replaced; a method or reward of another name replaces the "
-    "whole block"
+    "the configuration that this file extends: a file beside it, a run, or one that comes with quatro. Blocks are "
+    "merged key by key; lists, and a method or reward of another name, are replaced"
 )
 # Blocks whose keys depend on their name, and the name of one without.
 _NAMED: dict[KeyPath, str | None] = {("method",): None, ("reward",): DEFAULT_REWARD}

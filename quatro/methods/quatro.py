@@ -53,9 +53,9 @@ class Quatro(Method):
     )
     loss_norm: Literal["rows", "sum"] = Field(
         default="rows",
-        description="rows: the mean over rollouts (the paper's appendix). sum: the sum over the rollouts of a prompt, "
-        "then the mean over prompts (the main text). That is N times as large; since Adam ignores scale, "
-        "it only makes the other terms N times smaller in comparison",
+        description="rows: the mean over rollouts (the paper's appendix). sum: the sum over a prompt's rollouts, "
+        "then the mean over prompts (the main text), which is N times as large; as Adam ignores scale, it only makes "
+        "the other terms N times smaller in comparison",
     )
     max_log_ratio: float | None = Field(
         default=20.0,
@@ -75,9 +75,9 @@ class Quatro(Method):
     )
     centred: bool = Field(
         default=False,
-        description="not in the paper: A minus its mean over the rollouts of the prompt. The exact A has a negative "
-        "mean, so that every iteration first pushes down all that was drawn; centred, the expected gradient keeps "
-        "its direction (docs/methods.md)",
+        description="not in the paper: A minus its mean over the prompt's rollouts. The exact A has a negative mean "
+        "and first pushes down all that was drawn; centred, the expected gradient keeps its direction "
+        "(docs/methods.md)",
     )
 
     @model_validator(mode="after")

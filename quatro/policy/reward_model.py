@@ -20,8 +20,8 @@ class ModelOptions(Block):
 
     path: str = Field(
         min_length=1,
-        description="folder or Hub id of the reward model, a sequence classifier of transformers. It reads the problem "
-        "and the response in its own chat template, or without a template the prompt and the response",
+        description="folder or Hub id of the reward model, a sequence classifier of transformers. It reads problem "
+        "and response in its own chat template, or without one prompt and response",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="where it computes; auto is cuda if there is a device"

@@ -47,9 +47,9 @@ class RewardConfig(Block):
         None,
         gt=0,
         le=86_400,
-        description="time limit for grading a response, in seconds: then the process is killed and the response earns "
-        "0. null is the reward's own limit, 10 for a function. For code it is the CPU time of a program, "
-        "by default 10. math and countdown refuse it, because they grade as the benchmarks do",
+        description="time limit for grading a response, in seconds (of code: CPU time of a program); then the "
+        "process is killed and the response earns 0. null is the reward's own: 10 for a function and code. math and "
+        "countdown refuse it",
     )
     workers: Annotated[int | None, AfterValidator(lambda found: found or None)] = Field(
         None,
@@ -59,10 +59,9 @@ class RewardConfig(Block):
     )
     on_error: OnError = Field(
         "fail",
-        description="what happens if grading a response raises an exception: fail stops the run; with zero the "
-        "response earns 0; drop takes it out of its group, and also a response whose time limit ran out. "
-        "If half of an iteration's responses fail, the run stops. Rewards that call no function refuse "
-        "this key",
+        description="if grading raises an exception: fail stops the run; with zero the response earns 0; drop takes "
+        "it out of its group, as it does when the time limit runs out. If half of an iteration's responses fail, the "
+        "run stops. Only for rewards that call a function",
     )
 
     @field_validator("options")
