@@ -7,13 +7,14 @@ BIN    := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo replicate replicate-all pages test check test-base test-slow test-long test-faults test-fuzz test-report test-latex test-mutants test-gpu test-vllm test-deepspeed test-verl test-verl-ray test-trl test-trackers test-gym test-real test-embed test-vectors test-wheel bench bench-trl bench-gpu clean
+.PHONY: help demo replicate replicate-all pages site site-pages test check test-base test-slow test-long test-faults test-fuzz test-report test-latex test-mutants test-gpu test-vllm test-deepspeed test-verl test-verl-ray test-trl test-trackers test-gym test-real test-embed test-vectors test-wheel bench bench-trl bench-gpu clean
 
 help:
 	@echo "make demo       install, fine-tune the embedded model with QUATRO and GSPO, measure both, draw the figures"
 	@echo "make replicate  measure a part of the paper's claims again, with 3 seeds, and compare with docs/replication.md (31 minutes on two cores)"
 	@echo "make replicate-all  measure all of them again (261 runs, reckoned from those done: about seven hours on two cores); writes experiments/results/ and docs/replication.md"
 	@echo "make pages      write the measured pages of docs/ from experiments/results/"
+	@echo "make site       the documentation as a site below site/, in an environment of its own; a broken link fails"
 	@echo "make test       install, run the tests, print what they cost"
 	@echo "make check      install, lint, type-check"
 	@echo "make test-base  the measuring half, in an environment without torch"
@@ -21,7 +22,7 @@ help:
 	@echo "make test-long  the tests that take minutes each"
 	@echo "make test-faults  every fault of docs/guarantees.md, the long ones too (up to an hour)"
 	@echo "make test-fuzz  damaged and invented files and texts, new ones each time (some minutes)"
-	@echo "make test-report  the page of \`quatro report\` in a headless Chromium; Debian: apt-get install chromium chromium-driver"
+	@echo "make test-report  the page of \`quatro report\`, and the site if it is made, in a headless Chromium; Debian: apt-get install chromium chromium-driver"
 	@echo "make test-latex   every table of \`quatro table\` through pdflatex; as root on Debian it installs TeX Live first"
 	@echo "make test-mutants  break methods, metrics and guards on purpose, one place at a time: each break must be noticed"
 	@echo "make test-gpu   the tests that need a CUDA device"
@@ -65,6 +66,20 @@ replicate-all: $(STAMP)
 
 pages: $(STAMP)
 	$(BIN)/python -m experiments.pages
+
+$(VENV)-site/.installed: constraints.txt
+	$(PYTHON) -m venv $(VENV)-site
+	$(VENV)-site/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt mkdocs-material
+	@touch $@
+
+# The notebook with what it shows here; site-pages alone has the outputs that are stored.
+site: $(STAMP)
+	$(BIN)/python docs/notebook.py --to build/quickstart.ipynb
+	$(MAKE) site-pages
+
+site-pages: $(VENV)-site/.installed
+	NO_MKDOCS_2_WARNING=1 $(VENV)-site/bin/python -m mkdocs build --strict -q
+	@echo "made site/index.html and site/llms.txt"
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -231,5 +246,5 @@ bench-gpu: $(STAMP)
 	until $(BIN)/python benchmarks/gpu.py; do test $$? = 75 || exit 1; done
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

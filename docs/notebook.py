@@ -109,7 +109,7 @@ def page(notebook: dict[str, Any]) -> tuple[str, dict[str, bytes]]:
                 width = output.get("metadata", {}).get("image/png", {}).get("width", 900)
                 parts.append(f'<img src="../images/{name}" width="{width}" alt="What the cell above draws">')
             elif "text/html" in data:
-                parts.append("".join(data["text/html"]))
+                parts.append(f'<div style="overflow-x: auto">{"".join(data["text/html"])}</div>')
             elif text := "".join(output.get("text", data.get("text/plain", ""))).rstrip():
                 parts.append(f"```text\n{text}\n```")
     return "\n\n".join(parts) + "\n", pictures
