@@ -179,7 +179,7 @@ def where_the_docs_are(tmp_path_factory, tiny_folder):
     for name, method in (("wide", "quatro"), ("demo/quatro", "quatro"), ("demo/gspo", "gspo")):
         run = folder / "runs" / name
         quatro("train", "quickstart", "-m", method, *settings, "-o", run)
-    for name in ("my-run", "best", "palindrome"):
+    for name in ("my-run", "best", "palindrome", "quickstart-quatro-0"):
         shutil.copytree(folder / "runs/wide", folder / "runs" / name)
     for number, name in enumerate(("runs/wide", "runs/demo/base", "runs/demo/quatro", "runs/demo/gspo")):
         write_samples(folder / name / "samples/T1-p1/countdown.jsonl", 0.2 + 0.1 * number)
