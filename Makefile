@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo replicate replicate-all pages site site-pages test check test-base test-slow test-long test-faults test-fuzz test-report test-latex test-mutants test-gpu test-vllm test-deepspeed test-verl test-verl-ray test-trl test-trackers test-gym test-real test-embed test-vectors test-wheel bench bench-trl bench-gpu clean
+.PHONY: help demo replicate replicate-all pages site site-pages test check test-base test-pythons test-slow test-long test-faults test-fuzz test-report test-latex test-mutants test-gpu test-vllm test-deepspeed test-verl test-verl-ray test-trl test-trackers test-gym test-real test-embed test-vectors test-wheel bench bench-trl bench-gpu clean
 
 help:
 	@echo "make demo       install, fine-tune the embedded model with QUATRO and GSPO, measure both, draw the figures"
@@ -18,6 +18,7 @@ help:
 	@echo "make test       install, run the tests, print what they cost"
 	@echo "make check      install, lint, type-check"
 	@echo "make test-base  the measuring half, in an environment without torch"
+	@echo "make test-pythons  the measuring half and a short run in Python 3.11, 3.12 and 3.13, each in environments of its own"
 	@echo "make test-slow  the tests that take seconds each"
 	@echo "make test-long  the tests that take minutes each"
 	@echo "make test-faults  every fault of docs/guarantees.md, the long ones too (up to an hour)"
@@ -78,7 +79,7 @@ site: $(STAMP)
 	$(MAKE) site-pages
 
 site-pages: $(VENV)-site/.installed
-	NO_MKDOCS_2_WARNING=1 $(VENV)-site/bin/python -m mkdocs build --strict -q
+	NO_MKDOCS_2_WARNING=1 $(VENV)-site/bin/python -m mkdocs build --strict
 	@echo "made site/index.html and site/llms.txt"
 
 check: $(STAMP)
@@ -96,9 +97,24 @@ $(VENV)-base/.installed: pyproject.toml constraints.txt
 	$(VENV)-base/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[plot]' pytest pytest-xdist hypothesis tree-sitter tree-sitter-javascript
 	@touch $@
 
+BASE_TESTS := tests/evals tests/quatro_cli/eval/test_eval.py tests/quatro_cli/eval/test_given_files.py \
+  tests/quatro_cli/test_table.py tests/quatro_cli/eval/test_grade.py tests/quatro/config/test_config.py \
+  tests/quatro/config/test_yaml_text.py tests/quatro/sample/test_server.py tests/quatro/sample/test_server_faults.py
 test-base: $(VENV)-base/.installed
 	! $(VENV)-base/bin/python -c 'import torch' 2>/dev/null
-	$(VENV)-base/bin/python -m pytest -n 2 --dist worksteal tests/evals tests/quatro_cli/eval/test_eval.py tests/quatro_cli/eval/test_given_files.py tests/quatro_cli/test_table.py tests/quatro_cli/eval/test_grade.py tests/quatro/config/test_config.py tests/quatro/config/test_yaml_text.py tests/quatro/sample/test_server.py tests/quatro/sample/test_server_faults.py
+	$(VENV)-base/bin/python -m pytest -n 2 --dist worksteal $(BASE_TESTS)
+
+# The measuring half, and with torch the run quickstart, in each Python of PYTHONS that is on PATH or one of pyenv's.
+PYTHONS ?= 3.11 3.12 3.13
+test-pythons:
+	@for version in $(PYTHONS); do \
+	  python=; for one in python$$version "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$$version.*/bin/python; do \
+	    "$$one" -c '' 2>/dev/null && python=$$one && break; done; \
+	  if [ -z "$$python" ]; then echo "SKIPPED Python $$version: it is not here"; continue; fi; \
+	  echo "Python $$version"; \
+	  $(MAKE_IT) $(VENV)-$$version/.installed test-base PYTHON="$$python" VENV=$(VENV)-$$version || exit 1; \
+	  $(VENV)-$$version/bin/quatro train quickstart --steps 2 -o $(VENV)-$$version/run-$$$$ || exit 1; \
+	done
 
 # Tests of one file share what took long to make, and so a worker.
 test-slow: $(STAMP)
