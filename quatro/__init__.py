@@ -5,7 +5,7 @@ What a researcher uses stands here and is described in docs/api.md. A name is lo
 
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "METHODS",
