@@ -113,15 +113,16 @@ def verdict(is_correct: bool | None) -> Grade:
     return Grade(float(bool(is_correct)), is_correct)
 
 
-# While each of several rewards grades its share of an iteration: all its rollouts, and on how many each has failed.
-ITERATION = ContextVar[tuple[int, Counter[str]] | None]("ITERATION", default=None)
+# While each of several sources' rewards grades its share of an iteration: all its rollouts, how many of other sources
+# failed, and on how many of this source each function has failed.
+ITERATION = ContextVar[tuple[int, int, Counter[str]] | None]("ITERATION", default=None)
 
 
 def refuse_failures(details: Sequence[str], num_rollouts: int, what: str) -> None:
     """Raises QuatroError if ``what`` failed on too many rollouts to learn from; ``details`` say why, one for each."""
-    num_all, failed = ITERATION.get() or (num_rollouts, Counter())
+    num_all, num_before, failed = ITERATION.get() or (num_rollouts, 0, Counter())
     failed[what] += len(details)
-    if details and failed[what] >= max(16, 0.5 * num_all):
+    if details and num_before + failed[what] >= max(16, 0.5 * num_all):
         raise QuatroError(
             f"{what} failed on {len(details)} of {num_rollouts} rollouts; where half of an iteration's rollouts fail, "
             f"the run ends, whatever `reward.on_error` says. The first of them:\n{details[0]}"

@@ -82,12 +82,13 @@ class SourceRewards(Reward):
         self.parts = _opened(different)
 
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Grades:
-        grades, context = dict[int, list[Grade]](), copy_context()
-        context.run(ITERATION.set, (sum(map(len, completions)), Counter[str]()))
+        grades, context, num_failed = dict[int, list[Grade]](), copy_context(), 0
         for number, reward in enumerate(self.parts):
             own = [place for place, one in enumerate(prompts) if self._number_of[one.source] == number]
-            asked = [prompts[at] for at in own], [completions[at] for at in own]
+            asked, failed = ([prompts[at] for at in own], [completions[at] for at in own]), Counter[str]()
+            context.run(ITERATION.set, (sum(map(len, completions)), num_failed, failed))
             grades |= zip(own, context.run(reward.score, *asked) if own else [], strict=True)
+            num_failed += max(failed.values(), default=0)
         return [grades[place] for place in range(len(prompts))]
 
 

@@ -140,6 +140,20 @@ def test_each_source_is_graded_by_its_own_reward_and_equal_ones_are_one(own, mon
         one.close()
 
 
+def test_a_response_on_which_two_functions_fail_counts_once(own):
+    source = Path("parts_of_mine.py").read_text(encoding="utf-8")
+    Path("parts_of_mine.py").write_text(f"{source}\ntwo = strict\n", encoding="utf-8")
+    both = [{"name": f"parts_of_mine:{name}", "on_error": "zero", "workers": 1} for name in ("strict", "two")]
+    blocks = {"both": {"name": "sum", "options": {"rewards": both}}, "math": {"name": "math"}}
+    reward = SourceRewards({name: RewardConfig.model_validate(block) for name, block in blocks.items()})
+    prompts = [replace(QUESTION, source=name) for name in blocks]
+    rollouts = [[Rollout((0,), "", "stop")] * count for count in (9, 20)]
+    assert len(reward.score(prompts, rollouts)) == 2  # 9 of 29, and not 18
+    with pytest.raises(QuatroError, match="failed on 20 of 20 rollouts"):
+        reward.score(prompts, [rollouts[0][:1] * 20, rollouts[1]])
+    reward.close()
+
+
 def test_half_of_an_iteration_is_counted_over_all_sources(own):
     """A source of which all fails may be a small part; two of which less than half fails may be half together."""
     blocks = {name: {"name": f"parts_of_mine:{name}", "on_error": "zero", "workers": 1} for name in ("strict", "two")}
