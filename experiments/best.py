@@ -11,11 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from evals.estimators import ucc_at_k
-from experiments.real_model.page import OUTCOMES, TITLES
-from experiments.real_model.page import arms as real_arms
-from experiments.real_model.study import best_rate, calibrations
 from experiments.replication.cells import PASS1, REALISED, K, measured, pass_at
-from experiments.replication.markdown import filled, grid, number, settings_head, settings_row
+from experiments.replication.markdown import arms_csv, filled, grid, number
+from experiments.replication.markdown import by_seed as seeds_of
 from experiments.replication.results import ALL, Group, Results, Run, difference
 from experiments.replication.rules import Estimate, Unit, estimate_of
 from quatro.config.yaml_text import load_yaml
@@ -55,7 +53,7 @@ def tasks(sweeps: Mapping[str, Results]) -> Iterator[tuple[str, Settings]]:
                 rest = ", ".join(
                     f"{key.rpartition('.')[2]} {text}"
                     for key, text in settings.items()
-                    if key != "method.name" and text not in KINDS.get(key, {})
+                    if key != "method.name" and text not in (*KINDS.get(key, {}), "dual", "paper")
                 )
                 setting = Setting(cell, rest, group)
                 found.setdefault(f"{task} ({sweep})", {}).setdefault(_method(settings), []).append(setting)
@@ -101,42 +99,56 @@ def distinct(group: Group, other: Group) -> Estimate | None:
 
 def page(sweeps: Mapping[str, Results]) -> str:
     """The whole page as Markdown."""
-    found, lines, heads = list(tasks(sweeps)), list[str](), ["method", "settings tried", "best", "Pass@1, top_p 0.7, %"]
-    heads += ["realised KL, nats", "− QUATRO: Pass@1, points", f"Pass@{K}, points", f"distinct@{DISTINCT}"]
-    for task, methods in found:
+    lines, gaps_of = list[str](), {}
+    heads = ["method", "setting", "tried", "Pass@1", "KL", "ΔPass@1", f"ΔPass@{K}", f"Δdistinct@{DISTINCT}"]
+    for task, methods in tasks(sweeps):
         ours = {seed: one.group[seed] for seed, one in best(methods["QUATRO"]).items()} if "QUATRO" in methods else {}
         rows = []
         for method, settings in sorted(methods.items(), key=lambda item: item[0] != "QUATRO"):
             by_seed = best(settings)
             chosen = {seed: one.group[seed] for seed, one in by_seed.items()}
             where = dict.fromkeys(f"{one.cell}: {one.words}" if one.words else one.cell for one in by_seed.values())
-            shown = [
-                number(measured(chosen, of), unit) for of, unit in ((PASS1.measure, _PERCENT), (REALISED.measure, _KL))
-            ]
+            kl, passed = measured(chosen, REALISED.measure), measured(chosen, PASS1.measure)
+            seeds = f" ({values})" if (values := seeds_of(passed, _PERCENT)) else ""
+            shown = [f"{number(passed, _PERCENT)}{seeds}", _KL.text(kl.mean) if kl else "–"]
             if method != "QUATRO":
-                gaps = (difference(chosen, ours, of) for of in (PASS1.measure, pass_at(K, ALL).measure))
-                shown += [number(estimate_of(gap), _POINTS) for gap in gaps]
-                shown.append(number(distinct(chosen, ours), _ANSWERS))
+                gaps = [estimate_of(difference(chosen, ours, of)) for of in (PASS1.measure, pass_at(K, ALL).measure)]
+                shown += [number(gap, _POINTS) for gap in gaps]
+                shown.append(number(apart := distinct(chosen, ours), _ANSWERS))
+                gaps_of[method, task] = (gaps[0], apart)
             else:
                 shown += [""] * 3
-            rows.append([method, str(len(settings)), "; ".join(where), *shown])
+            rows.append([method, "; ".join(where), str(len(settings)), *shown])
         lines += [f"## {task}", "", *grid(heads, rows), ""]
-    arms = settings_head(["task", "cell", "method", "setting"])
-    for task, methods in found:
-        for method, settings in methods.items():
-            arms += [settings_row([task, one.cell, method, one.words], one.group) for one in settings]
-    return filled(Path(__file__).with_suffix(".md"), real_model=_real_model(), tasks=lines, arms=arms)
+    accuracy, diversity = (_sides({name: gaps[at] for name, gaps in gaps_of.items()}) for at in (0, 1))
+    return filled(
+        Path(__file__).with_suffix(".md"),
+        count=len(gaps_of),
+        accuracy=accuracy,
+        diversity=diversity,
+        tasks=lines,
+    )
 
 
-def _real_model() -> list[str]:
-    """The table of the study on a pretrained model."""
-    outcomes, rows = ("pass@1", "pass@64", "ways@16"), []
-    for arm, one in real_arms().items():
-        tried = sum(job.arm == arm for job in calibrations())
-        shown = (one.estimate(name) for name in outcomes)
-        moved = [row["kl/new_old"] for run in one.runs for row in run.get("metrics", [])]
-        cells = [TITLES[arm], str(tried or "–"), best_rate(arm) or "–"]
-        cells += [f"{each.mean:.2f} [{each.low:.2f}, {each.high:.2f}]" for each in shown]
-        rows.append([*cells, f"{np.mean(moved):.3f}" if moved else "–"])
-    titles = (OUTCOMES[name].title for name in outcomes)
-    return grid(["method", "learning rates tried", "best", *titles, "KL an iteration"], rows)
+def _sides(gap_of: Mapping[tuple[str, str], Estimate | None]) -> str:
+    """How many gaps lie above 0 and of what, how many below and of which methods."""
+    ends = {names: (gap.low, gap.high) for names, gap in gap_of.items() if gap is not None}
+    above = sorted({names for names, (low, _) in ends.items() if low is not None and low > 0})
+    below = sorted({names for names, (_, high) in ends.items() if high is not None and high < 0})
+    shown = "; ".join(dict.fromkeys(method for method, _ in below))
+    more = (
+        f" It is higher in {len(above)}: {'; '.join(f'{method} on {task}' for method, task in above)}." if above else ""
+    )
+    rest = len(gap_of) - len(above) - len(below)
+    return f"{'' if above else 'never higher, '}lower in {len(below)} ({shown}) and undecided in {rest}.{more}"
+
+
+def every_arm(sweeps: Mapping[str, Results]) -> str:
+    """All archived arms as a CSV file."""
+    arms = [
+        ((task, one.cell, method, one.words), one.group)
+        for task, methods in tasks(sweeps)
+        for method, settings in methods.items()
+        for one in settings
+    ]
+    return arms_csv(["task (sweep)", "cell", "method", "setting"], arms)

@@ -1,10 +1,10 @@
-"""The page about the choice of delta: a rule, where it held and where it failed, and what every setting realised."""
+"""The page about the choice of delta: a rule, where it held and where it failed, and what delta does on each task."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,16 +24,12 @@ from experiments.replication.cells import (
     ours,
     quatro,
 )
-from experiments.replication.delta_claims import entropy, pass_1, pass_k, relative_to, trend, ucc_k
+from experiments.replication.delta_claims import entropy, pass_1, pass_k, trend, ucc_k
 from experiments.replication.markdown import (
     SIGNS,
-    both_rules,
-    claims_table,
     filled,
     grid,
     number,
-    settings_head,
-    settings_row,
     summary,
 )
 from experiments.replication.results import ALL, NUCLEUS, Group, Measure, Results, difference, table
@@ -60,12 +56,6 @@ TASKS = {
     "countdown-hard": ("paper-small", {"S6": "K = 5 full batches"}),
     "palindrome": ("palindrome", {"P1": "K = 5 full batches, partial credit"}),
     "spell-backward": ("spell-backward", {"W1": "K = 5 full batches, the share of right letters"}),
-}
-
-# Other ways of training, which have not all three delta or lengthen their updates by delta: measured, not judged.
-OTHERS = {
-    "countdown": ("paper-small", {name: CELLS[name] for name in ("S3", "S4", "S5")}),
-    "countdown, other bases": ("beyond-paper", {"S11": BEYOND["S11"]}),
 }
 
 
@@ -125,49 +115,39 @@ def findings_of(sweeps: Mapping[str, Results]) -> list[Finding]:
 def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
     """The whole page as Markdown; ``findings`` are those of `findings_of`."""
     found = list(regimes(sweeps))
-    of = {one.name: one for one in findings}
+    everything, of = findings, {one.name: one for one in findings}
     beside_rival, beside_middle = (of[name].comparisons for name in ("r1", "r2"))
     findings = [one for one in findings if not one.name.startswith("r")]
     regime_rows = (_row(regime, one) for regime, one in zip(found, beside_rival, strict=True))
     heads = ["task", "training", "early KL / δ at 0.1; 0.01; 0.001", "rule", "rival", "Pass@1, rule − rival"]
-    judged = [(regime.task, regime.words, *item) for regime in found for item in regime.groups.items()]
-    settings = settings_head(["task", "training", "δ", "KL / δ"])
-    for task, words, delta, group in [*judged, *_not_judged(sweeps)]:
-        ratio = number(measured(group, relative_to(delta)), _RATIO)
-        settings.append(settings_row([task, words, delta, ratio], group))
+    outcome, gaps = _outcome(found, beside_rival, beside_middle)
     return filled(
         Path(__file__).with_suffix(".md"),
+        findings=everything,
         most=f"{MOST_OVER_DELTA:g}",
         margin=f"{100 * PASS1.small:g}",
         K=str(K),
         regimes=grid([*heads, f"UCC@{K}, rule − δ 0.001"], regime_rows),
-        outcome=_outcome(found, beside_rival, beside_middle),
-        summary=summary({"The paper's trade on each task": findings}),
-        claims=claims_table(findings),
-        settings=settings,
-        both_rules=both_rules(findings),
+        outcome=outcome,
+        gaps=gaps,
+        summary=summary({"The paper's trade-off on each task": findings}),
+        trades=_trades(findings),
     )
 
 
-def _not_judged(sweeps: Mapping[str, Results]) -> Iterator[tuple[str, str, str, Group]]:
-    """The task, the way of training, delta and the runs of `OTHERS`, with the log-ratio."""
-    cells = [
-        (task, f"{cell}: {words}", sweeps[sweep].groups(cell))
-        for task, (sweep, words_of) in OTHERS.items()
-        if sweep in sweeps
-        for cell, words in words_of.items()
-    ]
-    for task, words, groups in cells:
-        for settings, group in groups:
-            delta = settings.get("method.delta")
-            if delta is not None and settings.get("method.log_ratio") != "none":
-                rest = [item for item in settings.items() if item[0] not in quatro(delta)]
-                how = "".join(f", {name.rpartition('.')[2]} {value}" for name, value in rest)
-                yield task, words + how, delta, group
+def _trades(findings: Sequence[Finding]) -> list[str]:
+    """A line for each task: the verdict on each trade, and by how much the ends of delta differ."""
+    rows: dict[str, list[str]] = {}
+    for one in findings:
+        task, end = f"{one.name.partition('.')[0]}: {one.claim.partition(': ')[0]}", one.comparisons[0]
+        text = f"{SIGNS[one.verdict]} {number(end.estimate, replace(end.unit, name=''))}"
+        rows.setdefault(task, []).append(text)
+    heads = ["task", "higher entropy, nats", f"higher Pass@{K}, points", f"higher UCC@{K}", "lower Pass@1, points"]
+    return grid(heads, ([task, *cells] for task, cells in rows.items()))
 
 
 def _of_the_rule(found: Sequence[Regime]) -> list[Finding]:
-    """What the rule chose in each regime: r1 beside the best of the other deltas, r2 beside the middle one."""
+    """What the rule chose in each regime: r1 against the best of the other deltas, r2 against the middle one."""
 
     def beside(regime: Regime, delta: str) -> Comparison:
         what = f"{regime.words}: δ {regime.chosen} − {delta}"
@@ -191,21 +171,21 @@ def _row(regime: Regime, beside_rival: Comparison) -> list[str]:
 
 def _outcome(
     found: Sequence[Regime], beside_rival: Sequence[Comparison], beside_middle: Sequence[Comparison]
-) -> list[str]:
-    """What the table says of the rule, and whether the middle delta everywhere would have done as well."""
+) -> tuple[str, list[str]]:
+    """What the table says of the rule, and how it did where it did not choose the middle delta."""
     count = Counter(one.verdict for one in beside_rival)
     kept, lost, open_ones = (count[verdict] for verdict in (Verdict.holds, Verdict.does_not, Verdict.undecided))
     said = (
-        f"In {kept} of {len(found)} regimes the rule's δ was at most {100 * PASS1.small:g} points worse than the best "
-        f"of the others, in {lost} it was worse by more, and {open_ones} are undecided."
+        f"Of {len(found)} ways of training, the rule's δ was at most {100 * PASS1.small:g} points of Pass@1 below the "
+        f"better of the other two in {kept}, further below in {lost}, and {open_ones} are undecided."
     )
     if not beside_middle:
-        return [f"{said} It chose δ {MIDDLE} in all of them."]
-    gaps = "; ".join(f"{SIGNS[one.verdict]} {one.what}: {number(one.estimate, POINTS)}" for one in beside_middle)
-    said += f" It chose another δ than {MIDDLE} in {len(beside_middle)} of them ({gaps})."
+        return f"{said} It chose δ {MIDDLE} in all of them.", []
+    shown = (f"{SIGNS[one.verdict]} {one.what}: {number(one.estimate, POINTS)}" for one in beside_middle)
+    gaps = [f"It chose another δ than {MIDDLE} in {len(beside_middle)} of them:", "", *(f"- {one}" for one in shown)]
     if all(known(one.estimate).mean < 0 for one in beside_middle):
-        said += (
-            f" Its Pass@1 is lower in each, so nothing here shows that the rule is better than always taking {MIDDLE}: "
-            "it tells which δ the training can keep, not which is best."
+        said = (
+            f"On these tasks take δ {MIDDLE}. Nothing here shows that a rule which measures the realised KL chooses "
+            f"better: where it chose another δ, Pass@1 was lower. It tells which δ the training can follow. {said}"
         )
-    return [said]
+    return said, gaps

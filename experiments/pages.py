@@ -1,4 +1,4 @@
-"""Writes the measured pages of docs/, their figures and JSON files from experiments/results/ (`make pages`).
+"""Writes the measured pages of docs/, their figures, JSON and CSV files from experiments/results/ (`make pages`).
 
 python -m experiments.pages [--out DIR]
 """
@@ -19,7 +19,7 @@ from experiments.beyond import page as beyond
 from experiments.budgeted import page as budgeted
 from experiments.real_model import page as real_model
 from experiments.replication.__main__ import write_replication
-from experiments.replication.markdown import document
+from experiments.replication.markdown import comparisons_csv, document
 from experiments.replication.page import replicate
 from experiments.replication.results import Results, read_results
 from experiments.which_similarity import page as which
@@ -35,25 +35,27 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as scratch:
             sweeps = {name: unpacked(archive, Path(scratch) / name) for name, archive in known_archives().items()}
             written = write_replication(replicate(sweeps["paper-small"]), out) if "paper-small" in sweeps else []
-            choices = choosing.findings_of(sweeps)
-            predictions = ablation.findings_of(sweeps)
+            findings = {"choosing-delta": choosing.findings_of(sweeps), "ablation": ablation.findings_of(sweeps)}
             texts = {
-                out / "choosing-delta.md": choosing.page(sweeps, choices),
-                out / "choosing-delta.json": document(choices, schema=1),
-                out / "ablation.md": ablation.page(sweeps, predictions),
-                out / "ablation.json": document(predictions, schema=1),
+                out / "choosing-delta.md": choosing.page(sweeps, findings["choosing-delta"]),
+                out / "ablation.md": ablation.page(sweeps, findings["ablation"]),
+                **{out / f"{name}.json": document(some, schema=1) for name, some in findings.items()},
                 out / "best.md": best.page(sweeps),
+                out / "data/arms.csv": best.every_arm(sweeps),
                 out / "real-model.md": real_model.page((DOCS / "real-model.md").read_text(encoding="utf-8")),
                 out / "real-model.json": real_model.document(),
+                out / "data/real-model.csv": real_model.differences_csv(),
                 out / "which-similarity.md": which.page((DOCS / "which-similarity.md").read_text(encoding="utf-8")),
+                out / "data/which-similarity.csv": which.agreement_csv(),
             }
             if compared := budgeted.findings_of(sweeps):
                 texts[out / "budgeted.md"] = budgeted.page(sweeps, compared)
                 texts[out / "budgeted.json"] = budgeted.document(sweeps, compared)
             if (results := sweeps.get("beyond-paper")) is not None:
-                findings = beyond.findings_of(results)
-                texts[out / "beyond-paper.md"] = beyond.page(results, findings)
-                texts[out / "beyond-paper.json"] = beyond.document(results, findings)
+                found = findings["beyond-paper"] = beyond.findings_of(results)
+                texts[out / "beyond-paper.md"] = beyond.page(results, found)
+                texts[out / "beyond-paper.json"] = beyond.document(results, found)
+            texts |= {out / f"data/{name}.csv": comparisons_csv(some) for name, some in findings.items()}
             real_model.draw(out / "images/real-model.png")
             for path, text in texts.items():
                 write_whole(path, [text.encode("utf-8")])

@@ -8,28 +8,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from experiments.replication.cells import ENTROPY, PASS1, POINTS, REALISED, UCC, K, Outcome, compare, measured, quatro
-from experiments.replication.markdown import (
-    Columns,
-    both_rules,
-    claims_table,
-    filled,
-    settings_head,
-    settings_row,
-    summary,
-)
+from experiments.replication.markdown import COLUMNS, claims_table, filled, grid, summary
 from experiments.replication.results import Group, Results, commits, mean_of
 from experiments.replication.rules import (
     GREATER,
     LESS,
     Comparison,
     Finding,
-    Unit,
     finding,
     known,
     with_common_spread,
 )
 
-DESIGN = Path(__file__).parent / "DESIGN.md"
 ARMS = ("dual", "fixed", "zscore", "none")
 WORDS = {
     "dual": "dual",
@@ -71,17 +61,9 @@ OUTCOMES = {
 }
 GAINS = ("accuracy in training", "Pass@1, top_p 0.7")
 _PAIR = ("none", "dual")
-_GAINS_SHOWN = ("Pass@1, top_p 0.7, %", "accuracy in training, %")
 
-_PERCENT, _PLAIN = Unit(1, "", 100.0, is_signed=False), Unit(2, "", is_signed=False)
-_SHOWN: Columns = {
-    "realised KL, nats": (REALISED.measure, Unit(4, "", is_ratio=True)),
-    "share of the KL without success, %": (mean_of("dual/share_without_success"), _PERCENT),
-    "accuracy in training, %": (mean_of("accuracy/mean"), _PERCENT),
-    "Pass@1, top_p 0.7, %": (PASS1.measure, _PERCENT),
-    f"UCC@{K}, top_p 1": (UCC.measure, _PLAIN),
-    "final entropy, nats": (ENTROPY.measure, _PLAIN),
-}
+# What the page has of every arm: columns of `COLUMNS`, without intervals.
+_LINE = ("realised KL, nats", "share of the KL without success, %", "accuracy in training, %", "Pass@1 (top_p 0.7), %")
 
 
 def arm(sweeps: Mapping[str, Results], name: str, kind: str) -> Group:
@@ -137,42 +119,39 @@ def findings_of(sweeps: Mapping[str, Results]) -> list[Finding]:
     return with_common_spread(findings)
 
 
-def _by_kind(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
-    """The predictions, and the cells of which nothing was predicted."""
-    open_ones = ("t41", "t42")
-    return {
-        "Predictions": [one for one in findings if one.name not in open_ones],
-        "Without a prediction": [one for one in findings if one.name in open_ones],
-    }
-
-
 def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
     """The whole page as Markdown; ``findings`` are those of `findings_of`."""
     used = [run for name in CELLS for kind in ARMS for run in arm(sweeps, name, kind).values()]
     later = [run for name in CELLS for kind in WORDS if kind not in ARMS for run in arm(sweeps, name, kind).values()]
     planned = 8 * len(CELLS) * len(ARMS)
-    missing = f"; {planned - len(used)} planned ones are not done" if len(used) < planned else ""
+    missing = f" ({planned - len(used)} planned ones were not made)" if len(used) < planned else ""
     minutes = sum(float(run.values("perf/step_s").sum()) for run in [*used, *later]) / 60
     programs = {text for cell in CELLS.values() if cell.sweep in sweeps for text in commits(sweeps[cell.sweep])}
-    arms = settings_head(["cell", "arm"], _SHOWN)
-    for name, cell in CELLS.items():
-        for kind, words in WORDS.items():
-            if group := arm(sweeps, name, kind):
-                arms.append(settings_row([f"{name}: {cell.words}", words], group, _SHOWN))
+    arms = [
+        [name, words, str(len(group)), *(_mean(group, of) for of in _LINE)]
+        for name in CELLS
+        for kind, words in WORDS.items()
+        if (group := arm(sweeps, name, kind))
+    ]
     return filled(
         Path(__file__).with_suffix(".md"),
+        findings=findings,
         first=len(used),
         missing=missing,
         second=len(later),
         minutes=f"{minutes:.0f}",
         programs="; ".join(sorted(programs)),
-        summary=summary(_by_kind(findings)),
-        design=DESIGN.read_text(encoding="utf-8").strip(),
+        summary=summary({"Predictions and later questions": findings}),
         claims=claims_table(findings),
         without_stabiliser=_without_stabiliser(sweeps),
-        arms=arms,
-        both_rules=both_rules(findings),
+        arms=grid(["cell", "arm", "seeds", *_LINE], arms),
     )
+
+
+def _mean(group: Group, column: str) -> str:
+    measure, unit = COLUMNS[column]
+    found = measured(group, measure)
+    return unit.text(found.mean) if found else "–"
 
 
 def _without_stabiliser(sweeps: Mapping[str, Results]) -> list[str]:
@@ -183,23 +162,19 @@ def _without_stabiliser(sweeps: Mapping[str, Results]) -> list[str]:
         if not set(_PAIR) <= groups.keys():
             continue
 
-        def shown(kind: str, outcome: str, groups: Mapping[str, Group] = groups) -> str:
-            measure, unit = _SHOWN[outcome]
-            return unit.text(known(measured(groups[kind], measure)).mean)
-
         passed_1 = {kind: known(measured(group, PASS1.measure)).mean for kind, group in groups.items()}
         log_kl = {kind: known(measured(groups[kind], REALISED.measure)).mean for kind in _PAIR}
         moves.append(f"{math.exp(log_kl['none'] - log_kl['dual']):.0f} times in {name}")
         if max(passed_1, key=lambda kind: passed_1[kind]) == "none":
-            gains = (
-                f"{of.removesuffix(', %')}, {shown('none', of)} % (dual: {shown('dual', of)} %)" for of in _GAINS_SHOWN
+            none, dual = (" and ".join(f"{_mean(groups[kind], of)} %" for of in _LINE[2:]) for kind in _PAIR)
+            best.append(
+                f"In {name} the arm without it is nominally the best: {none} for accuracy in training and Pass@1, "
+                f"against {dual} with the dual."
             )
-            best.append(f"In {name} the arm without it is nominally the best of all: {'; '.join(gains)}.")
     if not moves:
         return []
     return [
-        f"t51: {' '.join(best)} Without the stabiliser an iteration also moves the policy further than the dual does: "
-        f"{', '.join(moves)}. No run was made without it at a learning rate at which it moves as little, so t51 does "
-        "not tell what the stabiliser does from what a larger step does.",
-        "",
+        f"t51: {' '.join(best)} Without the stabiliser an iteration moves the policy further than the dual does: "
+        f"{', '.join(moves)}. No run was made without it at a learning rate that makes the steps equal, so t51 does "
+        "not separate the stabiliser from the size of the step.",
     ]

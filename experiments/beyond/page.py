@@ -7,15 +7,15 @@ from pathlib import Path
 
 from experiments.beyond import graded, updates_and_radii
 from experiments.replication import markdown
-from experiments.replication.markdown import both_rules, claims_table, every_setting, filled, summary
+from experiments.replication.markdown import claims_table, filled, grid, summary
 from experiments.replication.results import Results, commits, training_seconds
 from experiments.replication.rules import Finding, with_common_spread
 
 CELLS = {
     "S0": "5 full-batch updates on each batch of rollouts",
     "S11": "as many updates as the realised KL allows (`inner_updates: auto`)",
-    "S12": "δ falls from 0.1 to 0.001 over the run, which the program no longer offers because of y1",
-    "S13": "δ steered to a token entropy of 0.95, or to a realised KL of 0.01, by a method that is now one of your own",
+    "S12": "δ falls from 0.1 to 0.001 over the run (no longer offered, because of y1)",
+    "S13": "δ steered to a token entropy of 0.95 or to a realised KL of 0.01 (see [methods.md](methods.md))",
     "S14": "rewards 1 / (1 + distance from the target)",
 }
 TITLES = {"l": "Graded rewards", "x": "As many updates as the realised KL allows", "y": "Radii that change over a run"}
@@ -33,14 +33,13 @@ def page(results: Results, findings: Sequence[Finding]) -> str:
     of_each = {title: [one for one in findings if one.name.startswith(letter)] for letter, title in TITLES.items()}
     return filled(
         Path(__file__).with_suffix(".md"),
+        findings=findings,
         runs=sum(run.cell in CELLS for run in results.runs),
         programs="; ".join(commits(results)) or "unknown",
         minutes=f"{training_seconds(results) / 60:.0f}",
-        cells="; ".join(f"**{name}** {words}" for name, words in CELLS.items()),
+        cells=grid(["cell", "training"], ([name, words] for name, words in CELLS.items())),
         summary=summary(of_each),
-        claims=claims_table(findings),
-        settings=every_setting((results, CELLS)),
-        both_rules=both_rules(findings),
+        claims=claims_table(findings, with_place=False),
     )
 
 

@@ -17,7 +17,7 @@ from evals.intervals import half_width, holm
 from experiments.best import DISTINCT, distinct
 from experiments.replication import markdown
 from experiments.replication.cells import ENTROPY, PASS1, POINTS, REALISED, UCC, K, Outcome, compare, pass_at
-from experiments.replication.markdown import every_setting, filled, grid, number
+from experiments.replication.markdown import by_seed, filled, grid, number
 from experiments.replication.results import (
     ALL,
     Group,
@@ -30,7 +30,6 @@ from experiments.replication.results import (
 )
 from experiments.replication.rules import GREATER, Comparison, Finding, Unit, known, with_common_spread
 
-DESIGN = Path(__file__).parent / "DESIGN.md"
 SWEEPS = {"budgeted-palindrome": ("P1", "O", "P2"), "budgeted-countdown": ("S9", "C2")}
 PRIMARY = {"accuracy in training": Outcome(mean_of("accuracy/mean"), POINTS, 0.005), "Pass@1, top_p 0.7": PASS1}
 SECONDARY = {
@@ -148,7 +147,7 @@ def verdict(name: str, primary: Sequence[Comparison], p_of: Mapping[tuple[str, s
     """What the design's rule says: u1 to u3 by Holm's rule over all six, u4 and u5 by their intervals."""
     primary = primary[1:] if name == "u5" else primary
     if (num_seeds := known(primary[0].estimate).num_seeds) < SEEDS:
-        return f"not judged before the last run: {num_seeds} of {SEEDS} seeds"
+        return f"not judged yet ({num_seeds} of {SEEDS} seeds)"
     if name in TOGETHER:
         holding = [known(one.estimate).mean > 0 and p_of[name, one.what] <= 0.05 for one in primary]
     else:
@@ -161,17 +160,21 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
     found, of_claims = pairs(sweeps), judged(sweeps, findings)
     p_of = chances(of_claims)
     of = [sweeps[sweep] for sweep in SWEEPS if sweep in sweeps]
-    claims = []
+    claims, said = [], dict[str, list[str]]()
     for name, comparisons in of_claims.items():
         words, *arms = found[name]
         raw = next(one for one in findings if one.name == name).comparisons
-        texts = [f"{one.what}: {number(one.estimate, one.unit)}" for one in raw[: len(PRIMARY)]]
+        texts = []
+        for one in raw[: len(PRIMARY)]:
+            values = f" ({each})" if (each := by_seed(one.estimate, one.unit)) else ""
+            texts.append(f"{one.what}: {number(one.estimate, one.unit)}{values}")
         for n, (one, before) in enumerate(zip(comparisons, raw, strict=False)):
             texts[n] += "" if one == before else f"; at equal KL {number(one.estimate, one.unit)}"
         ps = "<br>".join(f"{p_of[name, one.what]:.2g}" for one in comparisons if name in TOGETHER)
         kl = math.exp(_log_kl(*arms).mean())
-        cells = [name, CLAIMS[name], words, f"{kl:.2f}", "<br>".join(texts), ps, verdict(name, comparisons, p_of)]
-        claims.append(cells)
+        told = verdict(name, comparisons, p_of)
+        said.setdefault(told, []).append(f"{CLAIMS[name]} ({name})")
+        claims.append([name, words, f"{kl:.2f}", "<br>".join(texts), ps, told])
     outcomes = []
     for finding in findings:
         words, *arms = found[finding.name]
@@ -182,10 +185,9 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
         runs=sum(len(one.runs) for one in of),
         minutes=f"{sum(map(training_seconds, of)) / 60:.0f}",
         programs="; ".join(sorted({text for one in of for text in commits(one)})),
-        claims=grid(["", "hypothesis", "difference", "KL", "measured", "p", "verdict"], claims),
+        found=[f"- {told}: {'; '.join(some)}." for told, some in said.items()],
+        claims=grid(["", "difference", "KL", "measured", "p", "verdict"], claims),
         outcomes=grid(["", "difference", *PRIMARY, *SECONDARY, f"distinct@{DISTINCT}, top_p 1"], outcomes),
-        arms=every_setting(*((one, dict.fromkeys(run.cell for run in one.runs)) for one in of)),
-        design=DESIGN.read_text(encoding="utf-8").strip(),
     )
 
 

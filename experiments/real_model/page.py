@@ -19,12 +19,13 @@ from evals.files.frames import grouped
 from evals.intervals import Estimate, PairedDifference, mean_intervals, mean_over_seeds_and_problems
 from evals.metrics.valid import shares_of_right
 from experiments.real_model.study import ARMS, SEEDS, best_rate, calibrations, jobs, pass_at_1, read
-from experiments.replication.markdown import filled, grid
+from experiments.replication.markdown import csv_text, filled, grid
 from experiments.replication.results import json_text
 from quatro.tasks.derivations import Derivation, derivation_of
 
 MARK = "## What was measured\n"
 K = 16
+_SHOWN = ("pass@1", "pass@64", "ways@16", "ucc@16 tfidf", "ucc@16 rouge-l", "false")
 TITLES = {
     "base": "base",
     "quatro-0.1": "QUATRO delta=0.1",
@@ -117,11 +118,11 @@ class Claim(NamedTuple):
         return OPEN if not is_one_sided else HOLDS if low > 0 else FAILS
 
 
-HOLDS, FAILS = "What holds here", "What does not hold here"
-SMALL, OPEN = "What is smaller than the margin that was set beforehand", "What this cannot say"
+HOLDS, FAILS = "Holds", "Does not hold"
+SMALL, OPEN = "Negligible: within the margin of the design", "Undecided"
 _OURS, _CLIPPED = "quatro-0.01", ("grpo", "gspo")
 CLAIMS = [
-    *(Claim(f"{TITLES[one]} raises Pass@1 over the base", "pass@1", "base", one) for one in ARMS),
+    *(Claim(f"{TITLES[one]} raises Pass@1 above the base", "pass@1", "base", one) for one in ARMS),
     *(
         claim
         for one in ("quatro-0.1", *_CLIPPED)
@@ -145,6 +146,10 @@ class Arm(NamedTuple):
     def estimate(self, name: str) -> Estimate:
         """The mean of an outcome with its interval."""
         return mean_intervals([self.tables[name]], [OUTCOMES[name].largest])[0]
+
+    def by_seed(self, name: str) -> str:
+        """The mean of an outcome for each seed."""
+        return "; ".join(f"{one:.2f}" for one in self.tables[name].mean(axis=(1, 2)))
 
 
 @cache
@@ -191,36 +196,47 @@ def by_length(arm: Arm, parts: int = 4) -> list[tuple[str, float, float]]:
 def page(before: str) -> str:
     """``before``, the page as it is, with what was measured in place of all that follows `MARK`."""
     measured = arms()
+    by_arm = grouped(calibrations(), lambda job: job.arm).items()
     rates = "; ".join(
-        f"{TITLES[job.arm]} at {job.rate} {100 * pass_at_1(read(job.path)):.1f}" for job in calibrations()
+        f"{TITLES[arm]} {' and '.join(f'{100 * pass_at_1(read(job.path)):.1f}' for job in some)}"
+        for arm, some in by_arm
     )
     rows = []
     for arm, one in measured.items():
         moved = [row["kl/new_old"] for run in one.runs for row in run.get("metrics", [])]
         kl = f"{np.mean(moved):.3f}" if moved else ""
         of_delta = f"{np.mean(moved) / float(arm.removeprefix('quatro-')):.1f}" if arm.startswith("quatro") else ""
-        shown = (_interval(one.estimate(name)) for name in OUTCOMES)
-        rows.append([TITLES[arm], best_rate(arm) or "", *shown, kl, of_delta])
-    titles = (one.title for one in OUTCOMES.values())
+        shown = (_interval(one.estimate(name)) for name in _SHOWN)
+        rows.append([TITLES[arm], best_rate(arm) or "", one.by_seed("pass@1"), *shown, kl, of_delta])
+    titles = (OUTCOMES[name].title for name in _SHOWN)
     verdicts = [(claim, difference(measured, claim.first, claim.second, claim.outcome)) for claim in CLAIMS]
     lines = []
     for heading in (HOLDS, FAILS, SMALL, OPEN):
         own = [f"- {claim.text}: {_signed(found)}." for claim, found in verdicts if claim.verdict(found) == heading]
-        lines += ["", f"### {heading}", "", *(own or ["No claim of the design."])]
-    chosen = ("pass@1", "pass@64", "ways@16", "ucc@16 tfidf", "ucc@16 edit")
-    pairs = [
-        [TITLES[a], TITLES[b], *(_signed(difference(measured, a, b, name)) for name in chosen)]
-        for a, b in combinations(measured, 2)
-    ]
+        lines += ["", f"**{heading}**", "", *(own or ["None."])]
     lengths = ([TITLES[arm], *map("{0[0]}: {0[1]:.2f}; {0[2]:.2f}".format, by_length(measured[arm]))] for arm in ARMS)
     return before.partition(MARK)[0] + filled(
         Path(__file__).with_suffix(".md"),
         rates=rates,
-        arms=grid(["model", "lr", *titles, "KL an iteration", "KL / delta"], rows),
+        arms=grid(["model", "lr", "Pass@1 by seed", *titles, "KL", "KL / δ"], rows),
         verdicts=lines,
-        pairs=grid(["first", "second", *(OUTCOMES[name].title for name in chosen)], pairs),
         lengths=grid(["model", "shortest", "", "", "longest"], lengths),
     )
+
+
+def differences_csv() -> str:
+    """Every outcome of every arm, and of every pair the second minus the first, with the value of each seed."""
+    measured, rows = arms(), list[list[object]]()
+    for name, outcome in OUTCOMES.items():
+        for arm, one in measured.items():
+            found = one.estimate(name)
+            rows.append([outcome.title, "", TITLES[arm], found.mean, found.low, found.high, one.by_seed(name)])
+        for a, b in combinations(measured, 2):
+            gap = difference(measured, a, b, name)
+            values = Arm((), {name: measured[b].tables[name] - measured[a].tables[name]}).by_seed(name)
+            rows.append([outcome.title, TITLES[a], TITLES[b], gap.mean, gap.low, gap.high, values])
+    shown = ([f"{one:.2f}" if isinstance(one, float) else one for one in row] for row in rows)
+    return csv_text(["outcome", "minus", "model", "mean", "low", "high", "by seed"], shown)
 
 
 def _interval(one: Estimate) -> str:

@@ -16,9 +16,11 @@ from pathlib import Path
 from evals.errors import DataError
 from evals.files.whole import write_whole
 from experiments.replication.figures import write_figures
-from experiments.replication.page import Replication, document, page, replicate
+from experiments.replication.markdown import comparisons_csv
+from experiments.replication.page import Replication, document, page, replicate, spreads_csv
 from experiments.replication.results import read_results
 from experiments.replication.rules import Finding, Verdict
+from experiments.replication.small_n import tables_csv
 
 DOCS = Path(__file__).parents[2] / "docs"
 IMAGES = "images/replication"
@@ -44,9 +46,16 @@ def main() -> int:
 
 
 def write_replication(found: Replication, out: Path) -> list[Path]:
-    """The page, its figures and its table of claims in the folder ``out``; returns the page and the table."""
+    """The page, its figures, its claims and its CSV files in the folder ``out``; returns them all but the figures."""
     figures = write_figures(found.results, found.errors, out / IMAGES)
-    texts = {out / "replication.md": page(found, figures, images=IMAGES), out / TABLE: document(found)}
+    texts = {
+        out / "replication.md": page(found, figures, images=IMAGES),
+        out / TABLE: document(found),
+        out / "data/replication.csv": comparisons_csv(found.findings),
+        out / "data/replication-spread.csv": spreads_csv(found.findings),
+        **{out / f"data/{name}.csv": text for name, text in tables_csv(found.errors).items()},
+    }
+    (out / "data").mkdir(parents=True, exist_ok=True)
     for path, text in texts.items():
         write_whole(path, [text.encode("utf-8")])
     return list(texts)

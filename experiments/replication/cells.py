@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
+
 from evals.estimators import Floats
+from evals.intervals import mean_intervals, mean_of_seeds
 from experiments.replication.results import (
     ALL,
     NUCLEUS,
@@ -20,7 +24,7 @@ from experiments.replication.results import (
     table,
     unique,
 )
-from experiments.replication.rules import GREATER, LESS, Comparison, Estimate, Sisters, Unit, estimate_of
+from experiments.replication.rules import GREATER, LESS, Comparison, Estimate, Sisters, Unit, estimate_of, known
 from quatro.sample.folder import Tag
 
 DELTAS = ("0.1", "0.01", "0.001")
@@ -55,7 +59,7 @@ SHARE = Unit(1, "%", scale=100.0, is_signed=False)
 
 
 class Outcome(NamedTuple):
-    """A measure with its unit, and the size below which a difference in it is none worth the name."""
+    """A measure with its unit, and its margin: the smallest difference that matters."""
 
     measure: Measure
     unit: Unit
@@ -120,8 +124,23 @@ def theirs(results: Results, cell: str, name: str = "gspo") -> Group:
 
 
 def measured(group: Group, measure: Measure) -> Estimate | None:
-    """The mean over the runs and their problems with its interval; None where no run is done."""
-    return estimate_of(table(group, measure))
+    """The mean over the runs and their problems with its interval; None where no run is done, or one lacks the number.
+
+    The interval of a share, and of a count among samples, is made on the logit scale.
+    """
+    value_SP = table(group, measure)
+    if value_SP is None or np.isnan(value_SP).any():
+        return None
+    found = known(estimate_of(value_SP))
+    is_one_number = value_SP.shape[1] == 1
+    if measure.largest is None or found.low is None or (is_one_number and not np.ptp(value_SP)):
+        return found
+    (one,) = (
+        [mean_of_seeds(value_SP[:, 0].tolist(), [], measure.largest)]
+        if is_one_number
+        else mean_intervals([value_SP[:, :, None]], [measure.largest])
+    )
+    return replace(found, low=one.low, high=one.high)
 
 
 def compare(what: str, group: Group, other: Group, outcome: Outcome, region: tuple[float, float]) -> Comparison:

@@ -64,7 +64,7 @@ def pass_1(tag: Tag) -> Trade:
 
 
 def trend(results: Results, cells: Sequence[str], trade: Trade) -> tuple[Comparison, ...]:
-    """In each cell the smallest delta beside the largest, and no step between neighbours that goes the other way.
+    """In each cell the smallest delta against the largest, and no step between neighbours that goes the other way.
 
     A step goes the other way if it does so by more than the margin.
     """
@@ -76,7 +76,7 @@ def trend(results: Results, cells: Sequence[str], trade: Trade) -> tuple[Compari
             slack = 0.0 if is_end else trade.outcome.small
             region = (-math.inf, slack) if trade.larger_wins else (-slack, math.inf)
             pair = ours(results, cell, small), ours(results, cell, large)
-            what = f"{cell}: δ {small} − {large}{'' if is_end else ', not reversed'}"
+            what = f"{cell}: {'' if is_end else 'step '}δ {small} − {large}"
             found.append(compare(what, *pair, trade.outcome, region))
     return tuple(found)
 

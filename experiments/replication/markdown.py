@@ -1,7 +1,9 @@
-"""Numbers, comparisons and claims as Markdown, and claims for a program."""
+"""Numbers, comparisons and claims as Markdown and CSV, and claims for a program."""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from experiments.replication.cells import ENTROPY, PASS1, REALISED, UCC, K, measured
-from experiments.replication.results import NUCLEUS, Group, Measure, Results, json_text, passed, unique
+from experiments.replication.results import NUCLEUS, Group, Measure, json_text, mean_of, passed, unique
 from experiments.replication.rules import (
     MOST_SEEDS,
     Comparison,
@@ -28,6 +30,7 @@ from experiments.replication.rules import (
 
 NOTE = "<!-- Generated from experiments/results/; `make pages` writes it anew. -->"
 TIMES = "<!-- times -->"  # the one line that a repetition on another machine changes although nothing else does
+FEW_SEEDS = 5  # with fewer, the value of each is listed
 
 SIGNS = {Verdict.holds: "✓", Verdict.negligible: "≈", Verdict.does_not: "✗", Verdict.undecided: "?"}
 
@@ -40,40 +43,59 @@ Columns = Mapping[str, tuple[Measure, Unit]]
 COLUMNS: Columns = {
     "realised KL, nats": (REALISED.measure, Unit(4, "", is_ratio=True)),
     "final entropy, nats": (ENTROPY.measure, _PLAIN),
-    "Pass@1, top_p 0.7, %": (PASS1.measure, _PERCENT),
-    f"Pass@{K}, top_p 0.7, %": (passed(K, NUCLEUS), _PERCENT),
-    f"UCC@{K}, top_p 0.7": (unique(K, NUCLEUS), _ONE_DIGIT),
-    f"UCC@{K}, top_p 1": (UCC.measure, _ONE_DIGIT),
+    "accuracy in training, %": (mean_of("accuracy/mean", 1.0), _PERCENT),
+    "share of the KL without success, %": (mean_of("dual/share_without_success", 1.0), _PERCENT),
+    "Pass@1 (top_p 0.7), %": (PASS1.measure, _PERCENT),
+    f"Pass@{K} (top_p 0.7), %": (passed(K, NUCLEUS), _PERCENT),
+    f"UCC@{K} (top_p 0.7)": (unique(K, NUCLEUS), _ONE_DIGIT),
+    f"UCC@{K} (top_p 1)": (UCC.measure, _ONE_DIGIT),
 }
 
 _COUNTED = {  # of one claim, and of any other number of them
     Verdict.holds: ("holds", "hold"),
-    Verdict.negligible: ("has no effect worth the name", "have no effect worth the name"),
+    Verdict.negligible: ("is negligible", "are negligible"),
     Verdict.does_not: ("does not hold", "do not hold"),
     Verdict.undecided: ("is undecided", "are undecided"),
 }
-_HEADINGS = {
-    Verdict.holds: "Holds",
-    Verdict.negligible: "No effect worth the name",
-    Verdict.does_not: "Does not hold",
-    Verdict.undecided: "Undecided",
+_WORDS = {
+    Verdict.holds: "**holds**",
+    Verdict.negligible: "**negligible**",
+    Verdict.does_not: "**does not hold**",
+    Verdict.undecided: "undecided",
 }
 
 
-def filled(template: Path, pictures: Mapping[str, str] = MappingProxyType({}), **parts: str | int | list[str]) -> str:
+def filled(
+    template: Path,
+    pictures: Mapping[str, str] = MappingProxyType({}),
+    findings: Sequence[Finding] = (),
+    **parts: str | int | list[str],
+) -> str:
     """The text of ``template`` with a text or lines in place of each `$name`; a heading with nothing below is left out.
 
     A picture, which the template names like `![words](name.png)`, is shown with its words below it where ``pictures``
-    says, or left out. Parts that are empty leave no empty lines.
+    says, or left out. Parts that are empty leave no empty lines. A line that begins with `<a1 a2 holds, b1 does not>`
+    stays, without that, if these are the verdicts of ``findings``; `$a1_2` is the second number of a1.
     """
+    verdict_of = {one.name: one.verdict for one in findings}
 
     def picture(found: re.Match[str]) -> str:
         words, name = found.groups()
-        return f"![{words}]({pictures[name]})\n\n*{words}*" if name in pictures else ""
+        return f"![{name}]({pictures[name]})\n\n*{words}*" if name in pictures else ""
 
+    def stands(condition: str) -> bool:
+        parts = [(part, verdict) for part in condition.split(", ") for verdict in Verdict if part.endswith(verdict)]
+        return all(verdict_of.get(name) is it for part, it in parts for name in part.removesuffix(it).split())
+
+    numbers: dict[str, str | int] = {
+        f"{one.name.replace('.', '_')}_{at}": number(each.estimate, each.unit)
+        for one in findings
+        for at, each in enumerate(one.comparisons, 1)
+    }
     texts = {name: "\n".join(part).strip("\n") if isinstance(part, list) else part for name, part in parts.items()}
     text = re.sub(r"!\[(.*)\]\(([\w-]*)\.png\)", picture, template.read_text(encoding="utf-8"))
-    text = Template(text).substitute(texts, NOTE=NOTE, TIMES=TIMES)
+    text = re.sub(r"^<(\w[^>]*)> (.*\n)", lambda line: line[2] if stands(line[1]) else "", text, flags=re.MULTILINE)
+    text = Template(text).substitute(numbers | texts, NOTE=NOTE, TIMES=TIMES)
     text = re.sub(r"\n{3,}", "\n\n", text)
     return re.sub(r"^## .*\n\n(?=## )", "", text, flags=re.MULTILINE).rstrip() + "\n"
 
@@ -87,46 +109,56 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def claims_table(findings: Sequence[Finding]) -> list[str]:
-    """Every claim with all of its comparisons, a line a claim."""
+def csv_text(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table as the text of a CSV file, with ASCII minus signs."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([heads, *rows])
+    return text.getvalue().replace("−", "-")
+
+
+def claims_table(findings: Sequence[Finding], *, with_place: bool = True) -> list[str]:
+    """A line for each claim, with its place in the paper, and the comparison that its verdict hangs on."""
     rows = []
     for one in findings:
-        measured = "<br>".join(map(_text, one.comparisons))
-        verdict = str(one.verdict) if one.verdict is Verdict.undecided else f"**{one.verdict}**"
-        rows.append([one.name, one.claim, "; ".join([one.where, *_margins(one)]), measured, verdict])
-    return ["| | claim | where from | measured | verdict |", "|---|---|---|---|---|", *map(_row, rows)]
+        holding = sum(each.verdict is Verdict.holds for each in one.comparisons)
+        verdict = f"{_WORDS[one.verdict]} ({holding}/{len(one.comparisons)})"
+        rows.append([one.name, one.claim, *[one.where] * with_place, _telling(one), verdict])
+    return grid(["", "claim", *["where from"] * with_place, "measured", "verdict"], rows)
 
 
-def _margins(finding: Finding) -> list[str]:
-    """The margins of its comparisons, or how far their regions reach to the wrong side of 0."""
-    found = []
-    for one in finding.comparisons:
-        low, high = one.region
-        slack = max((-low if low > -math.inf else 0.0), high if low == -math.inf and high < math.inf else 0.0)
-        if size := one.margin or (slack if one.unit.is_signed else 0.0):  # of a share it is the claim itself
-            unit = one.unit
-            shown = f"factor {math.exp(size):.3g}" if unit.is_ratio else f"{size * unit.scale:.3g} {unit.name}"
-            found.append(shown)
-    return [f"margin {' and '.join(dict.fromkeys(found))}"] if found else []
+def _telling(finding: Finding) -> str:
+    """The first comparison that keeps a claim from holding, one that does not hold before an undecided one.
+
+    Of a claim that holds it is the first of all.
+    """
+    against = [one for one in finding.comparisons if one.verdict is not Verdict.holds]
+    found = sorted(against, key=lambda one: one.verdict is not Verdict.does_not) or list(finding.comparisons)
+    return _text(found[0]) if found else ""
 
 
 def _text(one: Comparison) -> str:
     if one.estimate is None:
-        return f"? {one.what}: not run"
-    return f"{SIGNS[one.verdict]} {one.what}: {number(one.estimate, one.unit)}{_sizes(one)}"
+        return f"{one.what}: not run"
+    return f"{one.what}: {number(one.estimate, one.unit)}{_sizes(one)}"
 
 
 def _sizes(one: Comparison) -> str:
     estimate = one.estimate
     if estimate is None or estimate.is_exact:
         return ""
-    parts = [f"{estimate.num_seeds} seed{'s' * (estimate.num_seeds > 1)}"] if estimate.num_seeds else []
-    parts += [f"{estimate.num_problems} problems"] if estimate.num_problems > 1 else []
-    needed = ""
+    if not estimate.num_seeds:
+        return f" ({estimate.num_problems} problems)"
+    parts = [by_seed(estimate, one.unit) or f"{estimate.num_seeds} seed{'s' * (estimate.num_seeds > 1)}"]
     if one.verdict is Verdict.undecided and estimate.num_seeds > 1:
-        seeds = seeds_to_decide(one)
-        needed = f"; {f'about {seeds}' if seeds else f'more than {MOST_SEEDS}'} seeds would be needed"
-    return f" ({' x '.join(parts)}{needed})"
+        parts.append(f"about {seeds} needed" if (seeds := seeds_to_decide(one)) else f"more than {MOST_SEEDS} needed")
+    return f" ({'; '.join(parts)})"
+
+
+def by_seed(estimate: Estimate | None, unit: Unit) -> str:
+    """The value of each seed where there are few, more than one."""
+    if estimate is None or not 1 < estimate.num_seeds < FEW_SEEDS:
+        return ""
+    return ", ".join(map(unit.text, estimate.by_seed))
 
 
 def number(estimate: Estimate | None, unit: Unit) -> str:
@@ -141,68 +173,78 @@ def number(estimate: Estimate | None, unit: Unit) -> str:
     return f"{unit.text(estimate.mean)} [{unit.text(estimate.low)}, {unit.text(estimate.high)}]{name}"
 
 
-def both_rules(findings: Sequence[Finding]) -> str:
-    """An appendix: which verdicts and comparisons were others by the rule before `pooled_spread`."""
+def comparisons_csv(findings: Sequence[Finding]) -> str:
+    """Every comparison of every claim, a line each, with its verdict by the rule before `pooled_spread` beside it."""
+    heads = ["claim", "text", "where from", "verdict of the claim", "comparison", "verdict", "mean", "low", "high"]
+    heads += ["unit", "margin", "seeds", "problems", "by seed", "seeds needed"]
     rows = []
     for old, new in zip(with_common_spread(findings, pooled_if_many), findings, strict=True):
-        if old.verdict is not new.verdict:
-            rows.append([f"{new.name}: {new.claim}", old.verdict, new.verdict])
-        for one, other in zip(old.comparisons, new.comparisons, strict=True):
-            if one.verdict is not other.verdict:
-                rows.append([f"{new.name}, {other.what}", one.verdict, other.verdict])
-    changed = ["| | before | now |", "|---|---|---|", *map(_row, rows)] if rows else "None."
-    return filled(Path(__file__).with_name("appendix.md"), changed=changed)
+        for before, one in zip(old.comparisons, new.comparisons, strict=True):
+            claim = [new.name, new.claim, new.where, new.verdict, one.what, one.verdict]
+            sizes = [""] * 4
+            if (found := one.estimate) is not None and not found.is_exact:
+                seeds = seeds_to_decide(one) or f"more than {MOST_SEEDS}" if found.num_seeds > 1 else ""
+                values = "; ".join(map(one.unit.text, found.by_seed))
+                needed = str(seeds) if one.verdict is Verdict.undecided else ""
+                sizes = [str(found.num_seeds or ""), str(found.num_problems), values, needed]
+            row = [*claim, *_ends(found, one.unit), one.unit.name, _margin(one), *sizes]
+            rows.append([*row, old.verdict, before.verdict])
+    return csv_text([*heads, "verdict of the claim before November 2026", "verdict before November 2026"], rows)
 
 
-def settings_head(keys: Sequence[str], columns: Columns = COLUMNS) -> list[str]:
-    """The two first lines of a table with a line for each setting, which ``keys`` tell apart."""
-    return grid([*keys, "seeds", *columns], ())
+def _ends(found: Estimate | None, unit: Unit) -> list[str]:
+    """The mean and both ends, as far as they are known."""
+    known = (None, None, None) if found is None else (found.mean, found.low, found.high)
+    return ["" if one is None else unit.text(one) for one in known]
 
 
-def settings_row(keys: Sequence[str], group: Group, columns: Columns = COLUMNS) -> str:
-    """The line of a setting, whose runs are ``group``."""
-    cells = [number(measured(group, measure), unit) for measure, unit in columns.values()]
-    return _row([*keys, str(len(group)), *cells])
+def _margin(one: Comparison) -> str:
+    """The margin of a comparison, or how far its region reaches to the wrong side of 0."""
+    low, high = one.region
+    slack = max((-low if low > -math.inf else 0.0), high if low == -math.inf and high < math.inf else 0.0)
+    size = one.margin or (slack if one.unit.is_signed else 0.0)  # of a share it is the claim itself
+    return "" if not size else f"{math.exp(size) if one.unit.is_ratio else size * one.unit.scale:.3g}"
 
 
-def every_setting(*places: tuple[Results, Iterable[str]]) -> list[str]:
-    """The table of all settings in some cells of each of several sweeps."""
-    lines = settings_head(["cell", "setting"])
-    for results, cell in ((results, cell) for results, cells in places for cell in cells):
-        for settings, group in results.groups(cell):
-            shown = ", ".join(f"{key.removeprefix('method.')} {value}" for key, value in settings.items())
-            lines.append(settings_row([cell, shown], group))
-    return lines
+def arms_csv(keys: Sequence[str], arms: Iterable[tuple[Sequence[str], Group]]) -> str:
+    """A line for each setting, which ``keys`` tell apart: means with intervals, and the value of each seed."""
+    heads = [f"{name}{part}" for name in COLUMNS for part in ("", ": low", ": high", ": by seed")]
+    rows = []
+    for names, group in arms:
+        cells = []
+        for measure, unit in COLUMNS.values():
+            found = measured(group, measure)
+            cells += [*_ends(found, unit), "; ".join(map(unit.text, found.by_seed)) if found else ""]
+        rows.append([*names, str(len(group)), *cells])
+    return csv_text([*keys, "seeds", *heads], rows)
+
+
+def counted(findings: Sequence[Finding]) -> str:
+    """How many hold, do not, and so on, without what counts 0."""
+    found = [f"{count} {_COUNTED[verdict][count != 1]}" for verdict, count in tally(findings).items() if count]
+    return " and ".join(filter(None, [", ".join(found[:-1]), *found[-1:]]))
 
 
 def summary(findings_of: Mapping[str, Sequence[Finding]]) -> list[str]:
-    """The verdicts in a few lines, for each kind of claims under its heading."""
+    """The verdicts in a few lines, for each kind of claims."""
     lines = []
     for whose, everything in findings_of.items():
         some = [finding for finding in everything if any(one.estimate is not None for one in finding.comparisons)]
-        counts = ", ".join(f"{count} {_COUNTED[verdict][count != 1]}" for verdict, count in tally(some).items())
-        lines += [f"**{whose}: {counts}.**", ""]
-        for verdict in Verdict:
-            named = [f"{finding.claim} ({finding.name})" for finding in some if finding.verdict is verdict]
-            if named:
-                lines.append(f"- {SIGNS[verdict]} *{_HEADINGS[verdict]}:* {'; '.join(named)}.")
         waiting = [finding.name for finding in everything if finding not in some]
-        lines += [f"- *Not run yet:* {', '.join(waiting)}."] if waiting else []
-        lines.append("")
+        not_run = f" Not run: {', '.join(waiting)}." if waiting else ""
+        lines.append(f"- {whose}: {counted(some) or 'none was run'}.{not_run}")
     comparisons = [one for some in findings_of.values() for finding in some for one in finding.comparisons]
     run = [one for one in comparisons if one.estimate is not None]
     open_ones = [one for one in run if one.verdict is Verdict.undecided]
     hopeless = sum(
         one.estimate is not None and one.estimate.num_seeds > 1 and not seeds_to_decide(one) for one in open_ones
     )
-    not_run = f", and {len(comparisons) - len(run)} were not run" if len(run) < len(comparisons) else ""
-    lines += [
-        f"Of {len(comparisons)} comparisons {len(run) - len(open_ones)} are decided, {len(open_ones)} are "
-        f"not{not_run}. For {hopeless} of the undecided ones more than {MOST_SEEDS} seeds would be needed if the truth "
-        "is what was measured: seeds lie too far apart, or the number is too close to where the verdict changes.",
-        "",
+    not_run = f"; {len(comparisons) - len(run)} were not run" if len(run) < len(comparisons) else ""
+    return [
+        *lines,
+        f"- Of {len(comparisons)} comparisons, {len(run) - len(open_ones)} are decided and {len(open_ones)} are "
+        f"not{not_run}. {hopeless} of the undecided ones would need more than {MOST_SEEDS} seeds.",
     ]
-    return lines
 
 
 def document(findings: Sequence[Finding], **about: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,15 +24,12 @@ from experiments.replication.cells import (
     theirs,
     within,
 )
-from experiments.replication.markdown import both_rules, claims_table, grid, number, summary
+from experiments.replication.markdown import claims_table, csv_text, grid, number, summary
 from experiments.replication.results import ALL, NUCLEUS, Results, commits, training_seconds
 from experiments.replication.rules import (
     Finding,
     Unit,
-    Verdict,
     known,
-    pooled_spread,
-    sister_tables,
     spreads,
     with_common_spread,
 )
@@ -41,8 +37,7 @@ from experiments.replication.small_n import DualError
 
 SECTIONS = "abcdefghijk"  # of page.md: the letters of the claims in each
 
-# Claims with little chance in them: computed exactly, from many samples of the base, or of what hardly varies.
-_SURE = ("d", "e", "h1", "h2", "h3", "h4", "i4")
+_LABELS = {"final entropy/token_mean": "final entropy", "log mean kl/new_old": "log of the mean realised KL"}
 _AT_THEIR_BEST = {
     "Pass@1, top_p 0.7": PASS1,
     "Pass@1, top_p 1": pass_at(1, ALL),
@@ -86,23 +81,24 @@ def page(found: Replication, figures: Sequence[str], *, images: str) -> str:
         letter: [f"{one.name}: {one.note}\n" for one in found.findings if one.name.startswith(letter) and one.note]
         for letter in SECTIONS
     }
+    of_paper, others = ([one for one in found.findings if one.is_ours is is_ours] for is_ours in (False, True))
+    about = summary({"Claims of the paper": of_paper, "Other claims": others})
     return markdown.filled(
         Path(__file__).with_suffix(".md"),
         {name: f"{images}/{name}.png" for name in figures},
+        found.findings,
         runs=len(results.runs),
         not_run=_not_run(results),
         programs="; ".join(commits(results)) or "unknown",
         minutes=f"{training_seconds(results) / 60:.0f}",
-        summary=summary(_by_origin(found.findings)),
-        without_the_sure=_without_the_sure(found.findings),
+        of_the_paper=about[0].removeprefix("- "),
+        summary=about[1:],
         realised_kl=REALISED_KL,
-        cells="; ".join(f"**{name}** {words}" for name, words in CELLS.items()),
-        claims=claims_table(found.findings),
-        spreads=_spreads(found.findings),
-        both_rules=both_rules(found.findings),
-        rollouts=small_n.section(results, found.errors) if found.errors else "",
+        cells=grid(["cell", "training"], ([name, words] for name, words in CELLS.items())),
+        of_paper=claims_table(of_paper),
+        others=claims_table(others, with_place=False),
+        rollouts=small_n.section(found.errors) if found.errors else "",
         realised=_realised(results),
-        beside_the_base=_beside_the_base(found.findings),
         at_their_best=_at_their_best(found),
         **notes,
     )
@@ -118,66 +114,15 @@ def document(found: Replication) -> str:
 def _not_run(results: Results) -> str:
     missing = results.num_points - len(results.runs)
     unknown = (
-        " Nor can they be added: the runs that are kept did not record which weights they began with."
+        " They cannot be added, because the archived runs did not record which weights they began with."
         if any(run.digest is None for run in results.runs)
         else ""
     )
-    return f" {missing} planned runs are not done: claims that need them are undecided.{unknown}" if missing else ""
-
-
-def _by_origin(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
-    """The paper's claims, and those that it does not state; without an empty list."""
-    found = {
-        "Claims of the paper": [finding for finding in findings if not finding.is_ours],
-        "Claims that the paper does not state, or that this task cannot test": [
-            finding for finding in findings if finding.is_ours
-        ],
-    }
-    return {whose: some for whose, some in found.items() if some}
-
-
-def _without_the_sure(findings: Sequence[Finding]) -> list[str]:
-    """How many comparisons are decided of those that seeds of training could leave open."""
-    counted = {
-        name: [one for finding in findings for one in finding.comparisons if finding.name.startswith(_SURE) == is_sure]
-        for name, is_sure in (("sure", True), ("open", False))
-    }
-    decided = sum(one.verdict is not Verdict.undecided for one in counted["open"])
-    return [
-        f"{len(counted['sure'])} of them hardly depend on the seed: they are exact (e1, e2), from samples of the base "
-        "(h1 to h4), or of times (d), λ (e3, e4) and the realised KL over δ (i4). Of the other "
-        f"{len(counted['open'])} comparisons {decided} are decided.",
-        "",
-    ]
-
-
-def _beside_the_base(findings: Sequence[Finding]) -> list[str]:
-    """That the common spread of k5 is also one of other comparisons, and whether it decides anything."""
-    of_base = [finding for finding in findings if finding.name == "k5"]
-    of_runs = [finding for finding in findings if finding.name != "k5"]
-    sisters = next((one.sisters for one in of_base[0].comparisons if one.sisters and one.estimate), None)
-    spreads_of = [
-        pooled_spread(sister_tables(some).get(sisters, ())) if sisters else None for some in (of_base, of_runs)
-    ]
-    if None in spreads_of:
-        return []
-    base, runs = (math.sqrt(one.variance) for one in spreads_of if one is not None)
-    measured = [one for one in of_base[0].comparisons if one.estimate is not None]
-    own = [
-        replace(one.estimate, low=one.estimate.own_low, high=one.estimate.own_high) for one in measured if one.estimate
-    ]
-    changed = sum(one.verdict is not replace(one, estimate=it).verdict for one, it in zip(measured, own, strict=True))
-    return [
-        "k5: Differences from the base and differences between runs share one spread over seeds, though it is "
-        f"{base:.2f} solutions for the former and {runs:.2f} for the latter. So the intervals of a5 are somewhat too "
-        "wide and those of k5 somewhat too narrow. With each comparison's own spread "
-        f"{changed or 'none'} of k5 would be decided otherwise.",
-        "",
-    ]
+    return f" {missing} planned runs are not done; a claim that needs them is undecided.{unknown}" if missing else ""
 
 
 def _at_their_best(found: Replication) -> list[str]:
-    """QUATRO beside GSPO in the cell where GSPO has its highest Pass@1: chosen after the results, so no claim."""
+    """QUATRO and GSPO in the cell where GSPO has its highest Pass@1: chosen after the results, so no claim."""
     cells = {cell: (ours(found.results, cell, MIDDLE), theirs(found.results, cell)) for cell in CELLS}
 
     passed_1 = {cell: known(measured(pair[1], PASS1.measure)).mean for cell, pair in cells.items() if all(pair)}
@@ -189,8 +134,7 @@ def _at_their_best(found: Replication) -> list[str]:
     ]
     extra = with_common_spread([*found.findings, Finding("", "", "", tuple(comparisons))])[-1]
     lines = [
-        f"In {best} GSPO has its highest Pass@1 of all cells. It was chosen after the results were known, so that this "
-        "is no claim:",
+        f"GSPO has its highest Pass@1 in {best}. We chose this cell after the results were known, so it is no claim:",
         "",
     ]
     rows = []
@@ -209,17 +153,15 @@ def _realised(results: Results) -> list[str]:
         groups = [(delta, ours(results, cell, delta)) for delta in DELTAS]
         found = [measured(group, delta_claims.relative_to(delta)) for delta, group in groups]
         if all(found):
-            rows.append([f"{cell}: {CELLS[cell]}", *(number(one, ratio) for one in found)])
+            rows.append([cell, *(number(one, ratio) for one in found)])
     if not rows:
         return []
-    about = (
-        "The mean realised KL of an iteration over δ. Above 1 the optimiser's noise moves the policy further than δ."
-    )
+    about = "The mean realised KL of an iteration, divided by δ. Above 1 the policy moves further than δ:"
     return [about, "", *grid(["cell", *(f"δ {delta}" for delta in DELTAS)], rows), ""]
 
 
-def _spreads(findings: Sequence[Finding]) -> list[str]:
-    """How much further apart the seeds of some methods lie: a finding of its own."""
+def spreads_csv(findings: Sequence[Finding]) -> str:
+    """The standard deviation over seeds of paired differences, by measure and kind of comparison."""
     rows = []
     for one in spreads(findings):
         if OTHERS not in one.of_kind or len(one.of_kind) == 1:
@@ -231,7 +173,7 @@ def _spreads(findings: Sequence[Finding]) -> list[str]:
         for kind in KINDS:
             deviation, freedom = one.of_kind.get(kind, (0.0, 0))
             shown = f"{unit.text(deviation)} {unit.name}".strip()
-            times = f"; {deviation / others:.1f} times" if kind and others else ""
+            times = f", {deviation / others:.1f} times" if kind and others else ""
             cells.append(f"{shown} ({freedom}{times})" if freedom else "–")
-        rows.append([one.measure, *cells])
-    return grid(["measure", *(kind or "others" for kind in KINDS)], rows)
+        rows.append([_LABELS.get(one.measure, one.measure), *cells])
+    return csv_text(["measure (degrees of freedom, times the others)", *(kind or "others" for kind in KINDS)], rows)

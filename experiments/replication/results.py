@@ -62,10 +62,14 @@ Group = Mapping[int, Run]  # seed -> run
 
 @dataclass(frozen=True)
 class Measure:
-    """A number of a run for each problem (P,); P is 1 for what has no problems. ``name`` is its heading."""
+    """A number of a run for each problem (P,); P is 1 for what has no problems. ``name`` is its heading.
+
+    ``largest`` is that of a share or of a count among samples, whose intervals stay between 0 and it.
+    """
 
     name: str
     of: Callable[[Run], Floats]
+    largest: float | None = None
 
     def __call__(self, run: Run) -> Floats:
         return self.of(run)
@@ -128,8 +132,14 @@ def last(metric: str) -> Measure:
 
 
 @cache
-def mean_of(metric: str) -> Measure:
-    return Measure(f"mean {metric}", lambda run: _one(np.mean(run.values(metric))))
+def mean_of(metric: str, largest: float | None = None) -> Measure:
+    """NaN for a run without this metric."""
+
+    def mean(run: Run) -> Floats:
+        found = run.values(metric)
+        return _one(np.mean(found) if found.size else math.nan)
+
+    return Measure(f"mean {metric}", mean, largest)
 
 
 @cache
@@ -144,17 +154,17 @@ def log_of(measure: Measure) -> Measure:
 
 @cache
 def passed(k: int, tag: Tag) -> Measure:
-    return Measure(f"Pass@{k}, {_words(tag)}", lambda run: run.counts(tag).passed(k))
+    return Measure(f"Pass@{k}, {_words(tag)}", lambda run: run.counts(tag).passed(k), 1.0)
 
 
 @cache
 def unique(k: int, tag: Tag) -> Measure:
-    return Measure(f"UCC@{k}, {_words(tag)}", lambda run: run.counts(tag).unique(k))
+    return Measure(f"UCC@{k}, {_words(tag)}", lambda run: run.counts(tag).unique(k), float(k))
 
 
 @cache
 def unique_ratio(tag: Tag) -> Measure:
-    return Measure(f"UCR, {_words(tag)}", lambda run: run.counts(tag).unique_ratio())
+    return Measure(f"UCR, {_words(tag)}", lambda run: run.counts(tag).unique_ratio(), 1.0)
 
 
 def _words(tag: Tag) -> str:

@@ -65,7 +65,7 @@ class Unit:
         if self.is_ratio:
             return f"{math.exp(value):.{self.digits}f}"
         shown = f"{value * self.scale:{'+' if self.is_signed else ''}.{self.digits}f}"
-        return shown.replace("-", "−")
+        return shown.replace("-", "−") if float(shown) else shown.lstrip("+-")
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Sisters:
 class Comparison:
     """One number of a claim: ``what`` it is, its estimate (None: not run), the region that the claim says it lies in.
 
-    ``margin`` is the size below which a difference is none worth the name. ``value_SP`` is the table that the estimate
+    ``margin`` is the smallest difference that matters. ``value_SP`` is the table that the estimate
     was made of, and ``sisters`` tells which comparisons are of one measure and have one spread over seeds.
     """
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from evals.estimators import Floats
 from experiments.replication.cells import DELTAS, PASS1, SHARE, compare, ours, quatro, within
-from experiments.replication.markdown import filled, grid, number, settings_head, settings_row
+from experiments.replication.markdown import csv_text, filled, grid, number
 from experiments.replication.results import ALL, Group, Results
 from experiments.replication.rules import Comparison, Estimate, Finding, Unit, finding, known, over_problems
 from quatro.runs.views.series import dual_by_count
@@ -21,7 +21,13 @@ from quatro.runs.views.series import dual_by_count
 CELL, OF_TRAINING = "S10", 8
 SIZES = (4, 8, 16, 32, 64)
 BATCHES = {"4": "64", "16": "16", "32": "8"}  # N -> prompts of an iteration, 256 rollouts in all
+_HEADS = [
+    *("δ", "N", "λ*: bias by prompt, %", "λ*: by use, %", "λ*: spread, %", "A⁺: bias by prompt, %", "A⁺: by use, %"),
+    *("groups with both outcomes, %", "update, %", "error, %", "error after the jackknife, %"),
+]
+_SHOWN = (0, 6, 7, 8)  # of `_HEADS`: what no claim has
 CHANCES = (0.01, 0.05, 0.1, 0.2, 0.5, 0.8, 0.95)
+_WEIGHT_HEADS = ["method", "N", *(f"p = {chance:g}" for chance in CHANCES)]
 
 
 @dataclass(frozen=True)
@@ -182,14 +188,36 @@ def with_rollouts(results: Results, delta: str, num_rollouts: str) -> Group:
     return results.group(CELL, settings)
 
 
-def section(results: Results, errors: Sequence[DualError]) -> str:
-    """The text of this section of the page."""
+def section(errors: Sequence[DualError]) -> str:
+    """The text of this section of the page, with the rows for as many rollouts as the claims are of."""
+    shown = [error for error in errors if error.num_rollouts == OF_TRAINING]
+    return filled(
+        Path(__file__).with_suffix(".md"),
+        errors=grid([_HEADS[at] for at in _SHOWN], ([row[at] for at in _SHOWN] for row in _rows(shown))),
+        weights=grid(_WEIGHT_HEADS, _weight_rows((OF_TRAINING,))),
+    )
+
+
+def tables_csv(errors: Sequence[DualError]) -> dict[str, str]:
+    """The table of errors and that of weights for every N, by name."""
+    weighted = csv_text(_WEIGHT_HEADS, _weight_rows(SIZES))
+    return {"replication-dual": csv_text(_HEADS, _rows(errors)), "replication-weights": weighted}
+
+
+def _weight_rows(sizes: Sequence[int]) -> list[list[str]]:
+    methods: list[tuple[str, str | None, bool]] = [(f"dual, δ {delta}", delta, False) for delta in DELTAS]
+    methods += [("z-score", None, False), (f"one λ, δ {DELTAS[0]}", DELTAS[0], True)]
+    rows = []
+    for size, (name, delta, is_fixed) in product(sizes, methods):
+        half = weights(delta, size, 0.5, is_fixed=is_fixed)
+        values = (f"{weights(delta, size, chance, is_fixed=is_fixed) / half:.2f}" for chance in CHANCES)
+        rows.append([name, str(size), *values])
+    return rows
+
+
+def _rows(errors: Sequence[DualError]) -> list[list[str]]:
     percent, share = Unit(1, "", 100.0), Unit(1, "", 100.0, is_signed=False)
-    heads = [
-        *("δ", "N", "λ*: bias by prompt", "bias by use", "spread", "A⁺: bias by prompt", "bias by use"),
-        *("groups with both outcomes", "update", "error", "error after the jackknife"),
-    ]
-    rows = [
+    return [
         [
             *(error.delta, str(error.num_rollouts)),
             *(number(one, percent) for one in (error.bias, error.bias_by_use)),
@@ -200,33 +228,6 @@ def section(results: Results, errors: Sequence[DualError]) -> str:
         ]
         for error in errors
     ]
-    methods: list[tuple[str, str | None, bool]] = [(f"dual, δ {delta}", delta, False) for delta in DELTAS]
-    methods += [("z-score", None, False), (f"one λ, δ {DELTAS[0]}", DELTAS[0], True)]
-    weighted = []
-    for size, (name, delta, is_fixed) in product((8, 64), methods):
-        half = weights(delta, size, 0.5, is_fixed=is_fixed)
-        shown = (f"{weights(delta, size, chance, is_fixed=is_fixed) / half:.2f}" for chance in CHANCES)
-        weighted.append([name, str(size), *shown])
-    return filled(
-        Path(__file__).with_suffix(".md"),
-        errors=grid(heads, rows),
-        weights=grid(["method", "N", *(f"p = {chance:g}" for chance in CHANCES)], weighted),
-        trained=_by_rollouts(results),
-    )
-
-
-def _by_rollouts(results: Results) -> list[str]:
-    """Training with other N at 256 rollouts an iteration, if it was run."""
-    groups = {
-        (delta, size): group
-        for delta in DELTAS[:2]
-        for size in map(str, SIZES[:4])
-        if (group := ours(results, "S1", delta) if size == "8" else with_rollouts(results, delta, size))
-    }
-    if len(groups) < 2 * 4:
-        return []
-    lines = ["Training with N rollouts of 256 / N prompts an iteration:", "", *settings_head(["δ", "N"])]
-    return [*lines, *(settings_row(list(key), group) for key, group in groups.items()), ""]
 
 
 def _hypergeometric(n: int, correct: int, size: int) -> Floats:

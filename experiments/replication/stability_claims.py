@@ -156,7 +156,7 @@ def _share(*metrics: str) -> Measure:
     def share(run: Run) -> Floats:
         return np.array([sum(run.values(metric).sum() for metric in metrics) / run.values("perf/step_s").sum()])
 
-    return Measure(f"share of {' and '.join(metrics)}", share)
+    return Measure(f"share of {' and '.join(metrics)}", share, 1.0)
 
 
 _MEDIAN_STEP_S = Measure("median perf/step_s", lambda run: np.array([np.median(run.values("perf/step_s"))]))

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from evals.clustering import LINKAGES
-from evals.files.frames import grouped
 from evals.similarity import SIMILARITIES, Setting
 from experiments.real_model.study import read
+from experiments.replication.markdown import csv_text, grid
 from experiments.which_similarity.study import RESULTS, TASKS, K
 
 MARK = "## What was measured\n"
 TITLES = {"word-problems": "Word problems, by a real model", "codegrammar": "Small functions, by an embedded model"}
-_HEAD = ["the same if", "threshold", "kappa", "precision", "recall", "ARI"]
+_HEAD = ["the same if", "threshold", "kappa", "recall", "ARI"]
 _MEASURES = ("kappa", "precision", "recall", "ari")
 
 
 def page(before: str) -> str:
     """The page, of which the part before `MARK` is kept as it is in ``before``."""
     intro = (
-        "`make pages` writes this part anew from experiments/which_similarity/results. Tables have for each\n"
-        "similarity, linkage and kind of tokens the threshold that the labels favour, and the default one. Intervals\n"
-        "are of 95 %, over problems."
+        "For each similarity: the threshold that the labels favour, and the default (connected components; math or\n"
+        "code tokens). Kappa has its 95 % interval, over problems. Every setting with precision and all intervals:\n"
+        "[data/which-similarity.csv](data/which-similarity.csv). In brackets: UCC@16 of valid answers alone."
     )
     lines = [MARK, intro]
     for name in TASKS:
@@ -33,21 +33,47 @@ def page(before: str) -> str:
         lines.append(f"\n### {TITLES[name]}")
         for rule, rows in found["agreement"].items():
             of = f"{rows[0]['num_pairs']:,} pairs of {rows[0]['num_problems']} problems"
-            lines += [f"\nLabels by {rule}: {of}.\n", *_table(_HEAD, agreement(rows))]
+            lines += [f"\nLabels by {rule}: {of}.\n", *grid(_HEAD, agreement(rows))]
         lines += ["", *rankings(found["ucc"], list(found["agreement"]))]
     return before.partition(MARK)[0] + "\n".join(lines) + "\n"
 
 
 def agreement(rows: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
-    """A line for each favoured and each default setting, best first."""
+    """A line for the best favoured and for each default setting of a similarity, best first."""
+    shown = set[str]()
     for row in sorted(rows, key=lambda row: -row["value"]):
-        is_default = row.get("threshold") == SIMILARITIES[row["similarity"]].threshold and row["linkage"] == LINKAGES[0]
-        marks = ["favoured"] * row.get("is_favoured", False) + ["default"] * is_default
-        ends = {**row, "kappa": [row["value"], row["ci_low"], row["ci_high"]]}
-        cells = ["" if ends.get(name) is None else "{:.2f} [{:.2f}, {:.2f}]".format(*ends[name]) for name in _MEASURES]
-        if marks:
-            setting = Setting(row["similarity"], row.get("threshold"), row["linkage"], row["tokens"])
-            yield [str(setting), ", ".join(marks), *cells]
+        marks = _marks(row)
+        has_usual_tokens = row["tokens"] != "sklearn" or not SIMILARITIES[row["similarity"]].has_tokens
+        is_usual = row["linkage"] == LINKAGES[0] and has_usual_tokens
+        if not marks or not (is_usual or row["similarity"] == "exact"):
+            continue
+        if marks == ["favoured"] and row["similarity"] in shown:
+            continue
+        shown.add(row["similarity"])
+        means = [f"{row[name][0]:.2f}" for name in _MEASURES[2:]]
+        kappa = f"{row['value']:.2f} [{row['ci_low']:.2f}, {row['ci_high']:.2f}]"
+        setting = str(Setting(row["similarity"], row.get("threshold"), row["linkage"], row["tokens"])).split(", ")[0]
+        yield [setting, ", ".join(marks), kappa, *means]
+
+
+def _marks(row: Mapping[str, Any]) -> list[str]:
+    is_default = row.get("threshold") == SIMILARITIES[row["similarity"]].threshold and row["linkage"] == LINKAGES[0]
+    return ["favoured"] * row.get("is_favoured", False) + ["default"] * is_default
+
+
+def agreement_csv() -> str:
+    """The agreement of every setting with each kind of labels."""
+    lines = []
+    for task in TASKS:
+        for rule, rows in read(RESULTS / f"{task}.json.xz")["agreement"].items():
+            for row in rows:
+                ends = {**row, "kappa": [row["value"], row["ci_low"], row["ci_high"]]}
+                numbers = [f"{one:.3f}" for name in _MEASURES for one in ends.get(name, ())]
+                numbers[3:3] = [""] * (3 * len(_MEASURES) - len(numbers))  # `exact` may have no precision
+                setting = [row["similarity"], row.get("threshold", ""), row["linkage"], row["tokens"]]
+                lines.append([task, rule, *setting, ", ".join(_marks(row)), *numbers])
+    heads = ["task", "labels", "similarity", "threshold", "linkage", "tokens", "marks"]
+    return csv_text([*heads, *(f"{name}{end}" for name in _MEASURES for end in ("", ": low", ": high"))], lines)
 
 
 def rankings(ucc: Mapping[str, Mapping[str, float]], rules: Sequence[str]) -> list[str]:
@@ -58,29 +84,18 @@ def rankings(ucc: Mapping[str, Mapping[str, float]], rules: Sequence[str]) -> li
     body = [[f"true, by {rule}", *(f"{ucc[rule][model]:.2f}" for model in models)] for rule in rules]
     for name, one in SIMILARITIES.items():
         usual = str(Setting(name, one.threshold, LINKAGES[0], tokens))
-        for kind, words in (("all", ""), ("valid", "; valid answers alone")):
-            body.append([usual + words, *(f"{ucc[f'{usual}; {kind}'][model]:.2f}" for model in models)])
-    order = {name: _order(values, models) for name, values in {**valid, **{rule: ucc[rule] for rule in rules}}.items()}
-    told = np.array([order[name] for name in valid])
+        cells = (f"{ucc[f'{usual}; all'][model]:.2f} ({ucc[f'{usual}; valid'][model]:.2f})" for model in models)
+        body.append([usual.partition(",")[0], *cells])
+    told = np.array([_order(values, models) for values in valid.values()])
     num_changed = int((np.abs(told.mean(axis=0)) < 1).sum())
     tau = np.mean([(one * other).mean() for one, other in combinations(told, 2)])
-    lines = [
-        *_table([f"UCC@{K}", *models], body),
+    return [
+        *grid([f"UCC@{K}", *models], body),
         "",
-        f"{num_changed} of {told.shape[1]} pairs of models change places between {len(told)} settings. Kendall's tau",
-        f"of the order of the models under two settings is {tau:.2f} on average.",
+        f"Between {len(told)} settings, {num_changed} of {told.shape[1]} pairs of models change places. Kendall's tau",
+        f"between the orders of the models under two settings is {tau:.2f} on average.",
     ]
-    for rule in rules:
-        parts = []
-        for name, some in grouped(valid, lambda setting: setting.split()[0].rstrip(",")).items():
-            parts.append(f"{name} {np.mean([order[one] @ order[rule] / len(order[rule]) for one in some]):.2f}")
-        lines.append(f"With the true order by {rule} it is, by similarity: {', '.join(parts)}.")
-    return lines
 
 
 def _order(values: Mapping[str, float], models: Sequence[str]) -> np.ndarray:
     return np.array([np.sign(values[b] - values[a]) for a, b in combinations(models, 2)])
-
-
-def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(cells)} |" for cells in (names, ["---"] * len(names), *rows)]

@@ -70,16 +70,18 @@ def test_a_line_says_what_the_rule_costs():
 def test_the_page_says_where_the_rule_lost_to_the_middle_delta():
     def outcome(*found):
         rivals, middles = choosing._of_the_rule(found)
-        return choosing._outcome(found, rivals.comparisons, middles.comparisons)[0]
+        said, gaps = choosing._outcome(found, rivals.comparisons, middles.comparisons)
+        return "\n".join([said, *gaps])
 
     middle, large = regime((0.05, 0.01, 0.004), (0.2, 0.3, 0.25)), (0.05, 0.05, 0.05)
-    assert "at most 0.6 points worse than the best of the others, in 0" in outcome(middle)
+    assert "the better of the other two in 1, further below in 0" in outcome(middle)
     assert "chose δ 0.01 in all of them" in outcome(middle)
     lost = outcome(middle, regime(large, (0.2, 0.3, 0.2)))
-    assert "In 1 of 2 regimes" in lost
+    assert "Of 2 ways of training" in lost
+    assert "the other two in 1, further below in 1" in lost
     assert "✗ S1: words: δ 0.1 − 0.01: −10.0" in lost
-    assert "nothing here shows that the rule is better" in lost
-    assert "nothing here shows" not in outcome(regime(large, (0.3, 0.2, 0.2)))
+    assert "Nothing here shows that a rule which measures the realised KL chooses better" in lost
+    assert "Nothing here shows" not in outcome(regime(large, (0.3, 0.2, 0.2)))
 
 
 class Sweep:

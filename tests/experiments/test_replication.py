@@ -213,7 +213,7 @@ def test_a_second_generation_gives_the_same_bytes(sweep_of, tmp_path, monkeypatc
             runpy.run_module("experiments.replication", run_name="__main__")
         assert end.value.code == 0
     files = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*") if path.is_file())
-    assert len(files) == 2 + 9  # the page, the table of claims, nine figures
+    assert len(files) == 2 + 4 + 9  # the page, its claims, four CSV files, nine figures
     for name in files:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
     text = (tmp_path / "one/replication.md").read_text(encoding="utf-8")
@@ -233,9 +233,10 @@ def test_what_goes_beyond_the_paper_is_judged_by_the_same_rule(tmp_path, world, 
     assert {name: found[name] for name in ("l4", "l7", "x1")} == dict.fromkeys(("l4", "l7", "x1"), verdict)
     assert (found["l2"], found["l3"]) == (verdict, verdict)  # delta's own trade
     text = beyond.page(results, findings)
-    assert f"(l4).{chr(10)}" in text or "(l4);" in text
-    missing = [cell for cell in beyond.CELLS if f"| {cell} | " not in text]
-    assert missing == ["S12", "S13"]  # which are in no plan any more
+    assert "| l4 | Graded rewards give QUATRO a higher Pass@1 (top_p 0.7) than rewards of 0 and 1 | " in text
+    assert ("**Graded rewards** do not raise Pass@1" in text) is (world == "opposite")  # said only where it was found
+    run = {run.cell for run in results.runs}
+    assert [cell for cell in beyond.CELLS if cell not in run] == ["S12", "S13"]  # which are in no plan any more
     assert len(json.loads(beyond.document(results, findings))["claims"]) == len(findings)
 
 

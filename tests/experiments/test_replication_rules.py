@@ -1,6 +1,9 @@
 """Verdicts by rule, and the intervals that they rest on."""
 
+import csv
+import io
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +12,8 @@ from scipy.stats import sem, t
 
 from evals.intervals import SeedSpread, half_width, mean_over_seeds_and_problems
 from experiments.replication import cells
-from experiments.replication.markdown import both_rules, claims_table
+from experiments.replication.markdown import claims_table, comparisons_csv, filled
+from experiments.replication.results import Measure
 from experiments.replication.rules import (
     GREATER,
     LESS,
@@ -43,7 +47,7 @@ def judged(low, high, region, *, margin=0.0):
         (-0.3, -0.1, GREATER, 0.0, "does not"),
         (-0.3, -0.1, LESS, 0.0, "holds"),
         (0.1, 0.3, LESS, 0.0, "does not"),
-        (-0.01, 0.015, GREATER, 0.02, "negligible"),  # shown to be no difference worth the name
+        (-0.01, 0.015, GREATER, 0.02, "negligible"),  # shown to be no difference that matters
         (-0.015, -0.01, GREATER, 0.02, "negligible"),
         (-0.05, -0.01, GREATER, 0.02, "undecided"),  # on the wrong side, perhaps by less than the margin
         (-0.05, -0.03, GREATER, 0.02, "does not"),
@@ -142,23 +146,56 @@ def test_a_comparison_is_of_the_kind_that_spreads_most():
     assert kind(ours, hot) == kind(hot, bare) == cells.HOT
 
 
-def test_a_claim_says_its_margins_once():
+def test_each_comparison_has_its_margin_in_its_unit():
     def comparison(region, unit, margin=0.0):
         return Comparison("x", None, region, unit, margin)
 
-    claim = Finding(
-        "a",
-        "claim",
-        "where",
-        (
-            comparison(GREATER, cells.POINTS, 0.006),
-            comparison((-0.006, math.inf), cells.POINTS),
-            comparison((-math.inf, 0.006), cells.POINTS),
-            comparison(cells.within_factor(1 / 1.25, 1.25), cells.FACTOR),
-            comparison((-math.inf, 0.05), cells.SHARE),
-        ),
+    comparisons = (
+        comparison(GREATER, cells.POINTS, 0.006),
+        comparison((-0.006, math.inf), cells.POINTS),
+        comparison((-math.inf, 0.006), cells.POINTS),
+        comparison(cells.within_factor(1 / 1.25, 1.25), cells.FACTOR),
+        comparison((-math.inf, 0.05), cells.SHARE),  # the bound is the claim itself
     )
-    assert "| where; margin 0.6 points and factor 1.25 |" in claims_table([claim])[-1]
+    rows = list(csv.DictReader(io.StringIO(comparisons_csv([Finding("a", "claim", "where", comparisons)]))))
+    assert [(row["margin"], row["unit"]) for row in rows] == [
+        *[("0.6", "points")] * 3,
+        ("1.25", "times"),
+        ("", "%"),
+    ]
+
+
+def test_a_line_shows_what_keeps_its_claim_from_holding():
+    def claim(*signs):
+        ends = {"+": (0.1, 0.2), "?": (-0.1, 0.2), "-": (-0.4, -0.3)}
+        estimates = [Estimate(sum(ends[one]) / 2, *ends[one], 9, 1, error=0.1, freedom=2.0) for one in signs]
+        found = tuple(Comparison(f"x{one}", it, GREATER, UNIT) for one, it in zip(signs, estimates, strict=True))
+        return claims_table([Finding("a", "claim", "where", found)])[-1]
+
+    assert "| x+: +0.15 [+0.10, +0.20] (9 seeds) | **holds** (2/2) |" in claim("+", "+")
+    assert "| x?: +0.05 [-0.10, +0.20]".replace("-", "−") in claim("+", "?")
+    assert "| x-: −0.35" in claim("+", "?", "-")
+
+
+def test_a_sentence_stands_only_with_the_verdicts_it_names(tmp_path):
+    (tmp_path / "page.md").write_text("<a1 holds> It is $a1_1.\n<a1 holds, b1 does not> Both.\n<c1 holds> No.\n")
+    found = tuple(Comparison("x", Estimate(value, value, value, 3, 1), GREATER, UNIT) for value in (1.0, -1.0))
+    findings = [Finding("a1", "", "", found[:1]), Finding("b1", "", "", (replace(found[1], estimate=exact(-1.0)),))]
+    assert filled(tmp_path / "page.md", findings=findings) == "It is +1.00 [+1.00, +1.00].\nBoth.\n"
+
+
+def test_the_interval_of_a_share_stays_in_its_range():
+    class Run:
+        def __init__(self, value):
+            self.value = value
+
+    measure = Measure("share", lambda run: np.full(600, run.value), 1.0)
+    values = (0.95, 0.94, 0.4)
+    one = cells.measured({seed: Run(value) for seed, value in enumerate(values)}, measure)
+    assert 0 < one.low < one.mean < one.high < 1
+    assert estimate_of(np.array(values)[:, None]).high > 1
+    assert cells.measured({0: Run(0.5)}, measure).low is None  # one seed has no interval
+    assert cells.measured({0: Run(math.nan)}, measure) is None
 
 
 def test_the_spread_of_each_kind_is_told_apart_and_each_table_counts_once():
@@ -223,10 +260,14 @@ def test_seeds_that_agree_by_chance_have_the_spread_of_their_sisters():
     assert one.low < 0.0 < one.own_low
     assert one.freedom == 2 + 4  # variances of 7 and about 0 have 4 degrees of freedom together
     assert one.error == pytest.approx(math.sqrt((2 * 0 + 4 * 3.5) / 6 / 3), rel=1e-4)
-    assert "| t, x1 | holds | undecided |" in both_rules(found)
-    assert both_rules(findings(alike, *(apart + shift for shift in range(5)))).endswith(
-        "None.\n"
-    )  # 12: pooled before, too
+
+    def verdicts(claims):
+        rows = csv.DictReader(io.StringIO(comparisons_csv(claims)))
+        return [(row["verdict before November 2026"], row["verdict"]) for row in rows]
+
+    assert verdicts(found)[1] == ("holds", "undecided")
+    many = findings(alike, *(apart + shift for shift in range(5)))  # 12 degrees of freedom: pooled before, too
+    assert all(before == now for before, now in verdicts(many))
 
 
 @pytest.mark.parametrize("num_seeds", [3, 8])
