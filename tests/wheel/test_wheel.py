@@ -56,7 +56,7 @@ def test_the_wheel_has_every_file_of_the_packages_and_nothing_else(made):
     wanted = {str(path.relative_to(ROOT)) for name in PACKAGES for path in (ROOT / name).rglob("*") if is_source(path)}
     configs = (path.relative_to(ROOT / "configs") for path in (ROOT / "configs").rglob("*.yaml"))
     wanted |= {f"quatro/_configs/{path}" for path in configs}
-    pages = {path.name for path in (ROOT / "docs").glob("*.md")} | {"relatives.py"}
+    pages = {path.name for pattern in ("*.md", "relatives.py", "data/*.csv") for path in (ROOT / "docs").glob(pattern)}
     assert {Path(name).name for name in inside if "/share/doc/quatro/" in name} == pages
     assert {name for name in inside if "/share/doc/quatro/" not in name} == wanted
 
