@@ -176,8 +176,8 @@ def _outcome(
     count = Counter(one.verdict for one in beside_rival)
     kept, lost, open_ones = (count[verdict] for verdict in (Verdict.holds, Verdict.does_not, Verdict.undecided))
     said = (
-        f"Of {len(found)} ways of training, the rule's δ was at most {100 * PASS1.small:g} points of Pass@1 below the "
-        f"better of the other two in {kept}, further below in {lost}, and {open_ones} are undecided."
+        f"In {kept} of {len(found)} ways of training the rule's δ was at most {100 * PASS1.small:g} points of Pass@1 "
+        f"worse than the better of the other two. In {lost} it was worse by more, and {open_ones} are undecided."
     )
     if not beside_middle:
         return f"{said} It chose δ {MIDDLE} in all of them.", []

@@ -164,7 +164,7 @@ def _without_stabiliser(sweeps: Mapping[str, Results]) -> list[str]:
 
         passed_1 = {kind: known(measured(group, PASS1.measure)).mean for kind, group in groups.items()}
         log_kl = {kind: known(measured(groups[kind], REALISED.measure)).mean for kind in _PAIR}
-        moves.append(f"{math.exp(log_kl['none'] - log_kl['dual']):.0f} times in {name}")
+        moves.append(f"{math.exp(log_kl['none'] - log_kl['dual']):.0f} in {name}")
         if max(passed_1, key=lambda kind: passed_1[kind]) == "none":
             none, dual = (" and ".join(f"{_mean(groups[kind], of)} %" for of in _LINE[2:]) for kind in _PAIR)
             best.append(
@@ -174,7 +174,7 @@ def _without_stabiliser(sweeps: Mapping[str, Results]) -> list[str]:
     if not moves:
         return []
     return [
-        f"t51: {' '.join(best)} Without the stabiliser an iteration moves the policy further than the dual does: "
-        f"{', '.join(moves)}. No run was made without it at a learning rate that makes the steps equal, so t51 does "
+        f"t51: {' '.join(best)} Without the stabiliser an iteration moves the policy further than with it, by a factor "
+        f"of {', '.join(moves)}. No run was made without it at a learning rate that makes the steps equal, so t51 does "
         "not separate the stabiliser from the size of the step.",
     ]

@@ -74,11 +74,11 @@ def test_the_page_says_where_the_rule_lost_to_the_middle_delta():
         return "\n".join([said, *gaps])
 
     middle, large = regime((0.05, 0.01, 0.004), (0.2, 0.3, 0.25)), (0.05, 0.05, 0.05)
-    assert "the better of the other two in 1, further below in 0" in outcome(middle)
+    assert "In 1 of 1 ways of training the rule's δ was at most 0.6 points" in outcome(middle)
     assert "chose δ 0.01 in all of them" in outcome(middle)
     lost = outcome(middle, regime(large, (0.2, 0.3, 0.2)))
-    assert "Of 2 ways of training" in lost
-    assert "the other two in 1, further below in 1" in lost
+    assert "In 1 of 2 ways of training" in lost
+    assert "In 1 it was worse by more, and 0 are undecided" in lost
     assert "✗ S1: words: δ 0.1 − 0.01: −10.0" in lost
     assert "Nothing here shows that a rule which measures the realised KL chooses better" in lost
     assert "Nothing here shows" not in outcome(regime(large, (0.3, 0.2, 0.2)))
