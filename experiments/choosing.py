@@ -30,7 +30,6 @@ from experiments.replication.markdown import (
     filled,
     grid,
     number,
-    summary,
 )
 from experiments.replication.results import ALL, NUCLEUS, Group, Measure, Results, difference, table
 from experiments.replication.rules import (
@@ -130,7 +129,6 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
         regimes=grid([*heads, f"UCC@{K}, rule − δ 0.001"], regime_rows),
         outcome=outcome,
         gaps=gaps,
-        summary=summary({"The paper's trade-off on each task": findings}),
         trades=_trades(findings),
     )
 
@@ -182,7 +180,11 @@ def _outcome(
     if not beside_middle:
         return f"{said} It chose δ {MIDDLE} in all of them.", []
     shown = (f"{SIGNS[one.verdict]} {one.what}: {number(one.estimate, POINTS)}" for one in beside_middle)
-    gaps = [f"It chose another δ than {MIDDLE} in {len(beside_middle)} of them:", "", *(f"- {one}" for one in shown)]
+    gaps = [
+        f"It chose another δ than {MIDDLE} in {len(beside_middle)} ways of training:",
+        "",
+        *(f"- {one}" for one in shown),
+    ]
     if all(known(one.estimate).mean < 0 for one in beside_middle):
         said = (
             f"On these tasks take δ {MIDDLE}. Nothing here shows that a rule which measures the realised KL chooses "

@@ -170,9 +170,10 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
             texts.append(f"{one.what}: {number(one.estimate, one.unit)}{values}")
         for n, (one, before) in enumerate(zip(comparisons, raw, strict=False)):
             texts[n] += "" if one == before else f"; at equal KL {number(one.estimate, one.unit)}"
-        ps = "<br>".join(f"{p_of[name, one.what]:.2g}" for one in comparisons if name in TOGETHER)
         kl = math.exp(_log_kl(*arms).mean())
         told = verdict(name, comparisons, p_of)
+        is_shown = name in TOGETHER and not told.startswith("not judged")
+        ps = "<br>".join(f"{p_of[name, one.what]:.2g}" for one in comparisons if is_shown)
         said.setdefault(told, []).append(f"{CLAIMS[name]} ({name})")
         claims.append([name, words, f"{kl:.2f}", "<br>".join(texts), ps, told])
     outcomes = []

@@ -97,6 +97,7 @@ def filled(
     text = re.sub(r"^<(\w[^>]*)> (.*\n)", lambda line: line[2] if stands(line[1]) else "", text, flags=re.MULTILINE)
     text = Template(text).substitute(numbers | texts, NOTE=NOTE, TIMES=TIMES)
     text = re.sub(r"\n{3,}", "\n\n", text)
+    text = text.replace("λ*", r"λ\*")  # a star that begins or ends no emphasis
     return re.sub(r"^## .*\n\n(?=## )", "", text, flags=re.MULTILINE).rstrip() + "\n"
 
 
