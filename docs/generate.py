@@ -273,16 +273,24 @@ def _helps(command: Any, path: str) -> dict[str, tuple[str, list[Row]]]:
     from quatro_cli.app import app
 
     shown = CliRunner().invoke(app, [*path.split()[1:], "--help"], prog_name="quatro").stdout
+    has_commands = bool(getattr(command, "commands", {}))
     usage, *blocks = re.split(r"\n\n(?=\S)|\n\n(?=  \S)", "\n".join(map(str.rstrip, shown.strip("\n").splitlines())))
-    text, rows = [re.sub(r"^Usage: | \[OPTIONS\]|(?<=\[)\[|\](?=\])", "", usage)], []
+    usage = re.sub(r"^Usage: | \[OPTIONS\]|(?<=\[)\[|\](?=\])", "", usage)
+    text, rows = [usage] * (not has_commands and usage != path), []
     for block in blocks:
         title, _, lines = block.partition(":\n")
         if title not in ("Options", "Arguments"):
-            text += [block] * (title != "Commands")  # whose sections follow
+            if path == "quatro" and not block.startswith(" "):
+                names = re.findall(r"^  (\S+)", lines, re.MULTILINE)
+                block = f"{title}: {', '.join(names)}"
+            is_told_below = title == "Commands" or (title.strip() == "Examples" and has_commands and path != "quatro")
+            text += [block] * (not is_told_below)
             continue
         for row in re.split(r"\n(?=  \S)", lines):
             name, meaning = re.fullmatch(r" *(.+?)(?:  +|\n +)(.*)", row, re.DOTALL).groups()  # type: ignore[union-attr]
             meaning = re.sub(r"\s+", " ", meaning).replace(" [required]", "" if title == "Arguments" else " [required]")
+            meaning = re.sub(r" \[x>=\d\]|; x>=\d(?=\])", "", meaning)
+            meaning = re.sub(r"\[default: (.*)\]$", r"Default: \1.", meaning)
             rows += [(title, name, meaning)] * (name != "--help" and (title, name, meaning) not in rows)
     found = {path: ("\n\n".join(text), rows)}
     for name, child in sorted(getattr(command, "commands", {}).items()):
@@ -291,13 +299,17 @@ def _helps(command: Any, path: str) -> dict[str, tuple[str, list[Row]]]:
 
 
 def _shared(helps: dict[str, tuple[str, list[Row]]]) -> dict[Row, str]:
-    """The rows that three or more commands have, each with the smallest group of commands that holds all of these."""
-    found = {}
-    for row in dict.fromkeys(row for _, rows in helps.values() for row in rows):
-        paths = [path.replace(" ", "/") for path, (_, rows) in helps.items() if row in rows]
-        if len(paths) > 2:
-            found[row] = os.path.commonpath(paths).replace("/", " ")
-    return found
+    """The rows that several commands have, each with the smallest group of commands that holds all of these."""
+    found: dict[Row, str] = {}
+    users = {
+        row: [path for path, (_, rows) in helps.items() if row in rows] for _, rows in helps.values() for row in rows
+    }
+    for row, paths in sorted(users.items(), key=lambda pair: -len(pair[1])):
+        group = os.path.commonpath([path.replace(" ", "/") for path in paths]).replace("/", " ")
+        taken = [other[1] for other, of in found.items() if of == group]
+        if len(paths) > 1 and row[1] not in taken and "[required]" not in row[2]:
+            found[row] = group
+    return {row: found[row] for row in users if row in found}
 
 
 def _section(path: str, helps: dict[str, tuple[str, list[Row]]], shared: dict[Row, str]) -> str:

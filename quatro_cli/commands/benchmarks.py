@@ -25,21 +25,20 @@ def _benchmarks() -> None:
 
     Your own benchmark is a .jsonl, .csv or .parquet file (problem, answer, id), given by its path, or a data set of
     the Hub, OWNER/NAME:SPLIT. Or it is an entry in ./quatro-benchmarks.toml, or in the file that the variable
-    QUATRO_BENCHMARKS names; then you give the name of the entry:
+    QUATRO_BENCHMARKS names; then you give the name of the entry (docs/files.md has all keys):
 
     \b
       [my-gsm8k]
       file = "gsm8k.jsonl"        # beside the TOML file; or hub = [{ id = "...", split = "..." }]
       problem_field = "question"
-      answer_field = "answer"     # or solution_field: the answer is its last \\boxed
-      answer_after = "####"       # optional, like title, count, sha256, licence, note, id_field,
-                                  # config (in hub), skip_empty_answer, template, and
+      answer_field = "answer"
+      answer_after = "####"
       grader = "math"             # or code, countdown, or your own as module:function
 
     \b
-      [palin6]                    # a task of the library reasoning-gym with settings of your own;
+      [palin6]                    # a task of the library reasoning-gym with settings of your own
       reasoning_gym = "palindrome_generation"
-      settings = { min_length = 6, max_length = 9 }   # count and num_train are optional
+      settings = { min_length = 6, max_length = 9 }
 
     `reasoning-gym:TASK` is a task with its default settings and needs no entry.
     Both need the library (`pip install -e '.[gym]'`).
