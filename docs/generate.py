@@ -48,10 +48,17 @@ def config_page() -> str:
     intro = (
         "`quatro train CONFIG -s KEY=VALUE` changes any of these keys. Text after a default says where it comes from: "
         "the paper, or verl, whose defaults the paper uses where it states nothing. All other defaults are our own. "
-        "A key of several methods or rewards is explained at the first. `quatro config show` prints what a file "
+        "A key whose default is null may be null. A key of several methods or rewards is explained at the first. "
+        "`quatro config show` prints what a file "
         "resolves to, and which file or option set each value."
     )
-    return f"# Configuration\n\n{NOTE}\n{intro}\n\n```\n{_said_once(schema_text().rstrip())}\n```\n"
+    return f"# Configuration\n\n{NOTE}\n{intro}\n\n```\n{_said_once(_plain(schema_text().rstrip()))}\n```\n"
+
+
+def _plain(schema: str) -> str:
+    """The schema, where a default of null says that null is a value, and without the bounds of a 64-bit number."""
+    schema = re.sub(r"^(\S.*): (.*) \| null = null", r"\1: \2 = null", schema, flags=re.MULTILINE)
+    return schema.replace(" <= 9223372036854775807", "")
 
 
 def _said_once(schema: str) -> str:
@@ -189,6 +196,7 @@ OPTIONS_OF = {
     "compare": ["eval", "compare"],
     "clusters": ["eval", "clusters"],
     "report": ["report"],
+    "ucc_at_k": ["eval", "ucc"],
 }
 
 
@@ -206,15 +214,17 @@ def api_page() -> str:
     shown |= {f"quatro.Result.{name}": getattr(quatro.Result, name) for name in ("document", "frame", "write")}
     for name, found in sorted(shown.items(), key=lambda pair: pair[0].lower()):
         command = OPTIONS_OF.get(found.__name__) if inspect.isfunction(found) else None
-        known = _options(command) - {"jobs"} if command else set()  # whose default is another
+        known = (_options(command) | {"progress"}) - {"jobs", "k"} if command else set()  # jobs has another default
         sections.append(f"## {name}")
         if inspect.isfunction(found):
             sections.append(f"```python\n{_signature(found, known)}\n```")
         if command:
             typed = f"quatro {' '.join(command)}"
-            sections.append(
-                f"`...` are the options of [`{typed}`](cli.md#{typed.partition('|')[0].replace(' ', '-')})."
-            )
+            parameters = inspect.signature(found).parameters.values()
+            hidden = [f"`{one.name}`" for one in parameters if one.kind is one.KEYWORD_ONLY and one.name in known]
+            hidden = [one for one in hidden if one != "`progress`"]
+            which = ", ".join(hidden) if len(hidden) < 5 else "options"
+            sections.append(f"`...`: {which} of [`{typed}`](cli.md#{typed.partition('|')[0].replace(' ', '-')}).")
         sections.append(_documented(found, known))
     return f"# Python\n\n{NOTE}\n" + "\n\n".join(sections) + "\n"
 

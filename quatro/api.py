@@ -78,8 +78,7 @@ def fine_tune(
         overrides: values for keys of ``config`` by dotted name; `quatro config schema` lists the keys.
         resume: if ``out`` holds a run of this configuration, continue it; if it is done, only return it. Overrides of
             `steps`, `checkpoint`, `early_stop`, `save_rollouts` and `tracking` may differ: `{"steps": 200}` trains on.
-            If `model` names a run, ``out`` goes on with the weights that it began with. Model and data may lie
-            elsewhere than when the run began, but must be the same.
+            Model and data may lie elsewhere than when the run began, but must be the same.
         observer: called with the metrics of each iteration; `quatro.show()` shows the run while it trains.
 
     Raises:
@@ -204,9 +203,8 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> float | Floats: ...
 def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> float | Floats:
     """The chance that at least one of k samples is correct, if c of n samples are: the exact, unbiased estimate.
 
-    Numbers give a number. With arrays of n and c (one entry per problem) the result has one row per problem. With
-    several k it has one column per k. The mean over the problems is a benchmark's Pass@k. Columns of a data frame may
-    be used as arrays.
+    With arrays of n and c (or columns of a data frame) the result has one row per problem, with several k one column
+    per k. The mean over the problems is a benchmark's Pass@k.
 
         >>> quatro.pass_at_k(4, 1, 2)
         0.5
@@ -235,9 +233,8 @@ def ucc_at_k(
 ) -> float | Floats:
     """Expected number of different correct solutions among k samples, from all samples of one problem.
 
-    The correct texts are clustered, and each cluster counts as one solution. A benchmark's UCC@k is the mean over its
-    problems. Compare models only at an equal number of samples. Texts are compared as they are: strip them first if
-    white space around them does not matter.
+    A benchmark's UCC@k is the mean over its problems. Texts are compared as they are: strip them first if white space
+    around them does not matter. The default similarity is always `rouge-l`.
 
         >>> texts, correct = ["3+4", "4+3", "3+4", "5+1"], [True, True, True, False]
         >>> quatro.ucc_at_k(texts, correct, 4, similarity="exact")

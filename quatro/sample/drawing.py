@@ -43,9 +43,8 @@ def draw_samples(
 ) -> list[SampleFile]:
     """Files with n samples of every problem, one file for each benchmark; only missing samples are drawn.
 
-    The samples are written to FOLDER/BENCHMARK.jsonl, one per line, and their settings to FOLDER/sampling.json. If a
-    call is interrupted, repeat it: the files are then the same, byte for byte, as without the interruption. Samples
-    with different settings are never mixed in one folder.
+    The samples are written to FOLDER/BENCHMARK.jsonl, and their settings to FOLDER/sampling.json. If a call is
+    interrupted, repeat it: the files are then the same, byte for byte. Different settings need different folders.
 
         >>> for file in quatro.draw_samples("runs/first", ["countdown"], n=2, top_p=0.7):
         ...     print(file.path, file.num_new)
