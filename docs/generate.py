@@ -34,9 +34,9 @@ def cli_page() -> str:
     helps = _helps(typer.main.get_command(app), "quatro")
     shared = _shared(helps)
     intro = (
-        "Every command also has `--help`, which shows its part of this page. Options in the last line of a section are "
-        "explained once, in the list of shared options under its group (such as `quatro eval`) or under `quatro`. So "
-        "are arguments that a section does not explain. An argument is required unless it stands in brackets."
+        "`--help` shows a command's part of this page. Options in the last line of a section, and arguments that a "
+        "section does not explain, are explained once, under its group (such as `quatro eval`) or under `quatro`. "
+        "An argument is required unless it stands in brackets."
     )
     return f"# Command line\n\n{NOTE}\n{intro}\n\n" + "\n".join(_section(path, helps, shared) for path in helps)
 
@@ -211,7 +211,7 @@ def api_page() -> str:
     )
     sections = [_documented(quatro.api, set()), textwrap.fill(about, 120, break_on_hyphens=False)]
     shown = {f"quatro.{name}": getattr(quatro, name) for name in quatro.__all__ if name not in ("Config", "Result")}
-    shown |= {f"quatro.Result.{name}": getattr(quatro.Result, name) for name in ("document", "frame", "write")}
+    shown |= {f"quatro.Result.{name}": getattr(quatro.Result, name) for name in ("frame", "write")}
     for name, found in sorted(shown.items(), key=lambda pair: pair[0].lower()):
         command = OPTIONS_OF.get(found.__name__) if inspect.isfunction(found) else None
         known = (_options(command) | {"progress"}) - {"jobs", "k"} if command else set()  # jobs has another default
@@ -341,7 +341,8 @@ def _section(path: str, helps: dict[str, tuple[str, list[Row]]], shared: dict[Ro
             textwrap.fill(f"  {name:{width - 4}}  {meaning}", WIDTH, subsequent_indent=" " * width)
             for _, name, meaning in listed
         ]
-        parts += ["\n".join([f"{title}:", *lines])] * bool(listed)
+        heads = [f"{title}:"] if title.startswith("Shared") else []  # others are seen to be options or arguments
+        parts += ["\n".join([*heads, *lines])] * bool(listed)
     names = [
         f"`{name.split(',')[0].split()[0]}`"
         for title, name, _ in rows
