@@ -36,7 +36,7 @@ def cli_page() -> str:
     intro = (
         "`--help` shows a command's part of this page. Options in the last line of a section, and arguments that a "
         "section does not explain, are explained once, under its group (such as `quatro eval`) or under `quatro`. "
-        "An argument is required unless it stands in brackets."
+        "A section begins with the arguments, which are required unless they stand in brackets."
     )
     return f"# Command line\n\n{NOTE}\n{intro}\n\n" + "\n".join(_section(path, helps, shared) for path in helps)
 
@@ -286,7 +286,8 @@ def _helps(command: Any, path: str) -> dict[str, tuple[str, list[Row]]]:
     has_commands = bool(getattr(command, "commands", {}))
     usage, *blocks = re.split(r"\n\n(?=\S)|\n\n(?=  \S)", "\n".join(map(str.rstrip, shown.strip("\n").splitlines())))
     usage = re.sub(r"^Usage: | \[OPTIONS\]|(?<=\[)\[|\](?=\])", "", usage)
-    text, rows = [usage] * (not has_commands and usage != path), []
+    usage = usage.removeprefix(path).strip()
+    text, rows = [usage] * bool(usage and not has_commands), []
     for block in blocks:
         title, _, lines = block.partition(":\n")
         if title not in ("Options", "Arguments"):
