@@ -58,6 +58,7 @@ def config_page() -> str:
 def _plain(schema: str) -> str:
     """The schema, where a default of null says that null is a value, and without the bounds of a 64-bit number."""
     schema = re.sub(r"^(\S.*): (.*) \| null = null", r"\1: \2 = null", schema, flags=re.MULTILINE)
+    schema = re.sub(r"^(\S.*), our choice$", r"\1", schema, flags=re.MULTILINE)  # as all that have no source
     return schema.replace(" <= 9223372036854775807", "")
 
 
@@ -211,7 +212,7 @@ def api_page() -> str:
     )
     sections = [_documented(quatro.api, set()), textwrap.fill(about, 120, break_on_hyphens=False)]
     shown = {f"quatro.{name}": getattr(quatro, name) for name in quatro.__all__ if name not in ("Config", "Result")}
-    shown |= {f"quatro.Result.{name}": getattr(quatro.Result, name) for name in ("frame", "write")}
+    shown |= {f"quatro.Result.{name}": getattr(quatro.Result, name) for name in ("frame",)}
     for name, found in sorted(shown.items(), key=lambda pair: pair[0].lower()):
         command = OPTIONS_OF.get(found.__name__) if inspect.isfunction(found) else None
         known = (_options(command) | {"progress"}) - {"jobs", "k"} if command else set()  # jobs has another default
