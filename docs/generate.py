@@ -59,6 +59,8 @@ def _plain(schema: str) -> str:
     """The schema, where a default of null says that null is a value, and without the bounds of a 64-bit number."""
     schema = re.sub(r"^(\S.*): (.*) \| null = null", r"\1: \2 = null", schema, flags=re.MULTILINE)
     schema = re.sub(r"^(\S.*), our choice$", r"\1", schema, flags=re.MULTILINE)  # as all that have no source
+    schema = re.sub(r"^(\S.*), stated by the paper$", r"\1, the paper", schema, flags=re.MULTILINE)
+    schema = re.sub(r"^(\S.*), verl's default$", r"\1, verl", schema, flags=re.MULTILINE)
     return schema.replace(" <= 9223372036854775807", "")
 
 
@@ -296,7 +298,7 @@ def _helps(command: Any, path: str) -> dict[str, tuple[str, list[Row]]]:
                 names = re.findall(r"^  (\S+)", lines, re.MULTILINE)
                 block = f"{title}: {', '.join(names)}"
             is_told_below = title == "Commands" or (title.strip() == "Examples" and has_commands and path != "quatro")
-            text += [block] * (not is_told_below)
+            text += [re.sub(r"^ *Examples:\n", "", block)] * (not is_told_below)
             continue
         for row in re.split(r"\n(?=  \S)", lines):
             name, meaning = re.fullmatch(r" *(.+?)(?:  +|\n +)(.*)", row, re.DOTALL).groups()  # type: ignore[union-attr]
