@@ -30,6 +30,7 @@ from experiments.replication.markdown import (
     filled,
     grid,
     number,
+    telling,
 )
 from experiments.replication.results import ALL, NUCLEUS, Group, Measure, Results, difference, table
 from experiments.replication.rules import (
@@ -139,6 +140,8 @@ def _trades(findings: Sequence[Finding]) -> list[str]:
     for one in findings:
         task, end = f"{one.name.partition('.')[0]}: {one.claim.partition(': ')[0]}", one.comparisons[0]
         text = f"{SIGNS[one.verdict]} {number(end.estimate, replace(end.unit, name=''))}"
+        if end.verdict is not one.verdict and (step := telling(one)) is not None and step is not end:
+            text += f"; {step.what.partition('step ')[2]}: {number(step.estimate, replace(step.unit, name=''))}"
         rows.setdefault(task, []).append(text)
     heads = ["task", "higher entropy, nats", f"higher Pass@{K}, points", f"higher UCC@{K}", "lower Pass@1, points"]
     return grid(heads, ([task, *cells] for task, cells in rows.items()))
@@ -174,20 +177,23 @@ def _outcome(
     count = Counter(one.verdict for one in beside_rival)
     kept, lost, open_ones = (count[verdict] for verdict in (Verdict.holds, Verdict.does_not, Verdict.undecided))
     said = (
-        f"In {kept} of {len(found)} ways of training the rule's δ was at most {100 * PASS1.small:g} points of Pass@1 "
-        f"worse than the better of the other two. In {lost} it was worse by more, and {open_ones} are undecided."
+        f"In {kept} of {len(found)} ways of training the rule's δ had a Pass@1 at most {100 * PASS1.small:g} points "
+        f"below that of the better of the other two δ. In {lost} it was further below, and {open_ones} are undecided."
     )
     if not beside_middle:
         return f"{said} It chose δ {MIDDLE} in all of them.", []
-    shown = (f"{SIGNS[one.verdict]} {one.what}: {number(one.estimate, POINTS)}" for one in beside_middle)
-    gaps = [
-        f"It chose another δ than {MIDDLE} in {len(beside_middle)} ways of training:",
-        "",
-        *(f"- {one}" for one in shown),
+    in_table = {one.what for one in beside_rival}
+    shown = [
+        f"- {SIGNS[one.verdict]} {one.what}: {number(one.estimate, POINTS)}"
+        for one in beside_middle
+        if one.what not in in_table
     ]
+    gaps = [f"Where it chose another δ than {MIDDLE} and the rival is a third one:", "", *shown] if shown else []
+    unsure = sum(one.verdict is Verdict.undecided for one in beside_middle)
     if all(known(one.estimate).mean < 0 for one in beside_middle):
         said = (
             f"On these tasks take δ {MIDDLE}. Nothing here shows that a rule which measures the realised KL chooses "
-            f"better: where it chose another δ, Pass@1 was lower. It tells which δ the training can follow. {said}"
+            f"better. In {len(beside_middle)} ways of training it chose another δ, and Pass@1 was lower (undecided in "
+            f"{unsure} of them). The rule does tell how small a δ the realised KL can follow.\n\n{said}"
         )
     return said, gaps

@@ -168,13 +168,13 @@ def _without_stabiliser(sweeps: Mapping[str, Results]) -> list[str]:
         if max(passed_1, key=lambda kind: passed_1[kind]) == "none":
             none, dual = (" and ".join(f"{_mean(groups[kind], of)} %" for of in _LINE[2:]) for kind in _PAIR)
             best.append(
-                f"In {name} the arm without it is nominally the best: {none} for accuracy in training and Pass@1, "
+                f"In {name} the means are highest without the stabiliser: {none} for accuracy in training and Pass@1, "
                 f"against {dual} with the dual."
             )
     if not moves:
         return []
     return [
-        f"t51: {' '.join(best)} Without the stabiliser an iteration moves the policy further than with it, by a factor "
-        f"of {', '.join(moves)}. No run was made without it at a learning rate that makes the steps equal, so t51 does "
-        "not separate the stabiliser from the size of the step.",
+        f"t51: {' '.join(best)} Without the stabiliser the realised KL of an iteration is larger than with it by a "
+        f"factor of {', '.join(moves)}. No run was made at a learning rate that makes the steps equal, so t51 does not "
+        "separate the stabiliser from the size of the step.",
     ]

@@ -14,11 +14,12 @@ from experiments.replication.rules import Finding, with_common_spread
 CELLS = {
     "S0": "5 full-batch updates on each batch of rollouts",
     "S11": "as many updates as the realised KL allows (`inner_updates: auto`)",
-    "S12": "δ falls from 0.1 to 0.001 over the run (no longer offered, because of y1)",
-    "S13": "δ steered to a token entropy of 0.95 or to a realised KL of 0.01 (see [methods.md](methods.md))",
+    "S12": "δ falls from 0.1 to 0.001 over the run (removed because of y1)",
+    "S13": "δ steered to a token entropy of 0.95 or to a realised KL of 0.01 "
+    "(removed; [methods.md](methods.md#beyond-the-paper) has code for it)",
     "S14": "rewards 1 / (1 + distance from the target)",
 }
-TITLES = {"l": "Graded rewards", "x": "As many updates as the realised KL allows", "y": "Radii that change over a run"}
+TITLES = {"l": "Graded rewards (l)", "x": "`inner_updates: auto` (x)", "y": "A δ that changes over a run (y)"}
 
 
 def findings_of(results: Results) -> list[Finding]:

@@ -186,7 +186,11 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
         runs=sum(len(one.runs) for one in of),
         minutes=f"{sum(map(training_seconds, of)) / 60:.0f}",
         programs="; ".join(sorted({text for one in of for text in commits(one)})),
-        found=[f"- {told}: {'; '.join(some)}." for told, some in said.items()],
+        found=[
+            line
+            for told, some in said.items()
+            for line in (f"{told.capitalize()}:", "", *(f"- {one}" for one in some), "")
+        ],
         claims=grid(["", "difference", "KL", "measured", "p", "verdict"], claims),
         outcomes=grid(["", "difference", *PRIMARY, *SECONDARY, f"distinct@{DISTINCT}, top_p 1"], outcomes),
     )

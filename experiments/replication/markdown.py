@@ -123,21 +123,23 @@ def claims_table(findings: Sequence[Finding], *, with_place: bool = True) -> lis
     for one in findings:
         holding = sum(each.verdict is Verdict.holds for each in one.comparisons)
         verdict = f"{_WORDS[one.verdict]} ({holding}/{len(one.comparisons)})"
-        rows.append([one.name, one.claim, *[one.where] * with_place, _telling(one), verdict])
+        rows.append([one.name, one.claim, *[one.where] * with_place, _text(telling(one)), verdict])
     return grid(["", "claim", *["where from"] * with_place, "measured", "verdict"], rows)
 
 
-def _telling(finding: Finding) -> str:
+def telling(finding: Finding) -> Comparison | None:
     """The first comparison that keeps a claim from holding, one that does not hold before an undecided one.
 
     Of a claim that holds it is the first of all.
     """
     against = [one for one in finding.comparisons if one.verdict is not Verdict.holds]
     found = sorted(against, key=lambda one: one.verdict is not Verdict.does_not) or list(finding.comparisons)
-    return _text(found[0]) if found else ""
+    return found[0] if found else None
 
 
-def _text(one: Comparison) -> str:
+def _text(one: Comparison | None) -> str:
+    if one is None:
+        return ""
     if one.estimate is None:
         return f"{one.what}: not run"
     return f"{one.what}: {number(one.estimate, one.unit)}{_sizes(one)}"
@@ -243,8 +245,8 @@ def summary(findings_of: Mapping[str, Sequence[Finding]]) -> list[str]:
     not_run = f"; {len(comparisons) - len(run)} were not run" if len(run) < len(comparisons) else ""
     return [
         *lines,
-        f"- Of {len(comparisons)} comparisons, {len(run) - len(open_ones)} are decided and {len(open_ones)} are "
-        f"not{not_run}. {hopeless} of the undecided ones would need more than {MOST_SEEDS} seeds.",
+        f"- Of {len(comparisons)} comparisons {len(run) - len(open_ones)} are decided{not_run}. "
+        f"{hopeless} of the undecided ones would need more than {MOST_SEEDS} seeds.",
     ]
 
 

@@ -142,7 +142,7 @@ def _at_their_best(found: Replication) -> list[str]:
         plain = replace(outcome.unit, is_signed=False)
         gspo, quatro = (plain.text(known(measured(group, outcome.measure)).mean) for group in reversed(cells[best]))
         rows.append([name, gspo, quatro, number(one.estimate, outcome.unit)])
-    return [*lines, *grid([f"{best}: {CELLS[best]}", "GSPO", f"QUATRO, δ {MIDDLE}", "difference"], rows), ""]
+    return [*lines, *grid([f"{best}: {CELLS[best]}", "GSPO", f"QUATRO, δ {MIDDLE}", "QUATRO − GSPO"], rows), ""]
 
 
 def _realised(results: Results) -> list[str]:

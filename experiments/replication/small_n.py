@@ -194,7 +194,7 @@ def section(errors: Sequence[DualError]) -> str:
     return filled(
         Path(__file__).with_suffix(".md"),
         errors=grid([_HEADS[at] for at in _SHOWN], ([row[at] for at in _SHOWN] for row in _rows(shown))),
-        weights=grid(_WEIGHT_HEADS, _weight_rows((OF_TRAINING,))),
+        weights=grid(["method", *_WEIGHT_HEADS[2:]], ([row[0], *row[2:]] for row in _weight_rows((OF_TRAINING,)))),
     )
 
 

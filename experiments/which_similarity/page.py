@@ -23,9 +23,10 @@ _MEASURES = ("kappa", "precision", "recall", "ari")
 def page(before: str) -> str:
     """The page, of which the part before `MARK` is kept as it is in ``before``."""
     intro = (
-        "For each similarity: the threshold that the labels favour, and the default (connected components; math or\n"
-        "code tokens). Kappa has its 95 % interval, over problems. Every setting with precision and all intervals:\n"
-        "[data/which-similarity.csv](data/which-similarity.csv). In brackets: UCC@16 of valid answers alone."
+        "Tables have each similarity at the threshold with the highest kappa (*favoured*) and at its *default*, with\n"
+        "connected components and math or code tokens. Kappa has its 95 % interval, over problems. Every setting with\n"
+        "precision and all intervals: [data/which-similarity.csv](data/which-similarity.csv). UCC@16 is of all right\n"
+        "answers; in brackets, of valid ones. It is 0 for a problem that is never solved, so the mean may lie below 1."
     )
     lines = [MARK, intro]
     for name in TASKS:
@@ -92,8 +93,8 @@ def rankings(ucc: Mapping[str, Mapping[str, float]], rules: Sequence[str]) -> li
     return [
         *grid([f"UCC@{K}", *models], body),
         "",
-        f"Between {len(told)} settings, {num_changed} of {told.shape[1]} pairs of models change places. Kendall's tau",
-        f"between the orders of the models under two settings is {tau:.2f} on average.",
+        f"Of {told.shape[1]} pairs of models, {num_changed} change their order between some of {len(told)} settings.",
+        f"Kendall's tau between the orders of the models under two settings is {tau:.2f} on average.",
     ]
 
 
