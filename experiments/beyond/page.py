@@ -40,7 +40,7 @@ def page(results: Results, findings: Sequence[Finding]) -> str:
         minutes=f"{training_seconds(results) / 60:.0f}",
         cells=grid(["cell", "training"], ([name, words] for name, words in CELLS.items())),
         summary=summary(of_each),
-        claims=claims_table(findings, with_place=False),
+        claims=claims_table(findings),
     )
 
 

@@ -214,13 +214,11 @@ def page(before: str) -> str:
     for heading in (HOLDS, FAILS, SMALL, OPEN):
         own = [f"- {claim.text}: {_signed(found)}." for claim, found in verdicts if claim.verdict(found) == heading]
         lines += ["", f"**{heading}**", "", *(own or ["None."])]
-    lengths = ([TITLES[arm], *map("{0[0]}: {0[1]:.2f}; {0[2]:.2f}".format, by_length(measured[arm]))] for arm in ARMS)
     return before.partition(MARK)[0] + filled(
         Path(__file__).with_suffix(".md"),
         rates=rates,
         arms=grid(["model", "lr", "Pass@1 by seed", *titles, "KL", "KL / δ"], rows),
         verdicts=lines,
-        lengths=grid(["model", "shortest", "", "", "longest"], lengths),
     )
 
 

@@ -117,15 +117,15 @@ def csv_text(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return text.getvalue().replace("−", "-")
 
 
-def claims_table(findings: Sequence[Finding], *, with_place: bool = True, with_number: bool = True) -> list[str]:
-    """A line for each claim, with its place in the paper, and the comparison that its verdict hangs on."""
+def claims_table(findings: Sequence[Finding], *, with_number: bool = True) -> list[str]:
+    """A line for each claim, with the comparison that its verdict hangs on."""
     measured = ["measured"] * with_number
     rows = []
     for one in findings:
         holding = sum(each.verdict is Verdict.holds for each in one.comparisons)
         verdict = f"{_WORDS[one.verdict]} ({holding}/{len(one.comparisons)})"
-        rows.append([one.name, one.claim, *[one.where] * with_place, *[_text(telling(one)) for _ in measured], verdict])
-    return grid(["", "claim", *["where from"] * with_place, *measured, "verdict"], rows)
+        rows.append([one.name, one.claim, *[_text(telling(one)) for _ in measured], verdict])
+    return grid(["", "claim", *measured, "verdict"], rows)
 
 
 def telling(finding: Finding) -> Comparison | None:

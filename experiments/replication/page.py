@@ -96,7 +96,7 @@ def page(found: Replication, figures: Sequence[str], *, images: str) -> str:
         realised_kl=REALISED_KL,
         cells=grid(["cell", "training"], ([name, words] for name, words in CELLS.items())),
         of_paper=claims_table(of_paper),
-        others=claims_table(others, with_place=False, with_number=False),
+        others=claims_table(others, with_number=False),
         rollouts=small_n.section(found.errors) if found.errors else "",
         realised=_realised(results),
         at_their_best=_at_their_best(found),

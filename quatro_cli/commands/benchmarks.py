@@ -35,13 +35,7 @@ def _benchmarks() -> None:
       answer_after = "####"
       grader = "math"             # or code, countdown, or your own as module:function
 
-    \b
-      [palin6]                    # a task of the library reasoning-gym with settings of your own
-      reasoning_gym = "palindrome_generation"
-      settings = { min_length = 6, max_length = 9 }
-
-    `reasoning-gym:TASK` is a task with its default settings and needs no entry.
-    Both need the library (`pip install -e '.[gym]'`).
+    `reasoning-gym:TASK` is a task of that library (docs/tasks.md) and needs no entry.
 
     \b
     Examples:
@@ -79,8 +73,6 @@ def show(
     json: Json = False,
 ) -> None:
     """Show one benchmark and the prompt of its first problem.
-
-    `verified` says that count and hash were computed from a copy of the data, not taken from elsewhere.
 
     \b
     Examples:
