@@ -18,7 +18,7 @@ class LazyTable(Mapping[str, Any]):
     """A mapping from the name of a ``what`` to a class, given as ``package.module:Class`` and imported when looked up.
 
     ``own`` gives the class behind a user's own `module:name`, where such are taken; it raises UsageError for any other.
-    ``removed`` are former names, of which docs/methods.md has the code.
+    ``removed`` are former names, of which docs/relatives.py has the code.
     """
 
     def __init__(
