@@ -85,9 +85,7 @@ class Command(TyperCommand):
         return parsed
 
     def get_help(self, ctx: Any) -> str:
-        from evals.errors import with_pages
-
-        return with_pages(super().get_help(ctx))
+        return _paged(super().get_help(ctx))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         _write_options(self, ctx, formatter)
@@ -110,6 +108,9 @@ class Group(TyperGroup):
         """The names in order; no command is imported for them."""
         return list(self.table)
 
+    def get_help(self, ctx: Any) -> str:
+        return _paged(super().get_help(ctx))
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         _write_options(self, ctx, formatter)
         self.format_commands(ctx, formatter)
@@ -124,6 +125,12 @@ class Group(TyperGroup):
         for heading, lines in sections.items():
             with formatter.section(heading):
                 formatter.write_dl(lines)
+
+
+def _paged(help: str) -> str:
+    from evals.errors import with_pages
+
+    return with_pages(help)
 
 
 def _refuse_removed(ctx: Any, typed: str) -> None:

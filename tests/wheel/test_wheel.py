@@ -91,7 +91,12 @@ def test_pages_that_messages_and_help_name_are_installed(made, typed):
     pages = made / "clean/share/doc/quatro"
     source = "\n".join(path.read_text(encoding="utf-8") for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
     assert all((pages / name).is_file() for name in PAGE.findall(source))
-    for words, code in ((("runs", "import"), 2), (("sample", "--help"), 0), (("config", "schema"), 0)):
+    for words, code in (
+        (("runs", "import"), 2),
+        (("sample", "--help"), 0),
+        (("benchmarks", "--help"), 0),
+        (("config", "schema"), 0),
+    ):
         shown = typed("quatro", *words, code=code)
         paths = re.findall(r"(?:[\w./-]*/)?share/doc/quatro/[\w-]+\.md", shown)
         assert paths
