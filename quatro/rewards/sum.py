@@ -83,10 +83,11 @@ class SourceRewards(Reward):
 
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Grades:
         grades, context, num_failed = dict[int, list[Grade]](), copy_context(), 0
+        num_all = sum(map(len, completions))
         for number, reward in enumerate(self.parts):
             own = [place for place, one in enumerate(prompts) if self._number_of[one.source] == number]
             asked, failed = ([prompts[at] for at in own], [completions[at] for at in own]), Counter[str]()
-            context.run(ITERATION.set, (sum(map(len, completions)), num_failed, failed))
+            context.run(ITERATION.set, (num_all, num_failed, failed))
             grades |= zip(own, context.run(reward.score, *asked) if own else [], strict=True)
             num_failed += max(failed.values(), default=0)
         return [grades[place] for place in range(len(prompts))]
