@@ -16,9 +16,6 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "docs"))
-import notebook  # noqa: E402
-
 FRONT, NOTEBOOK, SHOWN = "README.md", "examples/quickstart.ipynb", ROOT / "build/quickstart.ipynb"
 LINK = re.compile(r"(?P<text>!?\[[^]]*\])\((?P<target>[^)#\s]*)(?P<heading>#[^)\s]*)?\)")
 CODE = re.compile(r"(^```.*?^```$|^    .*?$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
@@ -72,25 +69,21 @@ def page_of(path: str) -> str:
 
 
 def on_config(config: Any) -> Any:
-    """The version in the header, anchors as forges make them, and every page in the navigation."""
+    """The version in the header, and anchors as forges make them."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     config.site_name = f"quatro {project['version']}"
     if url := project.get("urls", {}).get("PROJECT_URL"):
         config.repo_url = url
     config.mdx_configs.setdefault("toc", {})["slugify"] = slug
-    listed = set(re.findall(r"[\w-]+\.md", json.dumps(config.nav)))
-    pages = {path.name for path in (ROOT / "docs").glob("*.md")}
-    for section in config.nav:
-        for title, names in section.items() if isinstance(section, dict) else ():
-            section[title] = [name for name in names if name in pages or name == "quickstart.md"]
-    if more := sorted(pages - listed):
-        config.nav.append({"More": more})
     return config
 
 
 def on_files(files: Any, config: Any) -> Any:
     """The pages that do not lie in docs/: the front page, the notebook, and what is linked to."""
     from mkdocs.structure.files import File
+
+    sys.path.insert(0, str(ROOT / "docs"))
+    import notebook
 
     def add(uri: str, **content: Any) -> None:
         files.append(File.generated(config, uri, **content))
