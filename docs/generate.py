@@ -214,18 +214,18 @@ def api_page() -> str:
     )
     sections = [_documented(quatro.api, set()), textwrap.fill(about, 120, break_on_hyphens=False)]
     shown = {f"quatro.{name}": getattr(quatro, name) for name in quatro.__all__ if name not in ("Config", "Result")}
-    shown |= {f"quatro.Result.{name}": getattr(quatro.Result, name) for name in ("frame",)}
+    shown["quatro.Result.frame"] = quatro.Result.frame
     for name, found in sorted(shown.items(), key=lambda pair: pair[0].lower()):
         command = OPTIONS_OF.get(found.__name__) if inspect.isfunction(found) else None
-        known = (_options(command) | {"progress"}) - {"jobs", "k"} if command else set()  # jobs has another default
+        options = _options(command) - {"jobs", "k"} if command else set()  # jobs has another default
+        known = options | {"progress"} if command else options
         sections.append(f"## {name}")
         if inspect.isfunction(found):
             sections.append(f"```python\n{_signature(found, known)}\n```")
         if command:
             typed = f"quatro {' '.join(command)}"
             parameters = inspect.signature(found).parameters.values()
-            hidden = [f"`{one.name}`" for one in parameters if one.kind is one.KEYWORD_ONLY and one.name in known]
-            hidden = [one for one in hidden if one != "`progress`"]
+            hidden = [f"`{one.name}`" for one in parameters if one.kind is one.KEYWORD_ONLY and one.name in options]
             which = ", ".join(hidden) if len(hidden) < 5 else "options"
             sections.append(f"`...`: {which} of [`{typed}`](cli.md#{typed.partition('|')[0].replace(' ', '-')}).")
         sections.append(_documented(found, known))
@@ -301,7 +301,7 @@ def _helps(command: Any, path: str) -> dict[str, tuple[str, list[Row]]]:
             text += [re.sub(r"^ *Examples:\n", "", block)] * (not is_told_below)
             continue
         for row in re.split(r"\n(?=  \S)", lines):
-            name, meaning = re.fullmatch(r" *(.+?)(?:  +|\n +)(.*)", row, re.DOTALL).groups()  # type: ignore[union-attr]
+            name, meaning = re.split(r"  +|\n +", row.strip(), maxsplit=1)
             meaning = re.sub(r"\s+", " ", meaning).replace(" [required]", "" if title == "Arguments" else " [required]")
             meaning = re.sub(r" \[x>=\d\]|; x>=\d(?=\])", "", meaning)
             meaning = re.sub(r"\[default: (.*)\]$", r"Default: \1.", meaning)
