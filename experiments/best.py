@@ -32,9 +32,9 @@ NAMES = {"quatro": "QUATRO", "budgeted": "budgeted QUATRO"}
 _OTHER_LAMBDA = tuple(f"QUATRO, {words}" for words in KINDS["method.temperature"].values())
 _OWN_LAMBDA = (
     "- **A λ of each prompt's own** is not shown to matter: no comparison finds a z-score or a fixed temperature below "
-    "QUATRO. "
-    "One λ for the batch is below it on countdown only, where it had 1 setting and QUATRO 10."
+    "QUATRO. One λ for the batch is below it on countdown only, where it had {} setting and QUATRO {}."
 )
+_WORSE_ONLY = ("QUATRO, one λ for the batch", "countdown (beyond-paper)")
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def distinct(group: Group, other: Group) -> Estimate | None:
 
 def page(sweeps: Mapping[str, Results]) -> str:
     """The whole page as Markdown."""
-    lines, gaps_of = list[str](), {}
+    lines, gaps_of, tried = list[str](), {}, {}
     heads = ["method", "setting", "tried", "Pass@1", "KL", "ΔPass@1", f"ΔPass@{K}", f"Δdistinct@{DISTINCT}"]
     for task, methods in tasks(sweeps):
         if "QUATRO" not in methods or len(methods) < 2:
@@ -113,7 +113,7 @@ def page(sweeps: Mapping[str, Results]) -> str:
         ours = {seed: one.group[seed] for seed, one in best(methods["QUATRO"]).items()}
         rows = []
         for method, settings in sorted(methods.items(), key=lambda item: item[0] != "QUATRO"):
-            by_seed = best(settings)
+            by_seed, tried[method, task] = best(settings), len(settings)
             chosen = {seed: one.group[seed] for seed, one in by_seed.items()}
             where = dict.fromkeys(f"{one.cell}: {one.words}" if one.words else one.cell for one in by_seed.values())
             kl, passed = measured(chosen, REALISED.measure), measured(chosen, PASS1.measure)
@@ -128,18 +128,20 @@ def page(sweeps: Mapping[str, Results]) -> str:
                 shown += [""] * 3
             rows.append([method, "; ".join(where), str(len(settings)), *shown])
         lines += [f"## {task}", "", *grid(heads, rows), ""]
-    accuracy, diversity = (_sides({name: gaps[at] for name, gaps in gaps_of.items()}) for at in (0, 1))
+    accuracy, better = _sides({name: gaps[0] for name, gaps in gaps_of.items()})
+    diversity, _ = _sides({name: gaps[1] for name, gaps in gaps_of.items()}, better)
     worse = {
         name for name, gaps in gaps_of.items() if name[0] in _OTHER_LAMBDA and any(_ends(one)[1] < 0 for one in gaps)
     }
-    diversity = diversity.replace(accuracy.partition("(")[2].partition(")")[0], "than the same methods")
-    is_open = worse == {("QUATRO, one λ for the batch", "countdown (beyond-paper)")}
+    own_lambda = ""
+    if worse == {_WORSE_ONLY}:
+        own_lambda = _OWN_LAMBDA.format(tried[_WORSE_ONLY], tried["QUATRO", _WORSE_ONLY[1]])
     return filled(
         Path(__file__).with_suffix(".md"),
         count=len(gaps_of),
         accuracy=accuracy,
         diversity=diversity,
-        own_lambda=_OWN_LAMBDA if is_open else "",
+        own_lambda=own_lambda,
         tasks=lines,
     )
 
@@ -149,14 +151,15 @@ def _ends(gap: Estimate | None) -> tuple[float, float]:
     return (-np.inf, np.inf) if gap is None or gap.low is None or gap.high is None else (gap.low, gap.high)
 
 
-def _sides(gap_of: Mapping[tuple[str, str], Estimate | None]) -> str:
-    """In how many comparisons QUATRO is higher and than which methods, and in how many lower and on what."""
+def _sides(gap_of: Mapping[tuple[str, str], Estimate | None], before: str = "") -> tuple[str, str]:
+    """In how many comparisons QUATRO is higher and lower; and than which methods, which may be those of ``before``."""
     above = sorted({names for names, gap in gap_of.items() if _ends(gap)[0] > 0})
     below = sorted({names for names, gap in gap_of.items() if _ends(gap)[1] < 0})
     higher = "; ".join(dict.fromkeys(method for method, _ in below))
     lower = f"{len(above)} ({'; '.join(f'{method} on {task}' for method, task in above)})" if above else "none"
     rest = len(gap_of) - len(above) - len(below)
-    return f"higher in {len(below)} (than {higher}) and lower in {lower}; {rest} are undecided."
+    who = "the same methods" if higher == before else higher
+    return f"higher in {len(below)} (than {who}) and lower in {lower}; {rest} are undecided.", higher
 
 
 def every_arm(sweeps: Mapping[str, Results]) -> str:
