@@ -67,6 +67,30 @@ def test_the_demo_takes_as_long_in_its_help_as_in_the_readme():
     assert said[0] == said[1] == [said[0][0]]
 
 
+def test_measured_numbers_of_the_readme_are_those_of_the_pages():
+    readme, best, study = (
+        (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/best.md", "docs/real-model.md")
+    )
+    gains = [float(gain) for gain in re.findall(r"raises Pass@1 above the base: \+([\d.]+)", study)]
+    tried = []
+    for task in ("countdown (paper-small)", "countdown-hard", "palindrome (palindrome)", "spell-backward"):
+        lines = best.partition(f"\n## {task}")[2].partition("\n## ")[0].splitlines()
+        rows = [line.strip("| ").split(" | ") for line in lines]
+        of = {row[0]: int(row[2]) for row in rows if len(row) > 2 and row[2].isdigit()}
+        tried.append((of["QUATRO"], of["GSPO"]))
+    (many, some), *others = tried
+    few, one = (sorted(set(numbers)) for numbers in zip(*others, strict=True))
+    for said in (
+        f"adds {min(gains):.0f} to {max(gains):.0f} points of accuracy",
+        f"(QUATRO of {many} on countdown and of {few[0]} or {few[-1]} elsewhere; GSPO of {some} and of {one[0]})",
+    ):
+        assert said in " ".join(readme.split())
+    assert len(few) == 2
+    assert len(one) == 1
+    assert "no comparison finds a z-score or a fixed temperature below QUATRO" in best
+    assert "a z-score in its place does as well or better" in " ".join(readme.split())
+
+
 def test_the_readme_is_short_and_counts_nothing_by_hand():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 90
