@@ -35,9 +35,9 @@ from evals.files.frames import DataFrame
 from evals.metrics.measuring import compare as compare
 from evals.metrics.measuring import measure as measure
 from evals.metrics.measuring import paths_of
+from evals.metrics.studies.clusters import clusters as clusters
 from evals.results.document import Result as Result
 from evals.results.document import read_result as read_result
-from evals.studies.clusters import clusters as clusters
 from quatro.config import Config as Config
 from quatro.config import load_config, pinned
 from quatro.config.load import may_change, path_texts, refuse_lost

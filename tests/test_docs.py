@@ -19,7 +19,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from evals.studies.labels import text_hash
+from evals.metrics.studies.labels import text_hash
 from quatro.tasks import countdown
 from quatro_cli.app import app
 from tests.kit import quatro

@@ -40,7 +40,7 @@ FLOORS = {
         ["results"],
         ["samples"],
         ["metrics"],
-        ["studies", "tables"],
+        ["tables"],
         ["figures"],
         ["report"],
     ],

@@ -11,10 +11,10 @@ from evals.figures.grid import GREY, Part, new_figure, note_text, wrapped
 from evals.figures.method_looks import DASHES, Look
 from evals.figures.panels import line_keys, line_look, panel_title, small_title
 from evals.figures.sheet import PAGE, SMALL, Axes, Figure, Sheet, fitted, styled
+from evals.metrics.studies.similarity import METRIC, Heatmap
 from evals.results.document import Row
 from evals.results.shown import in_order, title_of
 from evals.similarity import SIMILARITIES, default_threshold
-from evals.studies.similarity import METRIC, Heatmap
 
 # The x axis leaves out this share of the pairs at its left end.
 _CUT = 0.005

@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from evals.metrics.counting import BY_DEFAULT, Counts, count_clusters
 from evals.metrics.passk_ucc import least_correct, passk_estimates, rows_of, ucc_estimates
+from evals.metrics.studies.clusters import clusters_of
 from evals.metrics.valid import CHECKERS, checked
 from evals.results.document import VALID, Row
 from evals.results.training_metrics import Rows
 from evals.samples.types import GradedProblem, Problem, Samples
 from evals.similarity import Setting
-from evals.studies.clusters import clusters_of
 from evals.text import visible
 
 BASE_CELL = "base"

@@ -24,11 +24,11 @@ from evals.clustering import cluster_sizes
 from evals.estimators import ucc_at_k
 from evals.files.frames import grouped
 from evals.metrics.counting import Clustering, labels_by_setting, solutions
+from evals.metrics.studies.labels import Label, agreement_result, text_hash
 from evals.metrics.valid import checked
 from evals.samples.graded import read_graded
 from evals.samples.types import GradedProblem, Sample, Samples
 from evals.similarity import SIMILARITIES, Setting
-from evals.studies.labels import Label, agreement_result, text_hash
 from experiments.real_model.study import SEEDS, jobs, read, write
 from quatro.tasks.codegrammar import HIDDEN_INPUTS
 from quatro.tasks.derivations import derivation_of

@@ -24,12 +24,12 @@ from evals.figures.sheet import Sheet, save_figure
 from evals.figures.similarity import heatmap_figure, similarity_figure
 from evals.figures.stability import limitation_figure, stability_figure
 from evals.files.whole import write_text
+from evals.metrics.studies.similarity import heatmap_of, similarity_result
 from evals.results.document import Row
 from evals.results.entries import ENTROPY, Entry, own_entries, published_entries
 from evals.results.paper import CODE_BENCHMARKS, paper
 from evals.results.reading import Sources, read_sources
 from evals.samples.graded import read_graded
-from evals.studies.similarity import heatmap_of, similarity_result
 from evals.tables.formats import to_csv, to_markdown
 from evals.tables.latex import to_latex
 from evals.tables.layouts import PAPER_TABLES, Layout, build_tables

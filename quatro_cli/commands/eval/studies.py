@@ -44,8 +44,8 @@ def similarity(
       quatro eval similarity samples/math500.jsonl --labels labels.jsonl --linkage components,complete
     """
     from evals.metrics.counting import Clustering
-    from evals.studies.labels import THRESHOLDS, agreement_result, read_labels
-    from evals.studies.similarity import DEFAULT_MAX_PAIRS, check_study, similarity_result
+    from evals.metrics.studies.labels import THRESHOLDS, agreement_result, read_labels
+    from evals.metrics.studies.similarity import DEFAULT_MAX_PAIRS, check_study, similarity_result
 
     shared.check_out(out, files)
     chosen = check_study(names(similarity, "--similarity"), None if labels else tokens)  # before any file is read
@@ -127,7 +127,7 @@ def clusters(
       quatro eval clusters samples/math500.jsonl --id test/algebra/12
       quatro eval clusters ours.jsonl --id test/algebra/12 --json
     """
-    from evals.studies.clusters import clusters
+    from evals.metrics.studies.clusters import clusters
 
     how = shared.options(
         benchmarks, grader=grader, similarity=similarity, threshold=threshold, linkage=linkage, tokens=tokens

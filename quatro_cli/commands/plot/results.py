@@ -145,8 +145,8 @@ def similarity(results: Results, *, printing: Printing) -> None:
       quatro plot similarity base-similarity.json ours-similarity.json -o similarity.pdf
     """
     from evals.figures.similarity import similarity_figure
+    from evals.metrics.studies.similarity import METRIC
     from evals.results.reading import rows_by_label
-    from evals.studies.similarity import METRIC
 
     rows = rows_by_label(results, (METRIC,), made_by="quatro eval similarity FILES -o FILE")
     printing.save(similarity_figure(rows, sheet=printing.sheet), "similarity")
@@ -194,8 +194,8 @@ def heatmap(
     """
     from evals.figures.similarity import heatmap_figure
     from evals.metrics.measuring import Options, paths_of
+    from evals.metrics.studies.similarity import heatmap_of
     from evals.results.reading import labels_of
-    from evals.studies.similarity import heatmap_of
 
     how: dict[str, Any] = {"similarity": similarity, "threshold": threshold, "linkage": linkage, "tokens": tokens}
     clustering = Options(["ucc@k"], **how).clustering

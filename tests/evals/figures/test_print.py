@@ -17,9 +17,9 @@ from evals.figures.similarity import heatmap_figure, similarity_figure
 from evals.figures.stability import limitation_figure, stability_figure
 from evals.figures.training import TrainingCurve, training_figure
 from evals.metrics.flips import Pair, flip_rows
+from evals.metrics.studies.similarity import heatmap_of, similarity_result
 from evals.results.document import Row
 from evals.samples.types import Sample, Samples
-from evals.studies.similarity import heatmap_of, similarity_result
 
 pytest.importorskip("matplotlib")
 

@@ -18,10 +18,10 @@ from evals.figures.similarity import heatmap_figure, similarity_figure
 from evals.metrics.comparing import compare_ucc
 from evals.metrics.counting import Clustering
 from evals.metrics.flips import Pair, flip_rows
+from evals.metrics.studies.similarity import Heatmap, heatmap_of, similarity_result
 from evals.results.document import Row
 from evals.results.entries import Entry, Key, Number
 from evals.samples.types import Sample, Samples
-from evals.studies.similarity import Heatmap, heatmap_of, similarity_result
 
 pytest.importorskip("matplotlib")
 

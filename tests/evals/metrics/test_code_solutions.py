@@ -12,12 +12,12 @@ from evals.code.programs import normal_solution
 from evals.errors import UsageError
 from evals.metrics.counting import BY_DEFAULT, Clustering
 from evals.metrics.passk_ucc import ucc_result
+from evals.metrics.studies.clusters import clusters_of
+from evals.metrics.studies.similarity import heatmap_of, similarity_result
 from evals.report import view_samples
 from evals.samples.types import Sample, Samples
 from evals.similarity import SIMILARITIES, Setting
-from evals.studies.clusters import clusters_of
-from evals.studies.similarity import heatmap_of, similarity_result
-from tests.evals.studies.reference import agreement
+from tests.evals.metrics.studies.reference import agreement
 from tests.kit import quatro, write_rows
 
 PROGRAMS = [

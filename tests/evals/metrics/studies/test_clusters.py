@@ -4,8 +4,8 @@ import pytest
 
 from evals.errors import UsageError
 from evals.metrics.counting import Clustering
+from evals.metrics.studies.clusters import clusters_of
 from evals.samples.types import Sample, Samples
-from evals.studies.clusters import clusters_of
 
 TEXTS = ["a b c d", "a b c d e", "x y z", "a b c d e", "wrong", "w"]
 ROWS = [

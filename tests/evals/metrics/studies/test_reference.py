@@ -9,8 +9,8 @@ import pytest
 from evals.clustering import LINKAGES
 from evals.similarity import SIMILARITIES, Setting
 from evals.similarity.measures import TOKENISERS, distinct
-from tests.evals.studies import reference
-from tests.evals.studies.reference import TOLERANCE, agreement
+from tests.evals.metrics.studies import reference
+from tests.evals.metrics.studies.reference import TOLERANCE, agreement
 
 HAS_TOKENS = ("tfidf", "jaccard")
 

@@ -7,11 +7,11 @@ import pytest
 
 from evals.errors import DataError, UsageError
 from evals.metrics.counting import Clustering
+from evals.metrics.studies.similarity import chosen_pairs, heatmap_of, pair_similarities, similarity_result
 from evals.results.reading import labels_of
 from evals.samples.types import Sample, Samples
 from evals.similarity import SIMILARITIES
 from evals.similarity.measures import distinct, similarity_of_distinct
-from evals.studies.similarity import chosen_pairs, heatmap_of, pair_similarities, similarity_result
 
 TEXTS = ["a b c d", "a b c d", "a b c e", "x y z", "", "a b c d e f g"]
 

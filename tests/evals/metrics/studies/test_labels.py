@@ -9,8 +9,8 @@ from sklearn.metrics import cohen_kappa_score, precision_score, recall_score
 
 from evals.clustering import cluster
 from evals.metrics.counting import Clustering
+from evals.metrics.studies.labels import agreement_result, read_labels, text_hash
 from evals.samples.graded import read_graded
-from evals.studies.labels import agreement_result, read_labels, text_hash
 from tests.kit import quatro, write_rows
 
 WORDS = ["a", "b", "c", "d"]
