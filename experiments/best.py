@@ -19,6 +19,7 @@ from experiments.replication.rules import Estimate, Unit, estimate_of
 from quatro.config.yaml_text import load_yaml
 
 DISTINCT = 8
+EQUAL = 0.005  # both ends of an interval below it: what is compared is the same to the last digit shown
 _KL, _PERCENT = Unit(4, "", is_ratio=True), Unit(1, "", 100.0, is_signed=False)
 _POINTS, _ANSWERS = Unit(1, "", 100.0), Unit(2, "")
 # What makes another method of one; all other keys are settings of it.
@@ -157,9 +158,15 @@ def _sides(gap_of: Mapping[tuple[str, str], Estimate | None], before: str = "") 
     below = sorted({names for names, gap in gap_of.items() if _ends(gap)[1] < 0})
     higher = "; ".join(dict.fromkeys(method for method, _ in below))
     lower = f"{len(above)} ({'; '.join(f'{method} on {task}' for method, task in above)})" if above else "none"
-    rest = len(gap_of) - len(above) - len(below)
+    open_ones = [_ends(gap) for names, gap in gap_of.items() if names not in (*above, *below)]
+    alone = sum(np.isinf(low) for low, _ in open_ones)
+    equal = sum(max(-low, high) < EQUAL for low, high in open_ones)
     who = "the same methods" if higher == before else higher
-    return f"higher in {len(below)} (than {who}) and lower in {lower}; {rest} are undecided.", higher
+    rest = len(open_ones) - alone - equal
+    are = "is" if rest == 1 else "are"
+    text = f"higher in {len(below)} (than {who}) and lower in {lower}; {rest} {are} undecided."
+    text += f" {alone} have fewer than two seeds, so no interval." if alone else ""
+    return text + (f" In {equal} both are equal, which tells nothing." if equal else ""), higher
 
 
 def every_arm(sweeps: Mapping[str, Results]) -> str:

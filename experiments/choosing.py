@@ -192,8 +192,8 @@ def _outcome(
     unsure = sum(one.verdict is Verdict.undecided for one in beside_middle)
     if all(known(one.estimate).mean < 0 for one in beside_middle):
         said = (
-            f"On these tasks take δ {MIDDLE}. Nothing here shows that a rule which measures the realised KL chooses "
-            f"better. In {len(beside_middle)} ways of training it chose another δ, and Pass@1 was lower (undecided in "
-            f"{unsure} of them). The rule does tell how small a δ the realised KL can follow.\n\n{said}"
+            f"On these tasks take δ {MIDDLE}. Nothing here shows that the rule below, which measures the realised KL, "
+            f"chooses better. In {len(beside_middle)} ways of training it chose another δ, and Pass@1 was lower "
+            f"(undecided in {unsure} of them). It does tell how small a δ the realised KL can follow.\n\n{said}"
         )
     return said, gaps

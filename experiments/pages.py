@@ -51,6 +51,7 @@ def main() -> int:
             if compared := budgeted.findings_of(sweeps):
                 texts[out / "budgeted.md"] = budgeted.page(sweeps, compared)
                 texts[out / "budgeted.json"] = budgeted.document(sweeps, compared)
+                texts[out / "data/budgeted.csv"] = budgeted.outcomes_csv(sweeps, compared)
             if (results := sweeps.get("beyond-paper")) is not None:
                 found = findings["beyond-paper"] = beyond.findings_of(results)
                 texts[out / "beyond-paper.md"] = beyond.page(results, found)

@@ -63,7 +63,7 @@ GAINS = ("accuracy in training", "Pass@1, top_p 0.7")
 _PAIR = ("none", "dual")
 
 # What the page has of every arm: columns of `COLUMNS`, without intervals.
-_LINE = ("realised KL, nats", "share of the KL without success, %", "accuracy in training, %", "Pass@1 (top_p 0.7), %")
+_LINE = ("realised KL, nats", "accuracy in training, %", "Pass@1 (top_p 0.7), %")
 
 
 def arm(sweeps: Mapping[str, Results], name: str, kind: str) -> Group:
@@ -166,7 +166,7 @@ def _without_stabiliser(sweeps: Mapping[str, Results]) -> list[str]:
         log_kl = {kind: known(measured(groups[kind], REALISED.measure)).mean for kind in _PAIR}
         moves.append(f"{math.exp(log_kl['none'] - log_kl['dual']):.0f} in {name}")
         if max(passed_1, key=lambda kind: passed_1[kind]) == "none":
-            none, dual = (" and ".join(f"{_mean(groups[kind], of)} %" for of in _LINE[2:]) for kind in _PAIR)
+            none, dual = (" and ".join(f"{_mean(groups[kind], of)} %" for of in _LINE[1:]) for kind in _PAIR)
             best.append(
                 f"In {name} the means are highest without the stabiliser: {none} for accuracy in training and Pass@1, "
                 f"against {dual} with the dual."
@@ -174,7 +174,7 @@ def _without_stabiliser(sweeps: Mapping[str, Results]) -> list[str]:
     if not moves:
         return []
     return [
-        f"t51: {' '.join(best)} Without the stabiliser the realised KL of an iteration is larger than with it by a "
-        f"factor of {', '.join(moves)}. No run was made at a learning rate that makes the steps equal, so t51 does not "
+        f"t51: {' '.join(best)} Without the stabiliser the realised KL of an iteration is larger by a factor of "
+        f"{', '.join(moves)}. No run was made at a learning rate at which the steps are equal, so t51 does not "
         "separate the stabiliser from the size of the step.",
     ]

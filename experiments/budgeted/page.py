@@ -17,7 +17,7 @@ from evals.intervals import half_width, holm
 from experiments.best import DISTINCT, distinct
 from experiments.replication import markdown
 from experiments.replication.cells import ENTROPY, PASS1, POINTS, REALISED, UCC, K, Outcome, compare, pass_at
-from experiments.replication.markdown import by_seed, filled, grid, number
+from experiments.replication.markdown import by_seed, csv_text, filled, grid, number
 from experiments.replication.results import (
     ALL,
     Group,
@@ -176,11 +176,6 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
         ps = "<br>".join(f"{p_of[name, one.what]:.2g}" for one in comparisons if is_shown)
         said.setdefault(told, []).append(f"{CLAIMS[name]} ({name})")
         claims.append([name, words, f"{kl:.2f}", "<br>".join(texts), ps, told])
-    outcomes = []
-    for finding in findings:
-        words, *arms = found[finding.name]
-        cells = [number(one.estimate, replace(one.unit, name="")) for one in finding.comparisons]
-        outcomes.append([finding.name, words, *cells, number(distinct(*arms), Unit(2))])
     return filled(
         Path(__file__).with_suffix(".md"),
         runs=sum(len(one.runs) for one in of),
@@ -192,8 +187,17 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
             for line in (f"{told.capitalize()}:", "", *(f"- {one}" for one in some), "")
         ],
         claims=grid(["", "difference", "KL", "measured", "p", "verdict"], claims),
-        outcomes=grid(["", "difference", *PRIMARY, *SECONDARY, f"distinct@{DISTINCT}, top_p 1"], outcomes),
     )
+
+
+def outcomes_csv(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
+    """Every outcome of every pair: accuracy and Pass@k in points, UCC and distinct@8 in answers, entropy in nats."""
+    found, rows = pairs(sweeps), []
+    for finding in findings:
+        words, *arms = found[finding.name]
+        cells = [number(one.estimate, replace(one.unit, name="")) for one in finding.comparisons]
+        rows.append([finding.name, words, *cells, number(distinct(*arms), Unit(2))])
+    return csv_text(["", "difference", *PRIMARY, *SECONDARY, f"distinct@{DISTINCT}, top_p 1"], rows)
 
 
 def document(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:

@@ -207,7 +207,7 @@ def page(before: str) -> str:
         kl = f"{np.mean(moved):.3f}" if moved else ""
         of_delta = f"{np.mean(moved) / float(arm.removeprefix('quatro-')):.1f}" if arm.startswith("quatro") else ""
         shown = (_interval(one.estimate(name)) for name in _SHOWN)
-        rows.append([TITLES[arm], best_rate(arm) or "", one.by_seed("pass@1"), *shown, kl, of_delta])
+        rows.append([TITLES[arm], best_rate(arm) or "", *shown, kl, of_delta])
     titles = (OUTCOMES[name].title for name in _SHOWN)
     verdicts = [(claim, difference(measured, claim.first, claim.second, claim.outcome)) for claim in CLAIMS]
     lines = []
@@ -217,7 +217,7 @@ def page(before: str) -> str:
     return before.partition(MARK)[0] + filled(
         Path(__file__).with_suffix(".md"),
         rates=rates,
-        arms=grid(["model", "lr", "Pass@1 by seed", *titles, "KL", "KL / δ"], rows),
+        arms=grid(["model", "lr", *titles, "KL", "KL / δ"], rows),
         verdicts=lines,
     )
 

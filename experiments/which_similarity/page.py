@@ -23,10 +23,11 @@ _MEASURES = ("kappa", "precision", "recall", "ari")
 def page(before: str) -> str:
     """The page, of which the part before `MARK` is kept as it is in ``before``."""
     intro = (
-        "Tables have each similarity at the threshold with the highest kappa (*favoured*) and at its *default*, with\n"
-        "connected components and math or code tokens. Kappa has its 95 % interval, over problems. Every setting with\n"
-        "precision and all intervals: [data/which-similarity.csv](data/which-similarity.csv). UCC@16 is of all right\n"
-        "answers; in brackets, of valid ones. It is 0 for a problem that is never solved, so the mean may lie below 1."
+        "Each similarity stands at the threshold with the highest kappa (*favoured*) and at its *default*, with\n"
+        "connected components and math or code tokens. Intervals are 95 %, over problems;\n"
+        "[data/which-similarity.csv](data/which-similarity.csv) has every setting, with precision. UCC@16 is of all\n"
+        "right answers; in brackets, of valid ones. It is 0 for a problem that is never solved, so the mean may lie\n"
+        "below 1."
     )
     lines = [MARK, intro]
     for name in TASKS:

@@ -301,6 +301,14 @@ def test_the_weight_of_a_success_rate_is_the_mean_over_every_draw():
     assert small_n.weights("0.01", size, chance) == pytest.approx(expected, rel=1e-9)
 
 
+def test_a_large_delta_weighs_easy_prompts_as_the_note_on_i1_says():
+    def weight(delta, chance):
+        return small_n.weights(delta, 8, chance) / small_n.weights(delta, 8, 0.5)
+
+    assert 1.7 < weight("0.1", 0.95) / weight("0.001", 0.95) < 2  # "nearly twice as much"
+    assert 2 / 3 < weight("0.1", 0.01) / weight("0.001", 0.01) < 0.75  # "almost a third less"
+
+
 def test_one_lambda_for_all_prompts_weighs_success_rates_as_its_tilt_does():
     chance, size = 0.3, 4
     lam = solve_dual(np.array([[1.0, 1.0, 0.0, 0.0]]), 0.1).lam[0]
