@@ -167,7 +167,7 @@ def measure(
         n: only the first n samples of each problem: compare at equal n.
         grader: `math`, `countdown`, `code`, `reasoning-gym` or your own as `module:function`.
         similarity, threshold, linkage, tokens: as in `ucc_at_k`; several of the first two are combined.
-        also: `maj` or `g-pass` beside Pass@k, `distinct` beside UCC@k.
+        also: `maj`, `g-pass` or `pass^k` beside Pass@k, `distinct` beside UCC@k.
         tau: the shares of correct draws that `g-pass` requires. Default: 0.5.
         valid: a checker of derivations, `word-problems`, `codegrammar` or your own as `module:function`: UCC@k without
             the right answers that it calls false stands beside the other, and their share.

@@ -49,7 +49,7 @@ from evals.similarity import Setting
 LARGEST_DEFAULT_K = 256
 Least = Mapping[tuple[str, str], int]  # by benchmark and id of a problem; see `least_correct`
 # What can be asked for beside each of the two, as `--also`.
-BESIDE = {"pass@k": ("maj", "g-pass"), "ucc@k": ("distinct",)}
+BESIDE = {"pass@k": ("maj", "g-pass", "pass^k"), "ucc@k": ("distinct",)}
 _REMOVED = {
     "cover": "G-Pass@k at k = n is the same: `quatro eval passk FILES --also g-pass --tau T --k N`",
     "vendi": "`pairs`, which `quatro eval ucc` prints, says how different correct samples are; of a matrix K of c "
@@ -83,8 +83,8 @@ def passk_result(
 ) -> Result:
     """Pass@k of every benchmark, their average, and the metrics that ``also`` names.
 
-    These are maj (maj@k), and at each of ``taus`` g-pass (G-Pass@k). ``ks`` None means 1, 2, 4,
-    ..., 256 up to the smallest n. Of several ``samples``, one of each seed on the same problems, rows are means over
+    These are maj (maj@k), pass^k (all k are correct) and g-pass (G-Pass@k at each of ``taus``). ``ks`` None means 1, 2,
+    4, ..., 256 up to the smallest n. Of several ``samples``, one of each seed on the same problems, rows are means over
     seeds. ``ci`` adds the intervals of `mean_intervals`. ``about`` goes into the document's head: see `About`.
 
     Raises:
@@ -211,7 +211,7 @@ class Estimate(NamedTuple):
 def passk_estimates(
     counts: Sequence[Counts], ks: Sequence[int], *, also: Sequence[str] = (), taus: Sequence[float] = ()
 ) -> list[Estimate]:
-    """Pass@k of every problem, then maj@k and G-Pass@k where asked for."""
+    """Pass@k of every problem, then maj@k, pass^k and G-Pass@k where asked for."""
     groups = by_benchmark(counts)
     passed = {
         name: estimators.pass_at_ks([p.n for p in group], [p.correct for p in group], ks)
@@ -223,9 +223,11 @@ def passk_estimates(
         values = _of_each(groups, ks, lambda p, k: maj(p.n, p.correct, p.wrong or (), k))
         estimates.append(Estimate("maj@k", ks, groups, values, {}))
     g_pass = cache(estimators.g_pass_at_k)
-    for tau in dict.fromkeys(taus) if "g-pass" in also else ():
+    at_taus: list[tuple[str, float, dict[str, float]]] = [("pass^k", 1.0, {})] if "pass^k" in also else []
+    at_taus += [("g-pass@k", tau, {"tau": tau}) for tau in dict.fromkeys(taus) if "g-pass" in also]
+    for metric, tau, extra in at_taus:
         values = _of_each(groups, ks, lambda p, k, tau: g_pass(p.n, p.correct, k, tau), tau)
-        estimates.append(Estimate("g-pass@k", ks, groups, values, {"tau": tau}))
+        estimates.append(Estimate(metric, ks, groups, values, extra))
     return estimates
 
 

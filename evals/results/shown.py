@@ -29,6 +29,7 @@ TITLES = {
     "pairs": "Chance that two correct samples are different solutions",
     "maj@k": "maj@k",
     "g-pass@k": "G-Pass@k",
+    "pass^k": "pass^k",
     "flip@k": "flip@k",
     "flip": "Problems never solved before that are solved after",
     "ucr": "UCR, the number of distinct correct solutions per sample",
@@ -38,7 +39,7 @@ TITLES = {
     "false_share": "Right answers with a false derivation",
     "unknown_share": "Right answers with a derivation that the checker does not know",
 }
-PERCENT = ("pass@k", "maj@k", "g-pass@k", "cover", "flip@k", "flip", "false_share", "unknown_share")
+PERCENT = ("pass@k", "maj@k", "g-pass@k", "pass^k", "cover", "flip@k", "flip", "false_share", "unknown_share")
 
 
 def unit_of(metric: str) -> tuple[float, str]:

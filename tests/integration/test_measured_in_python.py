@@ -65,6 +65,7 @@ def test_results_are_those_of_the_commands(samples, command, options, words):
     ("metric", "options", "words"),
     [
         ("pass@k", {"also": ["maj", "g-pass"], "tau": [0.5, 1.0]}, ["--also", "maj,g-pass", "--tau", "0.5,1"]),
+        ("pass@k", {"also": "pass^k"}, ["--also", "pass^k"]),
         ("ucc@k", {"also": "distinct"}, ["--also", "distinct"]),
         ("ucc@k", {"similarity": ["jaccard", "edit"], "threshold": [0.5, 0.9]}, ["--similarity", "jaccard,edit"]),
         ("ucc@k", {"similarity": "jaccard", "linkage": "complete", "tokens": "whitespace"}, ["--linkage", "complete"]),

@@ -33,7 +33,7 @@ def documents(tmp_path_factory):
 
     base, tuned = folder / "base.jsonl", folder / "tuned.jsonl"
     return {
-        "passk": make("passk", "passk", tuned, "--also", "maj,g-pass", "--tau", ".25,.5", "--ci", "--k", "1,4"),
+        "passk": make("passk", "passk", tuned, "--also", "maj,g-pass,pass^k", "--tau", ".25,.5", "--ci", "--k", "1,4"),
         "ucc": make("ucc", "ucc", tuned, "--also", "distinct", "--threshold", ".5,.9", "--k", "1,2"),
         "other": make("other", "ucc", base, "--threshold", ".5,.9", "--k", "1,2"),
         "similarity": make("similarity", "similarity", tuned),
@@ -49,7 +49,7 @@ def table(*arguments):
 
 NAMES = (
     ["passk", "ucc", "similarity", "flips"]  # the metric of the document
-    + [f"passk {metric}" for metric in ("maj@k", "g-pass@k")]
+    + [f"passk {metric}" for metric in ("maj@k", "g-pass@k", "pass^k")]
     + [f"ucc {metric}" for metric in ("pairs", "ucr", "num_clusters", "effective_number", "distinct@k")]
     + ["flips flip", "compare_passk", "compare_ucc"]
 )

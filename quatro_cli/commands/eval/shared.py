@@ -28,7 +28,7 @@ Files = Annotated[
     ),
 ]
 Ks = Annotated[str | None, Option(metavar="K[,K]", help="Values of k. Default: 1,2,4,...,256, up to n.")]
-Also = Annotated[str | None, Option(metavar="NAME[,NAME]", help="maj or g-pass (G-Pass@k).")]
+Also = Annotated[str | None, Option(metavar="NAME[,NAME]", help="maj, g-pass (G-Pass@k) or pass^k.")]
 Taus = Annotated[str | None, Option(metavar="T[,T]", help="Share of correct draws that g-pass requires. Default: 0.5.")]
 Interval = Annotated[bool, Option("--ci", help="Add 95 % intervals.")]
 OverSeeds = Annotated[bool, Option("--over-seeds", help="Each FILE is a seed of one model: show means.")]

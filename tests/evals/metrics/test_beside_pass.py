@@ -122,6 +122,19 @@ def test_g_pass_at_every_tau_stands_beside_pass():
     assert rows(passk_result(drawn, ks=[1, 2]), "g-pass@k") == {}
 
 
+def test_pass_hat_k_is_the_chance_that_all_of_k_draws_are_right():
+    """Of every number of right samples, against all draws; and it is G-Pass@k at tau 1."""
+    for right in range(6):
+        drawn = samples(["\\boxed{7}"] * right + ["\\boxed{8}"] * (5 - right))
+        result = passk_result(drawn, ks=[1, 2, 3, 5], also=["pass^k", "g-pass"], taus=[1.0])
+        found = rows(result, "pass^k")
+        for k in (1, 2, 3, 5):
+            draws = list(combinations([1] * right + [0] * (5 - right), k))
+            assert found[k, None] == pytest.approx(sum(map(all, draws)) / len(draws), abs=1e-15)
+        assert list(found.values()) == list(rows(result, "g-pass@k").values())
+    assert found == {(k, None): 1.0 for k in (1, 2, 3, 5)}
+
+
 def test_what_cannot_be_computed_is_refused():
     with pytest.raises(UsageError, match=r"'distinct'.*maj, g-pass"):
         passk_result(samples(["x"]), also=["distinct"])
