@@ -49,8 +49,7 @@ def config_page() -> str:
         "`quatro train CONFIG -s KEY=VALUE` changes any of these keys. Text after a default says where it comes from: "
         "the paper, or verl, whose defaults the paper uses where it states nothing. All other defaults are our own. "
         "A key whose default is null may be null. A key of several methods or rewards is explained at the first. "
-        "`quatro config show` prints what a file "
-        "resolves to, and which file or option set each value."
+        "`quatro config show` prints what a file resolves to, and what set each value."
     )
     return f"# Configuration\n\n{NOTE}\n{intro}\n\n```\n{_said_once(_plain(schema_text().rstrip()))}\n```\n"
 
@@ -76,7 +75,8 @@ def _said_once(schema: str) -> str:
             if first.setdefault(entry, name) != name:
                 same.setdefault(first[entry], []).append(entry.partition(":")[0])
         lines = [f"# as for {other}: {', '.join(keys)}" for other, keys in same.items()]
-        sections.append("\n".join([head, *lines, *(entry for entry in entries if first[entry] == name)]))
+        own = (entry for entry in entries if first[entry] == name and not entry.startswith("method.name: "))
+        sections.append("\n".join([head, *lines, *own]))
     return "\n\n".join(sections)
 
 

@@ -142,13 +142,13 @@ class SourceConfig(Block):
     source: Text = Field(description="where its prompts come from: whatever data.prompts may name")
     weight: float = Field(1.0, ge=0, description="its share of each batch is its weight / the sum of all weights")
     template: PromptTemplate | None = Field(
-        None, description="its prompt template; null: that of the embedded benchmark or task, else data.template"
+        None, description="its prompt template; null: the embedded benchmark's or task's, else data.template"
     )
     system: str | None = Field(
-        None, description="its system prompt of a chat; null: the template's, with data.template that of data.system"
+        None, description="its system prompt; null: the template's, or with data.template data.system"
     )
     reward: Annotated[RewardConfig, BeforeValidator(reward_block, json_schema_input_type=Any)] | None = Field(
-        None, description="how its responses are graded, in each form that `reward` may have; null: as `reward` says"
+        None, description="how its responses are graded; null: as `reward` says"
     )
 
     @model_validator(mode="before")
@@ -190,13 +190,11 @@ _Prompts = Annotated[
 class _Bounds(Block):
     """Which prompts are kept, by how often a model solved them."""
 
-    min: float = Field(0.05, ge=0, le=1, description="smallest share of correct responses of a prompt that is kept")
-    max: float = Field(0.95, ge=0, le=1, description="largest share of correct responses of a prompt that is kept")
+    min: float = Field(0.05, ge=0, le=1, description="smallest share of correct responses")
+    max: float = Field(0.95, ge=0, le=1, description="largest share of correct responses")
 
 
-_MEASURED = (
-    "graded samples of the prompts, a file or folder of what `quatro sample --grade` or `quatro eval grade` wrote"
-)
+_MEASURED = "graded samples of the prompts: a file or folder that `quatro sample --grade` or `quatro eval grade` wrote"
 _from: dict[str, Any] = {"from": (Text, Field(description=_MEASURED))}  # a word of Python's
 PassRate = create_model("PassRate", __base__=_Bounds, **_from)
 
@@ -208,32 +206,27 @@ class DataConfig(Block):
         "math_train",
         description="prompts to train on: math_train, word-problems, countdown, codegrammar, palindrome, "
         "shortest-path, spell-backward, reasoning-gym:TASK, a .jsonl, .csv or .parquet file, or a data set of the Hub "
-        "as OWNER/NAME:SPLIT or OWNER/NAME:CONFIG:SPLIT; or a list of these, each alone or in a block of the keys "
+        "as OWNER/NAME:SPLIT or OWNER/NAME:CONFIG:SPLIT; or a list of these or of blocks with the keys of "
         "data.prompts.0 below (docs/data.md)",
     )
     template: PromptTemplate = Field(
         "qwen-boxed",
-        description=f"how a problem becomes a prompt: one of the names below, or your own: {OWN_TEMPLATES}. The "
-        "embedded benchmarks, such as countdown, take `plain`; the default of reasoning-gym:TASK is `reasoning-gym`, "
-        "that of word-problems `question`",
+        description=f"how a problem becomes a prompt: one of the names below, or your own: {OWN_TEMPLATES}. Embedded "
+        "benchmarks take `plain`; the default of reasoning-gym:TASK is `reasoning-gym`, of word-problems `question`",
         json_schema_extra={"meanings": {name: template.about for name, template in TEMPLATES.items()}},
     )
-    system: str | None = Field(
-        None, description="system prompt of a chat, in place of the template's; \"\" is none; null is the template's"
-    )
+    system: str | None = Field(None, description='system prompt of a chat; "" is none; null is the template\'s')
     chat_template_kwargs: Annotated[dict[str, Any], AfterValidator(checked_kwargs)] = Field(
         {},
-        description="what the model's chat template is told by name, such as {enable_thinking: false}, in training, "
-        "evaluations and samples",
+        description="what the model's chat template is told by name, such as {enable_thinking: false}",
     )
     pass_rate: PassRate | None = Field(
-        None, description="which prompts are kept, by how often a model solved them (docs/data.md); null keeps all"
+        None, description="keep prompts by how often a model solved them (docs/data.md); null keeps all"
     )
     max_prompt_tokens: int = Field(1024, ge=1, description="longest prompt, in tokens; verl's default is 512")
     too_long: Literal["refuse", "skip"] = Field(
         "refuse",
-        description="refuse to train if a prompt is longer than data.max_prompt_tokens, or skip such prompts; a prompt "
-        "is never cut",
+        description="refuse to train with prompts longer than data.max_prompt_tokens, or skip them",
     )
 
     @property
@@ -288,15 +281,13 @@ class CorrectionConfig(Block):
 
     level: Literal["token", "sequence"] = Field(
         "sequence",
-        description="a weight pi_old / pi_sampler for each token (biased, little variance), or for each response, the "
-        "product of those of its tokens (unbiased below the cap, more variance)",
+        description="a weight pi_old / pi_sampler for each token (biased, little variance), or their product for each "
+        "response (unbiased below the cap, more variance)",
     )
     kind: Literal["truncate", "mask"] = Field(
         "truncate", description="a weight above the cap becomes the cap (truncate) or 0 (mask)"
     )
-    cap: float = Field(
-        2.0, ge=1, description="largest weight; where it is not set, 2 with truncate (verl's) and 3 with mask (TRL's)"
-    )
+    cap: float = Field(2.0, ge=1, description="largest weight; default: 2 with truncate (verl's), 3 with mask (TRL's)")
 
     @model_validator(mode="before")
     @classmethod
@@ -309,54 +300,50 @@ class RolloutConfig(Block):
 
     engine: Annotated[str, *_one_of(ENGINES)] = Field(
         "transformers",
-        description="the program that draws responses; replay takes them from replay_file, and module:Class is an "
-        "engine of your own (docs/extending.md)",
+        description="what draws responses; replay takes them from replay_file; module:Class is an engine of your own "
+        "(docs/extending.md)",
     )
     temperature: float = Field(1.0, gt=0, description="sampling temperature; the trainer scores at the same one")
     top_p: float = Field(1.0, gt=0, le=1, description="nucleus mass; 1 keeps every token")
-    top_k: int = Field(0, ge=0, description="how many of the most likely tokens are kept; 0 keeps every token")
+    top_k: int = Field(0, ge=0, description="number of likeliest tokens that are kept; 0 keeps every token")
     max_new_tokens: int = Field(1024, ge=1, description="longest response, in tokens, the stop token included")
     stop: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_stop_strings)] | None = Field(
         None,
-        description='strings such as "\\ndef"; the text of a response ends before the first of them, also in '
-        "evaluations; the token that completes it is still learnt from. null: those of data.template",
+        description='strings such as "\\ndef": a response ends before the first of them; the token that completes it '
+        "is learnt from. null: those of data.template",
     )
     thinking: Annotated[str, AfterValidator(_markers)] | None = Field(
         None,
         description="markers of a thought before the answer: its end, such as `</think>`, or start and end, "
-        "`<think> </think>`. Only the text after the last end marker is judged; an unfinished thought has no answer "
-        "(docs/data.md). null: the whole response is the answer",
+        "`<think> </think>`. Only the text after the last end marker is judged (docs/data.md#models-that-think). "
+        "null: the whole response",
     )
     dynamic_sampling: bool = Field(
         False,
-        description="draw batches of prompts until prompts_per_step of them have rewards that differ; the others are "
-        "not learnt from (DAPO; docs/methods.md says what it changes for QUATRO)",
+        description="draw until prompts_per_step prompts have rewards that differ; others are not learnt from (DAPO; "
+        "docs/methods.md says what it changes for QUATRO)",
     )
     max_sampling_rounds: int = Field(
         10,
         ge=1,
-        description="most batches of an iteration with dynamic_sampling; after them the run learns from the prompts it "
-        "has",
+        description="most batches of an iteration with dynamic_sampling",
     )
     mask_truncated: bool = Field(
         False,
-        description="a response that was cut at max_new_tokens has no loss; its reward still counts in its prompt's "
-        "advantages",
+        description="a response that was cut at max_new_tokens has no loss; its reward still counts",
     )
     correction: CorrectionConfig | None = Field(
         None,
         description="importance weights where the engine's probabilities differ from the trainer's "
-        "(docs/methods.md#sampler-and-trainer); null: none; the metrics mismatch/* say how far both are apart",
+        "(docs/methods.md#sampler-and-trainer); null: none",
     )
     rows_at_once: AutoCount = Field(
         "auto",
-        description="most responses that the engine transformers draws at once; auto: 2048 on a CPU; on a GPU what "
-        "the memory holds at the start",
+        description="most responses that engine transformers draws at once; auto: 2048 on a CPU; on a GPU what fits",
     )
     cache_tokens: AutoCount = Field(
         "auto",
-        description="most tokens whose keys and values the engine transformers keeps; auto: 131072 on a CPU; on a "
-        "GPU what the memory holds at the start",
+        description="most tokens in the cache of engine transformers; auto: 131072 on a CPU; on a GPU what fits",
     )
     gpu_memory_utilization: float = Field(0.8, gt=0, le=1, description="share of GPU memory that vLLM may take")
     replay_file: Text | None = Field(None, description="file of recorded responses (.jsonl) for engine replay")
@@ -369,7 +356,7 @@ class OptimizerConfig(Block):
     lr: float = Field(1e-6, gt=0, description="learning rate; the largest value of its schedule")
     schedule: Literal["constant", "linear", "cosine"] = Field(
         "constant",
-        description="how the learning rate falls to min_lr after the warm-up, over all optimiser steps of the run",
+        description="how the learning rate falls to min_lr between the warm-up and the end of the run",
     )
     min_lr: float = Field(0.0, ge=0, description="learning rate at the end of a linear or cosine schedule")
     betas: Annotated[
@@ -396,7 +383,7 @@ class KlConfig(Block):
     reference: Text | None = Field(
         None,
         description="reference model of the KL penalty, named like `model`, with the same architecture and "
-        "tokenizer, such as that of a first stage. null: the model that the run began with",
+        "tokenizer. null: the model that the run began with",
     )
     estimator: KlEstimator = Field(
         "k3", description="estimator of that KL; sequence-exact has the gradient of the reverse KL over sequences"
@@ -411,8 +398,7 @@ class LoraConfig(Block):
     alpha: int = Field(32, ge=1, description="the change is alpha / rank times the product of the two matrices")
     target_modules: Annotated[tuple[str, ...] | Literal["all-linear"], BeforeValidator(_targets)] = Field(
         "all-linear",
-        description="names of the layers to adapt, such as [q_proj, v_proj]; all-linear adapts all linear layers "
-        "except the head",
+        description="layers to adapt, such as [q_proj, v_proj]; all-linear: all linear layers except the head",
     )
 
 
@@ -421,26 +407,25 @@ class PolicyConfig(Block):
 
     kind: Annotated[str, *_one_of(POLICIES)] = Field(
         "local",
-        description="local: each process holds the whole model; deepspeed: ZeRO shards under torchrun; module:Class is "
-        "a policy of your own, whose weights may be anywhere (docs/extending.md)",
+        description="local: each process holds the whole model; deepspeed: ZeRO shards under torchrun; module:Class: "
+        "a policy of your own (docs/extending.md)",
     )
     zero_stage: int = Field(
         1,
         ge=1,
         le=3,
-        description="what ZeRO shards: 1, the optimiser; 2, also the gradients; 3, also the weights. With 1 "
-        "gradients are exchanged once per optimiser step; with 2 and 3 after each micro-batch",
+        description="what ZeRO shards: 1, the optimiser; 2, also the gradients; 3, also the weights. 2 and 3 exchange "
+        "gradients after each micro-batch",
     )
     offload_optimizer: bool = Field(
         False, description="keep DeepSpeed's optimiser in CPU memory: less memory on the device, slower steps"
     )
     gradient_checkpointing: bool = Field(
-        False, description="compute each layer a second time for its gradient: less memory, a third more computation"
+        False, description="compute each layer again for its gradient: less memory, a third more computation"
     )
     lora: LoraConfig | None = Field(
         None,
-        description="train a low-rank adapter and freeze the model (LoRA); null trains all weights. An adapter needs "
-        "about ten times the learning rate of all weights",
+        description="train a low-rank adapter (LoRA), with about ten times the learning rate; null trains all weights",
     )
 
 
@@ -467,13 +452,12 @@ class EvalConfig(Block):
     every: int = Field(0, ge=0, description="iterations between evaluations; 0 is never")
     at_start: bool = Field(
         True,
-        description="evaluate the model before training too (metrics under base/), where there are evaluations; no "
-        "other number changes, nor what counts as the best",
+        description="evaluate before training too (metrics under base/), if there are evaluations",
     )
     benchmark: Annotated[str | tuple[str, ...], _IS_BENCHMARK] | None = Field(
         None,
-        description="the benchmark to evaluate on: a name, a file or a data set of the Hub; or a list of them, each "
-        "with eval/NAME/pass@1 and others, and eval/pass@1 is their mean",
+        description="what to evaluate on: a benchmark, a file or a data set of the Hub; or a list of them, each with "
+        "eval/NAME/pass@1, whose mean is eval/pass@1",
     )
     n: Annotated[_Count | tuple[_Count, ...], _IS_COUNT] = Field(
         16, description="responses per problem; a list has one number for each benchmark"
@@ -489,8 +473,8 @@ class AuditConfig(Block):
     # the paper's 256 prompts they cost an eighth of a forward pass.
     prompts: Annotated[Annotated[int, Field(ge=0)] | Literal["all"], _count_or("all", 0)] = Field(
         32,
-        description="on how many prompts of an iteration, drawn anew from the seed, its realised KL is measured by "
-        "one more forward pass; 0: none. `audit: true` is short for all, `audit: false` for 0",
+        description="on how many prompts of an iteration its realised KL is measured, by one more forward pass. "
+        "`audit: true` is short for all, `audit: false` for 0",
     )
 
 
@@ -500,13 +484,12 @@ class KeepConfig(Block):
     last: int = Field(
         3,
         ge=1,
-        description="how many of the newest checkpoints are kept, whatever saved them; the best one is kept too "
-        "where it is older",
+        description="how many of the newest checkpoints are kept, besides the best",
     )
     best: Text | None = Field(
         None,
-        description="a metric, such as eval/pass@1: whenever it is larger than ever before a checkpoint is saved "
-        "too, and the best is kept; null: none",
+        description="a metric, such as eval/pass@1: whenever it is larger than before a checkpoint is saved, and "
+        "the best is kept; null: none",
     )
 
 
@@ -531,10 +514,10 @@ class EarlyStopConfig(Block):
     patience: int = Field(
         0,
         ge=0,
-        description="the run ends when this many measurements in a row do not exceed the largest value before; 0 is "
-        "never. What is measured before training does not count",
+        description="the run ends when this many measurements in a row do not exceed the largest before (that before "
+        "training does not count); 0 is never",
     )
-    min_delta: float = Field(0.0, ge=0, description="an improvement must exceed the largest value by more than this")
+    min_delta: float = Field(0.0, ge=0, description="a measurement must exceed the largest by more than this")
 
 
 class CheckpointConfig(Block):
@@ -555,8 +538,8 @@ class TrackingConfig(Block):
 
     trackers: Annotated[tuple[Annotated[str, *_one_of(TRACKERS)], ...], Field(strict=False)] = Field(
         (),
-        description="trackers by name: tensorboard, wandb (online unless tracking.wandb is offline), trackio, or "
-        "module:Class of your own (docs/extending.md); `tracking: [trackio]` is short for {trackers: [trackio]}",
+        description="tensorboard, wandb (online unless tracking.wandb is offline), trackio, or module:Class of your "
+        "own (docs/extending.md); `tracking: [trackio]` is short for {trackers: [trackio]}",
     )
     tensorboard: bool = Field(False, description="also write metrics to RUN/tensorboard")
     wandb: Literal["online", "offline"] | None = Field(

@@ -122,7 +122,7 @@ class Config(Block):
     model: Annotated[Text, AfterValidator(_known_model)] = Field(
         description=f"what to fine-tune: a folder, a Hub id, a run (RUN for its newest checkpoint, RUN@STEP, "
         f"RUN@best), a GGUF file, {' or '.join(MODELS)} (docs/real-model.md), or one of {', '.join(EMBEDDED_MODELS)} "
-        "(@1, @2, ... after the name: trained with another seed)"
+        "(@1, @2, ... after the name: other seeds)"
     )
     dtype: Literal["bfloat16", "float32"] = Field(
         "bfloat16", description="number format of the computation; trained weights and updates stay in float32"
@@ -135,15 +135,14 @@ class Config(Block):
     processes: int | None = Field(
         None,
         ge=1,
-        description="processes that train together, one per GPU: `quatro sweep` starts them with torchrun, and "
-        "`quatro train` refuses fewer; null: one, or as many as torchrun started",
+        description="processes that train together, one per GPU: `quatro sweep` starts them, `quatro train` refuses "
+        "fewer; null: one, or as many as torchrun started",
     )
     seed: int = Field(0, ge=0, le=2**63 - 1, description="seed of the data order, of sampling and of a new adapter")
     steps: int = Field(
         100,
         ge=1,
-        description="number of iterations, each of one batch of rollouts. The paper states none; verl's default of "
-        "30 epochs is about 870",
+        description="number of iterations, each of one batch of rollouts; verl's default of 30 epochs is about 870",
     )
     method: Annotated[Method, BeforeValidator(build_method)] = Field(
         description="the policy-gradient method and its own keys"
@@ -159,19 +158,19 @@ class Config(Block):
     inner_updates: AutoCount = Field(
         1,
         description="passes over each batch of rollouts (K). auto (not in the paper): until the realised KL reaches "
-        "0.8 of the radius; if a pass overshoots the radius, a part of it is taken back",
+        "0.8 of the radius; a part of a pass that overshoots is taken back",
     )
     max_inner_updates: int = Field(20, ge=1, description="largest number of passes with inner_updates auto")
     microbatch_tokens: AutoCount = Field(
         "auto",
-        description="tokens per forward pass; it changes memory and speed, never a gradient, and is lowered if "
-        "memory runs out. auto: 16384 on a CPU; on a GPU what the memory holds at the start",
+        description="tokens per forward pass, lowered if memory runs out; it never changes a gradient. auto: 16384 on "
+        "a CPU; on a GPU what fits at the start",
     )
     rollout: RolloutConfig = Field(default_factory=RolloutConfig, description="how training responses are drawn")
     old_policy: Literal["trainer", "sampler"] = Field(
         "trainer",
-        description="whose log-probabilities are log pi_old: the trainer's, or those of the engine, which drew the "
-        "tokens (docs/methods.md#sampler-and-trainer)",
+        description="whose log-probabilities are log pi_old: the trainer's, or the engine's "
+        "(docs/methods.md#sampler-and-trainer)",
     )
     optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig, description="the optimiser")
     kl: KlConfig = Field(default_factory=KlConfig, description="KL penalty towards a reference model")
@@ -189,8 +188,7 @@ class Config(Block):
     save_rollouts: bool = Field(True, description="write every training response to rollouts/")
     on_nonfinite: Literal["stop", "skip"] = Field(
         "stop",
-        description="what to do at an optimiser step whose loss or gradient is not finite: stop the run, or skip the "
-        "step",
+        description="at an optimiser step whose loss or gradient is not finite: stop the run, or skip the step",
     )
     _paths: dict[str, Recorded] = PrivateAttr(default_factory=dict)
 

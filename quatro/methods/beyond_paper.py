@@ -25,8 +25,7 @@ class TemperedQuatro(Quatro):
     temperature: Literal["dual", "batch", "fixed", "zscore"] = Field(
         default="dual",
         description="dual, the paper's: a lam* for each prompt. Our own: batch, one lam for all prompts of an "
-        "iteration, at which their mean KL is delta; fixed, lam = tau; zscore, A = sqrt(2 delta) times the z-score, "
-        "which is what dual gives at a small delta",
+        "iteration, at which their mean KL is delta; fixed, lam = tau; zscore, A = sqrt(2 delta) times the z-score",
     )
     tau: float | None = Field(default=None, gt=0, description="lam of temperature fixed, in units of reward per nat")
 

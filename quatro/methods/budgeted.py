@@ -46,8 +46,7 @@ class Budgeted(Quatro):
         default=3.0,
         ge=1,
         allow_inf_nan=True,
-        description="the most that one prompt may spend, in deltas: 1 is quatro, inf (or .inf) has one lam for all "
-        "prompts of an iteration",
+        description="the most that one prompt may spend, in deltas: 1 is quatro, inf has one lam for all prompts",
     )
 
     def solve(self, reward_QN: Tensor, mask_QN: Tensor) -> tuple[DualSolution, dict[str, float]]:

@@ -39,8 +39,8 @@ class Dapo(TokenSurrogate, GroupZScore):
     name: Literal["dapo"] = "dapo"
     preset: Literal["paper", "official", "verl-default"] = Field(
         default="paper",
-        description="fills the keys that are not set here with our reading of the paper's settings, with those of "
-        "the method's own scripts, or with verl's defaults, under which DAPO is GRPO",
+        description="fills the keys that are not set here: our reading of the paper's settings, those of the method's "
+        "own scripts, or verl's defaults, under which DAPO is GRPO",
     )
     clip_high: float = Field(default=0.28, ge=0, description="upper clip range of a token's ratio: 1 + clip_high")
     overlong_buffer: int | None = Field(

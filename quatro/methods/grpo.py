@@ -28,8 +28,8 @@ class Grpo(TokenSurrogate, GroupZScore):
     name: Literal["grpo"] = "grpo"
     preset: Literal["paper", "official", "dr-grpo", "rloo"] = Field(
         default="paper",
-        description="fills the keys that are not set here with the settings of the paper (or of the method's own "
-        "scripts, which are the same), of Dr. GRPO or of RLOO",
+        description="fills the keys that are not set here with the settings of the paper (official: the same), of "
+        "Dr. GRPO or of RLOO",
     )
     leave_one_out: bool = Field(
         default=False, description="subtract the mean reward of the prompt's other rollouts, as RLOO does"

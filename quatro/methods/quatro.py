@@ -38,30 +38,27 @@ class Quatro(Method):
         default=0.01,
         gt=0,
         le=1e6,
-        description="KL radius of each prompt, in nats. The paper uses 0.1 (accuracy), 0.01 and 0.001 (diversity), and "
-        "names no default",
+        description="KL radius of each prompt, in nats. The paper uses 0.1 (accuracy), 0.01 and 0.001 (diversity)",
     )
     log_ratio: Literal["detached", "none", "attached"] = Field(
         default="detached",
-        description="the stabiliser -l of the loss: detached is the method; none is the paper's ablation (Fig. "
-        "stability c); attached has the same expected gradient with a higher variance",
+        description="the stabiliser -l of the loss; none is the paper's ablation (Fig. stability c); attached has the "
+        "same expected gradient with a higher variance",
     )
     ratio: Literal["sequence", "length-normalised"] = Field(
         default="sequence",
-        description="the ratio s is that of the whole sequence; length-normalised is an ablation that moves the "
-        "optimum away from pi*",
+        description="the ratio s of the whole sequence; length-normalised is an ablation that moves the optimum away "
+        "from pi*",
     )
     loss_norm: Literal["rows", "sum"] = Field(
         default="rows",
-        description="rows: the mean over rollouts (the paper's appendix). sum: the sum over a prompt's rollouts, "
-        "then the mean over prompts (the main text), which is N times as large; as Adam ignores scale, it only makes "
-        "the other terms N times smaller in comparison",
+        description="rows: the mean over rollouts (the paper's appendix). sum: N times that (the main text); as Adam "
+        "ignores scale, it only makes the other terms N times smaller in comparison",
     )
     max_log_ratio: float | None = Field(
         default=20.0,
         gt=0,
-        description="C, in nats: s = exp(min(l, C)) cannot overflow, and it keeps its gradient; null is the largest C "
-        "that the number format allows",
+        description="C, in nats: s = exp(min(l, C)) cannot overflow; null: the largest that the number format allows",
     )
     boundary_cap: float | None = Field(
         default=0.95,
@@ -75,9 +72,7 @@ class Quatro(Method):
     )
     centred: bool = Field(
         default=False,
-        description="not in the paper: A minus its mean over the prompt's rollouts. The exact A has a negative mean "
-        "and first pushes down all that was drawn; centred, the expected gradient keeps its direction "
-        "(docs/methods.md)",
+        description="not in the paper: A minus its mean over the prompt's rollouts (docs/methods.md)",
     )
 
     @model_validator(mode="after")

@@ -19,8 +19,7 @@ class GymOptions(Block):
 
     partial: bool = Field(
         True,
-        description="true: the checker's score from 0 to 1, which many tasks give in part; false: 1 for the whole "
-        "score, else 0",
+        description="true: the checker's score from 0 to 1; false: 1 for the whole score, else 0",
     )
 
 

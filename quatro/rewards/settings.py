@@ -36,7 +36,7 @@ class RewardConfig(Block):
     name: Annotated[str, AfterValidator(known_reward)] = Field(
         DEFAULT_REWARD,
         description=f"how responses are graded: {', '.join(REWARDS)}, or your own module:function; `reward: NAME` is "
-        "short for a block with nothing but the name, and a list of rewards for a block `sum` of them",
+        "short for a block with the name alone, and a list of rewards for a block `sum` of them",
     )
     options: Annotated[Any, WithJsonSchema({"type": "object"})] = Field(
         {},
@@ -47,21 +47,19 @@ class RewardConfig(Block):
         None,
         gt=0,
         le=86_400,
-        description="time limit for grading a response, in seconds (of code: CPU time of a program); then the "
-        "process is killed and the response earns 0. null is the reward's own: 10 for a function and code. math and "
-        "countdown refuse it",
+        description="time limit for grading a response, in seconds (of code: CPU time); a response beyond it earns 0. "
+        "null: 10 for a function and code. math and countdown refuse it",
     )
     workers: Annotated[int | None, AfterValidator(lambda found: found or None)] = Field(
         None,
         ge=0,
-        description="processes that grade; null or 0 is the reward's own choice: one a core for code, at most 4 for a "
-        "function. math and countdown refuse it",
+        description="processes that grade; null or 0: one a core for code, at most 4 for a function. math and "
+        "countdown refuse it",
     )
     on_error: OnError = Field(
         "fail",
-        description="if grading raises an exception: fail stops the run; with zero the response earns 0; drop takes "
-        "it out of its group, as it does when the time limit runs out. If half of an iteration's responses fail, the "
-        "run stops. Only for rewards that call a function",
+        description="if a reward function raises an exception: fail stops the run; with zero the response earns 0; "
+        "drop takes it out of its group, also after the time limit. The run stops if half of an iteration's fail",
     )
 
     @field_validator("options")

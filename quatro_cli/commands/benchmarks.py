@@ -23,9 +23,9 @@ Name = Annotated[str, Argument(metavar="NAME", help="A benchmark; `quatro benchm
 def _benchmarks() -> None:
     """List and show benchmarks, and fetch them into the cache.
 
-    Your own benchmark is a .jsonl, .csv or .parquet file (problem, answer, id), given by its path, or a data set of
-    the Hub, OWNER/NAME:SPLIT. Or it is an entry in ./quatro-benchmarks.toml, or in the file that the variable
-    QUATRO_BENCHMARKS names; then you give the name of the entry (docs/files.md has all keys):
+    Your own benchmark is the path of a .jsonl, .csv or .parquet file (problem, answer, id), a data set of the Hub,
+    OWNER/NAME:SPLIT, or the name of an entry in ./quatro-benchmarks.toml, or in the file that the variable
+    QUATRO_BENCHMARKS names (docs/files.md has all keys):
 
     \b
       [my-gsm8k]
@@ -110,8 +110,8 @@ def fetch(
 ) -> None:
     """Copy a benchmark into the cache, from the Hub or a file.
 
-    The cache is $QUATRO_CACHE/benchmarks. The first fetch writes the Hub's commit and a hash of the problems and
-    answers into a lock file; a later fetch must match it.
+    The first fetch records the Hub's commit and a hash of problems and answers; a later fetch must match it. The cache
+    is $QUATRO_CACHE/benchmarks.
 
     \b
     Examples:

@@ -31,9 +31,8 @@ def _config() -> None:
 def show(source: Config, settings: Set, method: Method = None, json: Json = False) -> None:
     """Print a configuration in full, and where each value is from.
 
-    A comment after a value says where it comes from: a file (also one that is extended), an option, the paper, verl
-    (whose defaults the paper uses where it states nothing), or a preset that fills in the rest ("our reading"). A
-    value without a comment is a default of quatro.
+    A comment says where a value comes from: a file, an option, the paper, verl (whose defaults the paper uses where it
+    states nothing), or a preset ("our reading"). A value without a comment is a default of quatro.
 
     \b
     Examples:

@@ -93,9 +93,9 @@ def demo(
 ) -> None:
     """Train, sample and measure a small model, as a tour.
 
-    The embedded model is fine-tuned with QUATRO and with GSPO. All three are sampled; a table and two figures compare
-    them. It takes about three minutes on one idle core. With --model smollm2 it is a pretrained language model, two
-    radii of QUATRO and GSPO, and answers to read. After an interruption, repeat the command to continue.
+    The embedded model is fine-tuned with QUATRO and with GSPO; a table and two figures compare all three. It takes
+    about three minutes on one idle core. With --model smollm2 a pretrained language model is fine-tuned, with two radii
+    of QUATRO and with GSPO. After an interruption, repeat the command.
 
     \b
     Examples:

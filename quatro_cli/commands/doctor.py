@@ -34,15 +34,13 @@ def doctor(run: Annotated[Path | None, run_paths("[RUN]", "Look at this run.")] 
     """Check this machine, or a run.
 
     Of the machine: versions, packages, devices, memory, disk, and small trials of the sandbox and the lock. Of a run:
-    whether it is finished, whether it can be resumed, why it ended, and whether every checkpoint and every other file
-    of it is whole. The exit code is 6 if a check fails; packages of extras that are not installed do not count as
-    failures.
+    whether it is finished, can be resumed, why it ended, and whether all of its files are whole. The exit code is 6 if
+    a check fails; an extra that is not installed is no failure.
 
     \b
     Examples:
-      quatro doctor
-      quatro doctor runs/quickstart-quatro-0
       quatro doctor --json
+      quatro doctor runs/quickstart-quatro-0
     """
     from quatro.runs.points import is_sweep
 

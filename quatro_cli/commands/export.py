@@ -20,8 +20,7 @@ def export(
     """Write a run's model as a plain Hugging Face folder.
 
     The checkpoint's hashes are verified first, and the weights are kept bit by bit; an adapter is merged, in float32.
-    The folder gets a model card; read it before you publish the model, and add its results with `(echo; quatro table
-    RESULT.json...) >> DIR/README.md`.
+    The folder gets a model card; add results to it with `(echo; quatro table RESULT.json...) >> DIR/README.md`.
 
     \b
     Examples:

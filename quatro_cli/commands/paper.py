@@ -21,8 +21,7 @@ def paper(
 ) -> None:
     """Write the paper's tables and figures from a sweep.
 
-    Each table is written as LaTeX, CSV and Markdown, each figure as PDF and PNG. README.md shows all of them and says
-    what is missing and why.
+    Tables are LaTeX, CSV and Markdown, figures PDF and PNG. README.md shows all of them and says what is missing.
 
     \b
     Examples:

@@ -40,8 +40,7 @@ def list_(paths: Paths = None, json: Json = False) -> None:
     """List runs, and every run below folders.
 
     A run is `killed` if its status says `running` but no process holds it. `age` is the time since its last
-    iteration, and `reward` is that of its last iteration. --json has every metric of it, and the best value of the
-    metric of `checkpoint.keep.best`, or else of eval/pass@1.
+    iteration, and `reward` is that of its last iteration. --json has all metrics of it, and the best evaluation.
 
     \b
     Examples:
@@ -80,8 +79,7 @@ def show(
 ) -> None:
     """Show status, settings, last metrics, evaluations of a run.
 
-    Evaluations during training have a standard error over problems. If there are many evaluations, only the first and
-    the last ones are shown. The metrics are those of `quatro runs compare`.
+    Evaluations during training have a standard error over problems; of many, the first and the last are shown.
 
     \b
     Examples:
@@ -104,8 +102,7 @@ def compare(
     """Compare settings and last iterations of runs.
 
     Metrics are means of the last 10 iterations, +- their standard deviation over these iterations; that says nothing
-    about other seeds. `quatro report RUN...` has their evaluations during training, and `quatro eval compare RUN_A
-    RUN_B` the difference between their samples, with its interval.
+    about other seeds. `quatro eval compare RUN_A RUN_B` has the difference between their samples, with its interval.
 
     \b
     Examples:
@@ -131,8 +128,8 @@ def compare(
 def rm(runs: Annotated[list[Path], run_paths("RUN...", "Run directories to remove.")], yes: Yes = False) -> None:
     """Remove runs for good, after asking.
 
-    All that is in its folder is removed; what a symbolic link in it leads to stays. A run that a process trains and a
-    folder that is not a run are refused. A run that began with a removed checkpoint cannot be resumed.
+    All that is in its folder is removed; what a symbolic link in it leads to stays. A run that a process trains is
+    refused. A run that began with a removed checkpoint cannot be resumed.
 
     \b
     Examples:
@@ -167,10 +164,9 @@ def prune(
 ) -> None:
     """Remove the older checkpoints of finished runs.
 
-    A run that is `done` keeps its newest checkpoint, and the best one by `checkpoint.keep.best`, or by eval/pass@1 if
-    that key names no metric. So it can still be sampled, exported and resumed with more --steps. What is kept is
-    verified before anything is removed. Metrics, rollouts, samples and figures are kept. Runs that are not done, or
-    that a process holds, are not touched. A run that began with a removed checkpoint cannot be resumed.
+    A run that is `done` keeps its newest checkpoint and the best one, by `checkpoint.keep.best` or else eval/pass@1. So
+    it can still be sampled, exported and resumed with more --steps. What is kept is verified first. All other files
+    and runs stay. A run that began with a removed checkpoint cannot be resumed.
 
     \b
     Examples:

@@ -55,8 +55,7 @@ def table(
     """Print result files as a table in the paper's layout.
 
     Pass@k is in percent, UCC@k is a count, and the best of each column is bold. Files with one label count as seeds of
-    one model: the table shows their mean. The title says what the intervals of --ci are over. LaTeX shades labels that
-    begin with `Ours`.
+    one model: the table shows their mean. LaTeX shades labels that begin with `Ours`.
 
     \b
     Examples:

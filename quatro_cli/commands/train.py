@@ -57,9 +57,8 @@ def train(
 ) -> None:
     """Fine-tune a model.
 
-    The first Ctrl-C stops after the current optimiser step and saves; responses that are still being drawn are
-    discarded. --resume draws them again and ends with the same result as without the stop. The second Ctrl-C stops at
-    once.
+    The first Ctrl-C stops after the current optimiser step and saves; --resume then ends with the same result as
+    without the stop. The second Ctrl-C stops at once.
 
     \b
     Examples:

@@ -25,8 +25,8 @@ def verl_command(
 ) -> None:
     """Print the command that runs a configuration on verl.
 
-    If quatro is installed beside verl, verl finds the method by itself. docs/clusters.md says what differs from our own
-    trainer, and how to run the command on a Ray cluster.
+    quatro must be installed beside verl. docs/clusters.md says what differs from our own trainer, and how to run the
+    command on a Ray cluster.
 
     \b
     Examples:

@@ -63,9 +63,8 @@ def grade(
     """Grade samples once and store the grades.
 
     Each row gets `correct` (in place of one that it came with) and `outcome`: correct, incorrect, no_answer, timeout,
-    error, or infra_error if this machine failed. The other commands of `quatro eval` read the stored grades. Finished
-    files are graded again only if samples or settings changed, so you may interrupt the command and repeat it. Graded
-    files are explained as they were graded, but for the settings that you name.
+    error, or infra_error if this machine failed. The other commands of `quatro eval` read the stored grades. A file is
+    graded again only if samples or settings changed. It is explained as it was graded, but for the options given.
 
     \b
     Examples:

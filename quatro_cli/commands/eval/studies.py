@@ -39,7 +39,6 @@ def similarity(
 
     \b
     Examples:
-      quatro eval similarity samples/math500.jsonl
       quatro eval similarity runs/math -b math500 --label Ours -o ours-similarity.json
       quatro eval similarity samples/math500.jsonl --labels labels.jsonl --linkage components,complete
     """
@@ -119,8 +118,7 @@ def clusters(
 ) -> None:
     """Show the largest clusters of a problem, with a text each.
 
-    The text shown is the one that occurs most often in its cluster. Only the samples of this problem are graded. The
-    texts of models are escaped.
+    The text is the commonest of its cluster. Only the samples of this problem are graded.
 
     \b
     Examples:

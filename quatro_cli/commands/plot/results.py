@@ -57,11 +57,10 @@ passk = _over_k(
     "pass@k",
     """Draw Pass@k against k.
 
-    There is a panel for each benchmark and one for their mean. Intervals in the files are drawn as bands.
+    Each benchmark has a panel, and so has their mean. Bands are intervals.
 
     \b
     Examples:
-      quatro plot passk base.json ours.json
       quatro plot passk base.json ours.json -b math500,aime24 -o passk.pdf
       quatro plot passk sweeps/paper-small --cell S1 --top-p 0.7
     """,
@@ -71,7 +70,7 @@ ucc = _over_k(
     "ucc@k",
     """Draw UCC@k against k.
 
-    There is a panel for each benchmark and similarity.
+    Each benchmark and similarity has a panel.
 
     \b
     Examples:
@@ -90,7 +89,7 @@ def differences(
 ) -> None:
     """Draw paired differences in Pass@k, UCC@k and distinct@k.
 
-    There is a panel for each metric, benchmark and similarity, and a curve for each model that was compared.
+    Each metric, benchmark and similarity has a panel, with a curve for each model.
 
     \b
     Examples:
@@ -118,7 +117,7 @@ def flips(
 ) -> None:
     """Draw problems newly solved and flip@k, by difficulty.
 
-    There is a panel for each benchmark and a bar for each file.
+    Each benchmark has a panel, each file a bar.
 
     \b
     Examples:
@@ -137,7 +136,7 @@ def flips(
 def similarity(results: Results, *, printing: Printing) -> None:
     """Draw histograms of how similar correct samples are.
 
-    There is a row for each benchmark and a column for each similarity; the files share a panel.
+    Each benchmark has a row and each similarity a column; the files share a panel.
 
     \b
     Examples:
@@ -185,7 +184,7 @@ def heatmap(
 ) -> None:
     """Draw how similar the samples of a problem are.
 
-    There is a square for each file, ordered by cluster, with a frame around each cluster of correct samples.
+    Each file has a square, ordered by cluster; clusters of correct samples are framed.
 
     \b
     Examples:

@@ -20,9 +20,8 @@ def training(
 ) -> None:
     """Draw the curves of training.
 
-    They are reward, entropy, lambda, realised KL against delta, clipped share, length, and evaluation where there is
-    some. If there are more than four curves, each method has its own panel. The figure of a single run or sweep is
-    written to its figures/training.png.
+    They are reward, entropy, lambda, realised KL against delta, clipped share, length and evaluation. With more than
+    four runs each method has its own panel. The figure of a single run or sweep is written to its figures/training.png.
 
     \b
     Examples:
