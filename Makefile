@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo replicate replicate-all pages site site-pages test check test-base test-pythons test-slow test-long test-faults test-fuzz test-report test-latex test-mutants test-gpu test-vllm test-deepspeed test-verl test-verl-ray test-trl test-trackers test-gym test-real test-embed test-vectors test-wheel bench bench-trl bench-gpu clean
+.PHONY: help demo replicate replicate-all pages site site-pages test check test-base test-pythons test-slow test-long test-faults test-fuzz test-report test-latex test-mutants test-gpu test-vllm test-deepspeed test-verl test-verl-ray test-trl test-harnesses test-trackers test-gym test-real test-embed test-vectors test-wheel bench bench-trl bench-gpu clean
 
 help:
 	@echo "make demo       install, fine-tune the embedded model with QUATRO and GSPO, measure both, draw the figures"
@@ -32,6 +32,7 @@ help:
 	@echo "make test-verl  our methods inside verl on a CPU, in an environment of its own (2 GB)"
 	@echo "make test-verl-ray  verl's own trainer on Ray, and 50 of its optimiser steps against ours (six minutes; an idle machine)"
 	@echo "make test-trl  QuatroTrainer against our own gradient, in an environment of its own with TRL"
+	@echo "make test-harnesses  our metrics inside inspect-ai, lighteval and lm-eval, in an environment of its own (2 GB)"
 	@echo "make test-trackers  TensorBoard, Weights & Biases (offline), trackio and mlflow themselves, in an environment of its own without torch"
 	@echo "make test-real  the loop, vLLM, DeepSpeed, TRL and verl on a pretrained model of 135M parameters (half an hour); the first time it fetches 93 MB, and makes the environments"
 	@echo "make test-embed  similarities of a real embedding model; the first time it fetches 83 MB"
@@ -124,7 +125,7 @@ test-long: $(STAMP)
 	$(BIN)/python -m pytest -m long
 
 # Those that need another environment run with its own target.
-HERE := not gpu and not vllm and not deepspeed and not verl and not verl_ray and not trl and not browser and not latex
+HERE := not gpu and not vllm and not deepspeed and not verl and not verl_ray and not trl and not harness and not browser and not latex
 test-faults: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m '$(HERE)' -k test_fault_
 
@@ -230,6 +231,18 @@ test-embed: $(STAMP)
 
 test-trl: $(VENV)-trl/.installed
 	OMP_NUM_THREADS=1 $(VENV)-trl/bin/python -m pytest -m trl tests/trl
+
+# inspect-ai finds our plug-in by its entry point: so quatro is installed there too. Any run of lighteval begins with
+# fetching a file for one of its own tasks, unless a file of that name is there.
+$(VENV)-harnesses/.installed: pyproject.toml constraints-harnesses.txt
+	$(PYTHON) -m venv $(VENV)-harnesses
+	$(VENV)-harnesses/bin/python -m pip install -q --disable-pip-version-check --no-deps -r constraints-harnesses.txt
+	$(VENV)-harnesses/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	for tasks in $(VENV)-harnesses/lib/python*/site-packages/lighteval/tasks/tasks; do touch $$tasks/tinyBenchmarks.pkl; done
+	@touch $@
+
+test-harnesses: $(VENV)-harnesses/.installed
+	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(VENV)-harnesses/bin/python -m pytest -m harness tests/harnesses
 
 # Without constraints.txt: trackio wants an older pillow.
 $(VENV)-trackers/.installed: pyproject.toml

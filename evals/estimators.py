@@ -104,7 +104,8 @@ def ucc_at_ks(n_P: Sequence[int], sizes_P: Sequence[Sequence[int]], ks: Sequence
     for row_K, n, sizes in zip(value_PK, n_P, sizes_P, strict=True):
         _check_sizes(n, sizes)
         log_fail_KS = _log_fail_table(index(n), tuple(ks))
-        row_K[:] = -np.expm1(log_fail_KS[:, np.asarray(sizes, dtype=np.int64)]).sum(axis=1)
+        hit_KJ = -np.expm1(log_fail_KS[:, np.asarray(sizes, dtype=np.int64)])
+        row_K[:] = [math.fsum(hit_J) for hit_J in hit_KJ.tolist()]
     return value_PK
 
 

@@ -28,6 +28,9 @@ ONLY_IN = {
     "verl": "quatro/integrations/",
     "ray": "quatro/integrations/",
     "trl": "quatro/integrations/",
+    "inspect_ai": "evals/plugins/inspect_ai.py",
+    "lighteval": "evals/plugins/lighteval.py",
+    "lm_eval": "evals/plugins/lm_eval.py",
 }
 # Rooms (folders, and files at the door) from the ground up: one may import what lies on lower floors only.
 FLOORS = {
@@ -42,7 +45,7 @@ FLOORS = {
         ["metrics"],
         ["tables"],
         ["figures"],
-        ["report"],
+        ["plugins", "report"],
     ],
     "quatro": [
         ["dual", "registry", "tasks", "types"],
@@ -202,6 +205,11 @@ def test_every_room_stands_on_lower_floors_only(package):
         if floor_of[other] >= floor_of[room(name)]
     ]
     assert upwards == []
+
+
+def test_nothing_here_imports_the_plugins_of_other_harnesses():
+    users = {name for name, path in MODULES.items() if any(one.startswith("evals.plugins.") for one in imports(path))}
+    assert users == {f"evals.plugins.{name}" for name in ("inspect_ai", "lighteval", "lm_eval")}
 
 
 @pytest.mark.parametrize("folder", NEVER)
