@@ -3,9 +3,8 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from statistics import fmean
 from typing import Any
-
-import numpy as np
 
 from evals.benchmarks.catalogue import Kind
 from evals.errors import UsageError
@@ -13,7 +12,6 @@ from evals.estimators import OF_COUNTS, g_pass_at_k, ucc_at_k
 from evals.grading import grade_many
 from evals.metrics.counting import count_clusters
 from evals.metrics.measuring import Options
-from evals.metrics.passk_ucc import means_of
 from evals.samples.types import GradedProblem
 from evals.similarity import Setting
 
@@ -56,9 +54,9 @@ class AtK:
 
 
 def mean(values: Iterable[float | None]) -> float:
-    """The mean of problems; NaN if there are none, or one of them is NaN or None."""
-    found = np.array([*values], dtype=np.float64)
-    return means_of([found[None, :, None]])[0] if len(found) else math.nan
+    """The mean of problems, as `means_of` makes it; NaN if there are none, or one of them is NaN or None."""
+    found = [math.nan if value is None else value for value in values]
+    return fmean(found) if found else math.nan
 
 
 @lru_cache(maxsize=10_000)  # the same responses come again while an evaluation runs

@@ -6,7 +6,7 @@
 `!function` imports this file, which registers the filter and the aggregation.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import math
 from typing import Any
 
 from lm_eval.api.filter import Filter
@@ -26,17 +26,11 @@ class AllResponses(Filter):
         return resps
 
 
-def _metric(name: str, metric: str) -> Callable[..., dict[str, float | None]]:
-    def of_problem(
-        references: Sequence[Any],
-        predictions: Sequence[Any],
-        k: int | Sequence[int],
-        grading: Mapping[str, Any] | None = None,
-        **settings: Any,
-    ) -> dict[str, float | None]:
+def _metric(name: str, metric: str) -> Any:
+    def of_problem(references: Any, predictions: Any, k: Any, grading: Any = None, **settings: Any) -> dict[str, Any]:
         texts = [predictions[0]] if isinstance(predictions[0], str) else predictions[0]
         values = AtK(metric, k, **settings).of_answers(texts, references[0], grading or {})
-        return {key: value if value == value else None for key, value in values.items()}  # JSON has no NaN
+        return {name: None if math.isnan(value) else value for name, value in values.items()}  # JSON has no NaN
 
     of_problem.__name__ = name  # by which lm-eval finds what is registered
     return register_metric(metric=name, higher_is_better=True, aggregation="quatro_mean")(of_problem)

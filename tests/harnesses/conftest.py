@@ -17,7 +17,7 @@ WAYS = (
     "Count up from {}: one more, one more, and one more again. So it is \\boxed{{{}}}.",
     "I know it by heart, since {} years. \\boxed{{{}}}",
 )
-NAMES = {"pass@k": "pass@k", "g-pass@k": "pass^k", "ucc@k": "ucc@k", "distinct@k": "distinct@k"}
+METRICS = ("pass@k", "pass^k", "ucc@k", "distinct@k")
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +52,7 @@ def said_by_quatro(tmp_path: Path) -> Callable[[Path, str], dict[str, float]]:
         quatro("eval", "import", log, "--from", tool, "-o", samples)
         found = {}
         for words in (
-            ("passk", "--k", "1,2,4", "--also", "g-pass", "--tau", "1"),
+            ("passk", "--k", "1,2,4", "--also", "pass^k"),
             ("ucc", "--k", "2,4"),
             ("ucc", "--k", "2", "--similarity", "exact", "--also", "distinct"),
             ("ucc", "--k", "2", "--similarity", "tfidf", "--threshold", "0.7", "--linkage", "complete"),
@@ -60,14 +60,14 @@ def said_by_quatro(tmp_path: Path) -> Callable[[Path, str], dict[str, float]]:
             rows = json.loads(quatro("eval", words[0], samples, *words[1:], "--json").stdout)["rows"]
             assert {row["n"] for row in rows if row["metric"] != "distinct@k"} == {N}
             assert rows[0]["num_problems"] == NUM_PROBLEMS
-            found |= {name_of(row): row["value"] for row in rows if row["metric"] in NAMES}
+            found |= {name_of(row): row["value"] for row in rows if row["metric"] in METRICS}
         return found
 
     return said
 
 
 def name_of(row: dict[str, object]) -> str:
-    parts = [NAMES[str(row["metric"])].replace("k", str(row["k"]))]
+    parts = [str(row["metric"]).replace("k", str(row["k"]))]
     if "similarity" in row:
         parts.append(str(row["similarity"]))
         parts += [] if row["similarity"] == "exact" else [f"{row['threshold']:g}", str(row["linkage"])]
