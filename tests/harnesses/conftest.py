@@ -22,10 +22,10 @@ METRICS = ("pass@k", "pass^k", "ucc@k", "distinct@k")
 
 @pytest.fixture(scope="session")
 def responses() -> dict[str, list[str]]:
-    """By reference answer N responses each, some right, in more or less different words; the first problem has none."""
+    """By prompt N responses each, some right, in more or less different words; the first problem has none."""
     rng = random.Random(11)
     return {
-        str(answer): [
+        f"What is {answer}?": [
             rng.choice(WAYS).format(rng.randrange(10), answer if rng.random() < 0.1 * (answer - 3) else -1)
             for _ in range(N)
         ]
@@ -37,8 +37,10 @@ def responses() -> dict[str, list[str]]:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, responses: dict[str, list[str]]) -> Path:
     """The current folder, with the problems as `sums/test.jsonl`."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
     (tmp_path / "sums").mkdir()
-    rows = [{"id": f"p{answer}", "input": f"What is {answer}?", "target": answer} for answer in responses]
+    answers = [prompt[8:-1] for prompt in responses]
+    rows = [{"id": f"p{answer}", "input": f"What is {answer}?", "target": answer} for answer in answers]
     (tmp_path / "sums/test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return tmp_path
 

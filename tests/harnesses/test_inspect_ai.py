@@ -17,12 +17,12 @@ inspect_ai = pytest.importorskip("inspect_ai")
 from inspect_ai import Epochs, Task, eval, score  # noqa: E402
 from inspect_ai.dataset import json_dataset  # noqa: E402
 from inspect_ai.log import read_eval_log  # noqa: E402
-from inspect_ai.model import ModelOutput, ModelUsage, get_model  # noqa: E402
 from inspect_ai.scorer import SampleScore, Score, match  # noqa: E402
 from inspect_ai.scorer import pass_at as their_pass_at  # noqa: E402
 
 from evals.errors import UsageError  # noqa: E402
 from evals.plugins.inspect_ai import distinct_at, maths, pass_at, pass_k, ucc_at  # noqa: E402
+from tests.harnesses.stand_ins import of_inspect_ai  # noqa: E402
 from tests.kit import says  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
@@ -34,20 +34,6 @@ METRICS = [
     ucc_at(2, similarity="tfidf", threshold=0.7, linkage="complete"),
     distinct_at(2, similarity="exact"),
 ]
-
-
-def model(responses, *, fails=()):
-    """A model that gives each problem its responses one after the other, and no answer to the calls in ``fails``."""
-    left, calls = {answer: iter(texts) for answer, texts in responses.items()}, iter(range(10_000))
-
-    def output(messages, *_):
-        if next(calls) in fails:
-            raise RuntimeError("the server is gone")
-        found = ModelOutput.from_content("mockllm/model", next(left[messages[-1].text[8:-1]]))
-        found.usage = ModelUsage()  # else it would be counted with a tokenizer, which is fetched
-        return found
-
-    return get_model("mockllm/model", custom_outputs=output)
 
 
 def task(**options):
@@ -67,7 +53,7 @@ def numbers(log, index=0):
 
 @pytest.mark.parametrize("form", ["eval", "json"])
 def test_the_log_has_the_numbers_of_quatro(form, here, responses, said_by_quatro):
-    log = run(task(), model(responses), log_format=form)
+    log = run(task(), of_inspect_ai(responses), log_format=form)
     theirs = said_by_quatro(Path(log.location), "inspect")
     ours = numbers(log)
     assert ours == {name: theirs[name] for name in ours}
@@ -75,7 +61,7 @@ def test_the_log_has_the_numbers_of_quatro(form, here, responses, said_by_quatro
 
 
 def test_a_log_that_is_scored_again_has_the_same_numbers_and_settings(here, responses):
-    log = run(task(), model(responses))
+    log = run(task(), of_inspect_ai(responses))
     anew = score(read_eval_log(log.location), maths(), action="overwrite", display="plain")
     assert numbers(anew) == numbers(log)
     params = [one.params for one in anew.results.scores[0].metrics.values()]
@@ -84,23 +70,23 @@ def test_a_log_that_is_scored_again_has_the_same_numbers_and_settings(here, resp
 
 def test_pass_at_k_is_that_of_inspect_ai(here, responses):
     plain = Epochs(8, [their_pass_at(2), their_pass_at(4)])
-    ours, theirs = (run(one, model(responses)) for one in (task(), task(epochs=plain, metrics=None)))
+    ours, theirs = (run(one, of_inspect_ai(responses)) for one in (task(), task(epochs=plain, metrics=None)))
     for at, k in enumerate((2, 4)):
         assert numbers(ours)[f"pass@{k}"] == pytest.approx(numbers(theirs, at)["accuracy"], abs=1e-12)
 
 
 def test_with_fewer_epochs_than_k_the_run_ends_well_and_the_log_says_nan(here, responses):
-    log = run(task(epochs=2), model(responses))
+    log = run(task(epochs=2), of_inspect_ai(responses))
     unknown = {name for name, value in numbers(log).items() if math.isnan(value)}
     assert unknown == {"pass@4", "pass^4", "ucc@4/rouge-l/0.8/components"}
     assert len(numbers(log)) == 11
 
 
 def test_an_epoch_that_failed_is_no_draw(here, responses):
-    log = run(task(), model(responses, fails={5}), fail_on_error=False)
+    log = run(task(), of_inspect_ai(responses, fails={5}), fail_on_error=False)
     assert sum(one.error is not None for one in log.samples) == 1
     samples = [(sample.id, sample.scores["maths"].value) for sample in log.samples if sample.error is None]
-    right = [[value == "C" for id, value in samples if id == f"p{answer}"] for answer in responses]
+    right = [[value == "C" for id, value in samples if id == f"p{answer}"] for answer in range(3, 16)]
     assert sorted(map(len, right)) == [7] + [8] * 12
     expected = sum(sum(one) / len(one) for one in right) / len(right)
     assert numbers(log)["pass@1"] == pytest.approx(expected, abs=1e-12)
@@ -121,7 +107,7 @@ def test_while_an_evaluation_runs_metrics_do_not_fail():
 
 
 def test_scores_of_another_scorer_give_their_texts(here, responses):
-    theirs = run(task(scorer=match("any")), model(responses))
+    theirs = run(task(scorer=match("any")), of_inspect_ai(responses))
     assert numbers(theirs)["ucc@4/rouge-l/0.8/components"] > 1
     by_model = [graded("a", "C", answer=text, explanation="GRADE: C") for text in ("one", "two")]
     assert ucc_at(2, similarity="exact", text="answer")(by_model) == {"ucc@2/exact": 2.0}
@@ -133,9 +119,9 @@ def test_scores_of_another_scorer_give_their_texts(here, responses):
 
 def test_the_scorer_takes_any_of_several_targets_and_the_options_of_the_grader(here):
     Path("sums/test.jsonl").write_text('{"id": "p3", "input": "What is 3?", "target": ["-1", "3"]}\n', encoding="utf-8")
-    texts = {"3": ["\\boxed{3}", "\\boxed{-1}", "\\boxed{4}", "it is 3"] * 2}
-    assert numbers(run(task(metrics=[pass_at(1)]), model(texts))) == {"pass@1": 0.5}
-    loose = run(task(scorer=maths(extraction="last-number"), metrics=[pass_at(1)]), model(texts))
+    texts = {"What is 3?": ["\\boxed{3}", "\\boxed{-1}", "\\boxed{4}", "it is 3"] * 2}
+    assert numbers(run(task(metrics=[pass_at(1)]), of_inspect_ai(texts))) == {"pass@1": 0.5}
+    loose = run(task(scorer=maths(extraction="last-number"), metrics=[pass_at(1)]), of_inspect_ai(texts))
     assert numbers(loose) == {"pass@1": 0.75}
 
 

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 pytestmark = pytest.mark.harness
@@ -19,6 +13,7 @@ from lighteval.tasks.requests import Doc  # noqa: E402
 
 from evals.errors import UsageError  # noqa: E402
 from evals.plugins.lighteval import distinct_at, pass_at, ucc_at  # noqa: E402
+from tests.harnesses.stand_ins import run_lighteval  # noqa: E402
 from tests.kit import read_json, says  # noqa: E402
 
 TASK = """\
@@ -43,42 +38,11 @@ TASKS_TABLE = [
     )
 ]
 """
-MODEL = """\
-import json
-from lighteval.models.abstract_model import LightevalModel
-from lighteval.models.model_output import ModelResponse
-from lighteval.utils.cache_management import SampleCache
-
-
-class Fixed(LightevalModel):
-    tokenizer, add_special_tokens, max_length = None, False, 2048
-
-    def __init__(self, config, *_):
-        self.config, self._cache = config, SampleCache(config)
-
-    def greedy_until(self, docs):
-        texts = json.load(open("responses.json"))
-        return [ModelResponse(input=one.query, text=texts[one.query][: one.num_samples]) for one in docs]
-
-    def loglikelihood(self, docs):
-        raise NotImplementedError
-
-    loglikelihood_rolling = loglikelihood
-"""
 
 
 def test_the_results_have_the_numbers_of_quatro(here, responses, said_by_quatro):
     (here / "task.py").write_text(TASK, encoding="utf-8")
-    (here / "model.py").write_text(MODEL, encoding="utf-8")
-    by_prompt = {f"What is {answer}?": texts for answer, texts in responses.items()}
-    (here / "responses.json").write_text(json.dumps(by_prompt), encoding="utf-8")
-    program = Path(sys.executable).parent / "lighteval"
-    words = [program, "custom", "fixed", "model.py", "sums|0", "--custom-tasks", "task.py", "--save-details"]
-    environment = {**os.environ, "HF_HOME": str(here / "cache")}
-    done = subprocess.run(
-        [*words, "--output-dir", "out"], cwd=here, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    run_lighteval(responses, here, "task.py")
     (results,), (details,) = (here / "out").rglob("results_*.json"), (here / "out").rglob("details_*.parquet")
     found = read_json(results)["results"]["sums|0"]
     ours = {name: value for name, value in found.items() if not name.endswith("_stderr")}

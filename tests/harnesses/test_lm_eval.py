@@ -11,12 +11,9 @@ import pytest
 pytestmark = pytest.mark.harness
 lm_eval = pytest.importorskip("lm_eval")
 
-from lm_eval.api.model import LM  # noqa: E402
-from lm_eval.loggers import EvaluationTracker  # noqa: E402
-from lm_eval.tasks import TaskManager  # noqa: E402
-
 from evals.errors import UsageError  # noqa: E402
 from evals.plugins.lm_eval import ucc_at  # noqa: E402
+from tests.harnesses.stand_ins import run_lm_eval  # noqa: E402
 from tests.kit import read_json, says  # noqa: E402
 
 TASK = """\
@@ -40,34 +37,12 @@ METRICS = (
 )
 
 
-class Fixed(LM):
-    """A model that gives each problem its responses one after the other."""
-
-    def __init__(self, responses):
-        super().__init__()
-        self.left = {f"What is {answer}?": iter(texts) for answer, texts in responses.items()}
-
-    def generate_until(self, requests, disable_tqdm=False):
-        return [next(self.left[one.args[0]]) for one in requests]
-
-    def loglikelihood(self, requests, disable_tqdm=False):
-        raise NotImplementedError
-
-    loglikelihood_rolling = loglikelihood
-
-
 def run(responses, *metrics, replace=("", "")):
     """The numbers of a run, and the samples file that lm-eval wrote."""
     line = "  - {{metric: !function evals.plugins.lm_eval.{}, aggregation: quatro_mean, higher_is_better: true}}\n"
     text = TASK.replace(*replace) + "".join(map(line.format, metrics))
     Path("sums.yaml").write_text(text, encoding="utf-8")
-    tracker = EvaluationTracker(output_path="out")
-    tasks = TaskManager(include_path=".", include_defaults=False)
-    found = lm_eval.simple_evaluate(Fixed(responses), tasks=["sums"], task_manager=tasks, evaluation_tracker=tracker)
-    samples = found.pop("samples")
-    tracker.save_results_aggregated(results=found, samples=samples)
-    tracker.save_results_samples(task_name="sums", samples=samples["sums"])
-    (results,), (rows,) = Path("out").rglob("results_*.json"), Path("out").rglob("samples_sums_*.jsonl")
+    _, results, rows = run_lm_eval(responses)
     numbers = read_json(results)["results"]["sums"]
     return {
         key.partition(",")[0]: value for key, value in numbers.items() if key.endswith(",all") and "_" not in key
@@ -92,7 +67,7 @@ def test_the_results_have_the_numbers_of_quatro(more, here, responses, said_by_q
 
 def test_without_our_filter_there_is_one_response_and_no_number_for_two(here, responses, said_by_quatro):
     ours, samples = run(responses, "pass_at, k: [1, 2]", replace=("quatro_all", "take_first"))
-    firsts = [f"\\boxed{{{answer}}}" in texts[0] for answer, texts in responses.items()]
+    firsts = [f"\\boxed{{{answer}}}" in responses[f"What is {answer}?"][0] for answer in range(3, 16)]
     assert ours["pass@1"] == pytest.approx(sum(firsts) / len(firsts), abs=1e-12)
     assert math.isnan(ours["pass@2"])
     assert {json.loads(line)["pass@2"] for line in samples.read_text(encoding="utf-8").splitlines()} == {None}
@@ -100,7 +75,7 @@ def test_without_our_filter_there_is_one_response_and_no_number_for_two(here, re
 
 
 def test_options_of_the_grader_and_settings(here):
-    texts = {str(answer): ["it is 3"] * 8 for answer in range(3, 16)}
+    texts = {f"What is {answer}?": ["it is 3"] * 8 for answer in range(3, 16)}
     ours, _ = run(texts, "pass_at, k: 8, grading: {extraction: last-number}")
     assert ours["pass@8"] == pytest.approx(1 / 13, abs=1e-12)
     with pytest.raises(UsageError) as caught:
