@@ -144,8 +144,8 @@ def measure(
 ) -> Measured:
     """Pass@k and UCC@k of samples: the results of `quatro eval passk` and `quatro eval ucc`, by their metric.
 
-    Each result has `rows`, `warnings`, `frame()`, `document()` (what --json prints) and `write(FILE)`. `frame()` of
-    what is returned has the rows of all. Samples without a grade are graded, as there.
+    Each result has `rows`, `warnings`, `frame()`, `document()` (what --json prints) and `write(FILE)`. The `frame()` of
+    both together has all rows. Samples without a grade are graded, as there.
 
         >>> measured = quatro.measure("runs/first", k=[1, 2], ci=True)
         >>> measured["pass@k"] == quatro.measure("runs/first", k=[1, 2], metric="pass@k", ci=True)["pass@k"]
