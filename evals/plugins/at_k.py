@@ -1,14 +1,14 @@
 """What the plug-ins share: metrics at k of one problem's responses and their mean, with the digits of `quatro eval`."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache, partial
 from statistics import fmean
 from typing import Any
 
 from evals.benchmarks.catalogue import Kind
 from evals.errors import UsageError
-from evals.estimators import OF_COUNTS, g_pass_at_k, ucc_at_k
+from evals.estimators import g_pass_at_k, ucc_at_k
 from evals.grading import grade_many
 from evals.metrics.counting import count_clusters
 from evals.metrics.measuring import Options
@@ -16,11 +16,6 @@ from evals.samples.types import GradedProblem
 from evals.similarity import Setting
 
 _KIND = Kind("math", has_short_answers=False)  # of a task that the registry does not know
-_OF_COUNTS: Mapping[str, Callable[..., float]] = {
-    **OF_COUNTS,
-    "pass^k": lambda n, c, sizes, k: g_pass_at_k(n, c, k, tau=1.0),
-    "distinct@k": lambda n, c, sizes, k: ucc_at_k(c, sizes, k),
-}
 
 
 class AtK:
@@ -42,10 +37,11 @@ class AtK:
     def of_problem(self, texts: Sequence[str], is_right: Sequence[bool]) -> dict[str, float]:
         """By name the value of a problem; NaN with fewer than k responses, no distinct@k with fewer correct ones."""
         right = tuple(text for text, correct in zip(texts, is_right, strict=True) if correct)
-        sizes = _sizes(right, self.setting) if self.setting else ()
-        n, c, value = len(texts), len(right), _OF_COUNTS[self._metric]
-        k_of = {name: k for name, k in self.k_of.items() if self._metric != "distinct@k" or k <= c}
-        return {name: value(n, c, sizes, k) if k <= n else math.nan for name, k in k_of.items()}
+        n = len(right) if self._metric == "distinct@k" else len(texts)
+        sizes = _sizes(right, self.setting) if self.setting else [len(right)]  # Pass@k is UCC@k of one cluster
+        of = partial(g_pass_at_k, n, len(right), tau=1.0) if self._metric == "pass^k" else partial(ucc_at_k, n, sizes)
+        k_of = {name: k for name, k in self.k_of.items() if k <= n or self._metric != "distinct@k"}
+        return {name: of(k) if k <= n else math.nan for name, k in k_of.items()}
 
     def of_answers(self, texts: Sequence[str], answer: Any, grading: Mapping[str, Any]) -> dict[str, float]:
         """`of_problem` by the grader of mathematics; ``grading`` are its policy and extraction."""

@@ -6,8 +6,8 @@ They are metrics of scores before reduction, not score reducers. Both see all ep
 log keeps the arguments of a metric, with which `inspect score` makes it again, and of a reducer only its name and k.
 And so the mean over samples is quatro's own, to the last digit.
 
-While an evaluation runs, and after errors, samples may have fewer than k epochs. As long as one has, a metric is NaN;
-distinct@k is over the samples with k correct epochs.
+While an evaluation runs, and after errors, a sample may have fewer than k epochs. Then metrics are NaN, but distinct@k
+is over the samples with k correct epochs.
 """
 
 from typing import Any
