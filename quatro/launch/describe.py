@@ -22,7 +22,6 @@ from quatro.launch.health import startup_warnings
 from quatro.policy import embedded
 from quatro.policy.device import (
     USED_SHARE,
-    bfloat16_speed,
     cache_token_bytes,
     drawing_bytes,
     drawing_limits,
@@ -129,16 +128,7 @@ def describe(prepared: Prepared) -> DryRun:
     free = free_bytes(device)
     fit = None if free is None else estimate.fit(memory, free)
     logged = [*startup_warnings(config), *prepared.warnings, *prepared.prompts.notes]  # by a run itself
-    speed = [_speed_note(config)] if device.type == "cpu" else []
-    return DryRun(prepared, memory, fit, [*logged, *notes(prepared), *speed])
-
-
-def _speed_note(config: Config) -> str:
-    """Which number format is faster on this CPU."""
-    speed = bfloat16_speed()
-    faster, factor = ("bfloat16", speed) if speed > 1 else ("float32", 1 / speed)
-    advice = "" if faster == config.dtype else f"; the update may be faster with -s dtype={faster}"
-    return f"this CPU multiplies {factor:.1f} times as fast in {faster}{advice}"
+    return DryRun(prepared, memory, fit, [*logged, *notes(prepared)])
 
 
 def notes(prepared: Prepared) -> list[str]:

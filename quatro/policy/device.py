@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import os
-import time
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -128,24 +126,6 @@ def machine_bytes() -> int | None:
 def release_freed() -> None:
     """Gives back to the system what the C library keeps of freed memory; only glibc's keeps much, and can."""
     getattr(ctypes.CDLL(None), "malloc_trim", int)(0)
-
-
-def bfloat16_speed() -> float:
-    """How many times as fast as in float32 this CPU multiplies matrices in bfloat16: 7 with AMX, below 1 without.
-
-    The best of three products of each kind, in a tenth of a second.
-    """
-    import torch
-
-    def seconds(dtype: torch.dtype) -> float:
-        matrix, best = torch.ones(768, 768, dtype=dtype), math.inf
-        for _ in range(4):  # the first one only sets up
-            began = time.perf_counter()
-            matrix @ matrix
-            best = min(best, time.perf_counter() - began)
-        return best
-
-    return seconds(torch.float32) / seconds(torch.bfloat16)
 
 
 @dataclass(frozen=True)

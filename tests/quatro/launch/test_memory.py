@@ -420,11 +420,3 @@ def test_the_estimate_is_near_a_measured_peak(tiny_folder, more):
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
     predicted, measured = map(int, done.stdout.split())
     assert 0.8 * predicted < measured < 1.25 * predicted
-
-
-def test_the_dry_run_on_a_cpu_names_the_faster_number_format(tiny_config, monkeypatch):
-    for speed, said in ((5.0, "5.0 times as fast in bfloat16"), (0.25, "4.0 times as fast in float32")):
-        monkeypatch.setattr("quatro.launch.describe.bfloat16_speed", lambda speed=speed: speed)
-        notes = [one for one in describe(prepare(tiny_config("dtype=float32"))).notes if said in one]
-        assert len(notes) == 1
-        assert ("-s dtype=bfloat16" in notes[0]) == (speed > 1)
