@@ -3,7 +3,6 @@
 import os
 import platform
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -33,7 +32,7 @@ class Check:
 def doctor(run: Annotated[Path | None, run_paths("[RUN]", "Look at this run.")] = None, json: Json = False) -> None:
     """Check this machine, or a run.
 
-    Of the machine: versions, packages, devices, memory, disk, and small trials of the sandbox and the lock. Of a run:
+    Of the machine: versions, packages, devices, memory, disk, and a small trial of the sandbox. Of a run:
     whether it is finished, can be resumed, why it ended, and whether all of its files are whole. The exit code is 6 if
     a check fails; an extra that is not installed is no failure.
 
@@ -102,7 +101,6 @@ def run_checks() -> Iterator[Check]:
     yield from _packages()
     yield from _hardware()
     yield _guarded("cache folder", _cache_folder)
-    yield _guarded("lock self-test", _lock)
     yield _sandbox()
 
 
@@ -168,30 +166,6 @@ def _cache_folder() -> str:
     with tempfile.TemporaryFile(dir=folder) as file:
         file.write(b"quatro")
     return f"{folder} is writable"
-
-
-_IS_LOCKED = """
-import sys
-from pathlib import Path
-from quatro.runs.status import is_locked
-print(is_locked(Path(sys.argv[1])))
-"""
-
-
-def _lock() -> str:
-    """Whether another process sees a lock of this one in the working directory."""
-    from quatro.runs.status import RunLock
-
-    with tempfile.TemporaryDirectory(prefix=".quatro-lock-", dir=Path.cwd()) as folder:
-        held = RunLock(Path(folder))
-        try:
-            command = [sys.executable, "-P", "-c", _IS_LOCKED, folder]
-            seen = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-        finally:
-            held.close()
-    if seen != "True":
-        raise RuntimeError(f"two processes can lock one run in {Path.cwd()}: train on another file system")
-    return "one process a run: another one sees the lock"
 
 
 def _sandbox() -> Check:

@@ -21,9 +21,8 @@ def alone(monkeypatch):
     """``alone(name)``: of the self-tests this one only, as the others take seconds."""
 
     def keep(name=None):
-        tests = {"cache folder": "_cache_folder", "lock self-test": "_lock"}
-        for other in tests.keys() - {name}:
-            monkeypatch.setattr(doctor, tests[other], lambda: "not tried")
+        if name != "cache folder":
+            monkeypatch.setattr(doctor, "_cache_folder", lambda: "not tried")
         monkeypatch.setattr(doctor, "_sandbox", lambda: doctor.Check("sandbox self-test", "absent", "not tried"))
 
     return keep
@@ -33,7 +32,7 @@ def alone(monkeypatch):
 def test_this_machine_passes_its_self_tests():
     result = quatro("doctor", "--json")
     checks = {check["name"]: check for check in json.loads(result.stdout)["checks"]}
-    for name in ("lock self-test", "cache folder", "python"):
+    for name in ("cache folder", "python"):
         assert checks[name]["status"] == "ok", checks[name]
 
 
@@ -92,21 +91,6 @@ def test_a_vllm_that_cannot_be_imported_fails_with_6(monkeypatch, alone):
     checks = vllm_checks(monkeypatch, {"vllm": "0.32.0"}, broken, code=6)
     assert checks["vllm [vllm]"]["status"] == "ok"
     assert "torchvision::nms" in checks["vllm engine"]["detail"]
-
-
-def test_a_lock_that_does_not_hold_is_found(monkeypatch, alone):
-    alone("lock self-test")
-    from quatro.runs import status
-
-    class NoLock:
-        def __init__(self, run):
-            pass
-
-        def close(self):
-            pass
-
-    monkeypatch.setattr(status, "RunLock", NoLock)
-    assert "lock self-test" in quatro("doctor", code=6).stderr
 
 
 def test_a_cache_that_cannot_be_written_is_found(cache, alone):
