@@ -57,8 +57,8 @@ def train(
 ) -> None:
     """Fine-tune a model.
 
-    The first Ctrl-C stops after the current optimiser step and saves; --resume then ends with the same result as
-    without the stop. The second Ctrl-C stops at once.
+    The first Ctrl-C stops after the current optimiser step and saves, the second stops at once. Responses
+    that are still being drawn are discarded; --resume draws them again and ends as a run without the stop.
 
     \b
     Examples:
