@@ -5,9 +5,11 @@ An entry is data alone. Its function is imported when it is first used, so that 
 
 from __future__ import annotations
 
+import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from evals.text import visible
@@ -39,41 +41,8 @@ class Similarity:
         return similarity_of_distinct(name, unique, tokens=tokens)[unique.which_N][:, unique.which_N]
 
 
-# The same threshold does not mean the same for each: between real samples of one problem the median similarity is
-# 0.94 to 0.97 for tfidf, 0.83 for rouge-l and jaccard, 0.77 for edit.
-SIMILARITIES: Mapping[str, Similarity] = {
-    "exact": Similarity(
-        title="Exact",
-        function="evals.similarity.measures:exact",
-        meaning="1 for equal strings, else 0",
-    ),
-    "tfidf": Similarity(
-        title="TF-IDF",
-        function="evals.similarity.measures:tfidf",
-        meaning="cosine of TF-IDF vectors, fitted on the correct samples of the problem",
-        threshold=0.90,
-        has_tokens=True,
-    ),
-    "rouge-l": Similarity(
-        title="ROUGE-L",
-        function="evals.similarity.measures:rouge_l",
-        meaning="ROUGE-L F1, as rouge_score computes it without stemmer",
-        threshold=0.80,
-    ),
-    "jaccard": Similarity(
-        title="Jaccard",
-        function="evals.similarity.measures:jaccard",
-        meaning="number of shared tokens / number of all tokens, each counted once",
-        threshold=0.80,
-        has_tokens=True,
-    ),
-    "edit": Similarity(
-        title="Edit",
-        function="evals.similarity.measures:edit",
-        meaning="1 - Levenshtein distance in characters / length of the longer text",
-        threshold=0.80,
-    ),
-}
+_TABLES = tomllib.loads(Path(__file__).with_name("similarities.toml").read_text(encoding="utf-8"))
+SIMILARITIES: Mapping[str, Similarity] = {name: Similarity(**table) for name, table in _TABLES.items()}
 
 # What docs/which-similarity.md recommends for texts, and for programs with its threshold.
 DEFAULT = "rouge-l"

@@ -7,11 +7,13 @@ Every text is untrusted: it can neither run a command nor break what it stands i
 """
 
 import re
+import tomllib
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
+from pathlib import Path
 
 from evals.tables.parts import Cell, Column, Line, Section, Table, beside_text, cell_text
 
@@ -214,48 +216,7 @@ def latex_title(text: str) -> str:
 # TeX cannot set a line wider than 5.7 m, and nobody wants to read one.
 LONGEST_TEXT = 80
 
-_SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "%": r"\%",
-    "_": r"\_",
-    "^": r"\textasciicircum{}",
-    "~": r"\textasciitilde{}",
-    "<": r"$<$",
-    ">": r"$>$",
-    "|": r"$|$",
-    '"': r"{''}",
-    "`": r"{`}",
-    "'": r"{'}",
-    # After \\ or a rule these would start an optional argument or the starred form.
-    "[": r"{[}",
-    "]": r"{]}",
-    "*": r"{*}",
-}
-_MATHS = {
-    "±": r"\pm",
-    "×": r"\times",
-    "÷": r"\div",
-    "·": r"\cdot",
-    "≤": r"\leq",
-    "≥": r"\geq",
-    "≠": r"\neq",
-    "≈": r"\approx",
-    "−": "-",
-    "∞": r"\infty",
-    "→": r"\to",
-    "°": r"{}^\circ",
-    "µ": r"\mu",
-    "†": r"{}^\dagger",
-}
-# Greek letters that TeX has a macro for: no omicron, and no capitals that look like Latin ones.
-for _letter in "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ":
-    _name = unicodedata.name(_letter).split()[-1].replace("LAMDA", "LAMBDA")
-    _MATHS[_letter] = f"\\{_name.lower() if _letter.islower() else _name.capitalize()}"
+_SPELLED = tomllib.loads(Path(__file__).with_name("characters.toml").read_text(encoding="utf-8"))
 # Further characters that LaTeX's UTF-8 has in every font encoding: letters with one of these accents, and these.
 _ACCENTS = "\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u030a\u030b\u030c\u0327"
 _TEXT = "ßæÆøØłŁœŒ–—‘’“”…"
@@ -278,12 +239,12 @@ def _cut(text: str) -> str:
 
 
 def _character(character: str) -> str:
-    if character in _SPECIAL:
-        return _SPECIAL[character]
+    if character in _SPELLED["text"]:
+        return str(_SPELLED["text"][character])
     if " " <= character <= "~":
         return character
-    if character in _MATHS:
-        return f"${_MATHS[character]}$"
+    if character in _SPELLED["maths"]:
+        return f"${_SPELLED['maths'][character]}$"
     if character in _TEXT or _is_accented(character):
         return character
     return f"{{[}}U+{ord(character):04X}{{]}}"
