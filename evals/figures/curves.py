@@ -24,7 +24,7 @@ from evals.intervals import kinds_text
 from evals.results.document import Comparison, Row
 from evals.results.entries import Entry
 from evals.results.reading import labels_of, sides_of
-from evals.results.shown import PERCENT, rows_in_order, title_of, without_lone_average
+from evals.results.shown import is_share, rows_in_order, title_of, without_lone_average
 from evals.similarity import setting_of
 from evals.tables.parts import unique_labels
 from evals.text import visible
@@ -105,11 +105,10 @@ def difference_panels(comparison: Comparison, *, benchmarks: Collection[str] = (
         for row in some:
             point = Point(row.k, row.difference, row.ci_low, row.ci_high, row.ci_over)
             curves[label_of[row.samples_b or comparison.b]].append(point)
-        is_share = metric in PERCENT
         note = ", ".join(filter(None, [setting, kinds_text({"": [row.ci_over for row in some]})]))
         name_of_metric = Y_LABELS.get(metric, metric).partition(",")[0]
-        y_label = f"{name_of_metric}, B minus A{', points' if is_share else ''}"
-        panels.append(CurvePanel(title_of(name), y_label, curves, is_share, note))
+        y_label = f"{name_of_metric}, B minus A{', points' if is_share(metric) else ''}"
+        panels.append(CurvePanel(title_of(name), y_label, curves, is_share(metric), note))
     return panels
 
 

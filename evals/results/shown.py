@@ -3,7 +3,9 @@
 Readers meet benchmarks by their titles, in the paper's order, which is the registry's.
 """
 
+import tomllib
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from evals.benchmarks.catalogue import registry
@@ -20,31 +22,17 @@ AnyRow = TypeVar("AnyRow", Row, DifferenceRow)
 _CLUSTERED = ("distinct@k", "vendi")
 _PART = {f"ucc@k/{part}": "What a change in UCC@k is made of" for part in PARTS}
 LEAST_COVERAGE = 0.9  # below it there is a warning
-_HEADS = {"ucr": "UCR", "num_clusters": "clusters", "effective_number": "effective"}
-_HEADS |= {"false_share": "false, %", "unknown_share": "unknown, %"}
-TITLES = {
-    "pass@k": "Pass@k",
-    "ucc@k": "UCC@k, the number of distinct correct solutions among k samples",
-    "distinct@k": "Clusters among k correct answers",
-    "pairs": "Chance that two correct samples are different solutions",
-    "maj@k": "maj@k",
-    "g-pass@k": "G-Pass@k",
-    "pass^k": "pass^k",
-    "flip@k": "flip@k",
-    "flip": "Problems never solved before that are solved after",
-    "ucr": "UCR, the number of distinct correct solutions per sample",
-    "num_clusters": "Number of distinct correct solutions",
-    "effective_number": "Effective number of distinct correct solutions",
-    "similarity": "Median similarity of two correct answers",
-    "false_share": "Right answers with a false derivation",
-    "unknown_share": "Right answers with a derivation that the checker does not know",
-}
-PERCENT = ("pass@k", "maj@k", "g-pass@k", "pass^k", "cover", "flip@k", "flip", "false_share", "unknown_share")
+_METRICS = tomllib.loads(Path(__file__).with_name("metrics.toml").read_text(encoding="utf-8"))
+
+
+def is_share(metric: str) -> bool:
+    """Whether ``metric`` is shown in percent."""
+    return "is_share" in _METRICS.get(metric, ())
 
 
 def unit_of(metric: str) -> tuple[float, str]:
     """What a number of ``metric`` is multiplied with to be shown, and the name of the unit that it has then."""
-    return (100.0, "percent") if metric in PERCENT else (1.0, "count")
+    return (100.0, "percent") if is_share(metric) else (1.0, "count")
 
 
 def title_of(benchmark: str) -> str:
@@ -83,7 +71,7 @@ def rows_in_order(rows: Iterable[AnyRow]) -> list[AnyRow]:
 def metric_title(metric: str, setting: str = "") -> str:
     """``metric`` as a table's title, with `(%)` where it is shown in percent and the ``setting`` in parentheses."""
     base = metric.removeprefix(VALID)
-    title = TITLES.get(base, visible(metric)) + (" (%)" if metric in PERCENT else "")
+    title = _METRICS.get(base, {}).get("title", visible(metric)) + (" (%)" if is_share(metric) else "")
     title += ", without false derivations" if base != metric else ""
     return f"{title} ({setting})" if setting else title
 
@@ -184,7 +172,7 @@ def little_covered(rows: Iterable[AnyRow]) -> list[str]:
 def head_of(row: Row | DifferenceRow) -> str:
     """What stands above the number of ``row``, or beside it: its k, or its metric."""
     metric = row.metric.removeprefix(VALID)
-    return _HEADS.get(metric, metric) if row.k is None else f"k={row.k}"
+    return _METRICS.get(metric, {}).get("head", metric) if row.k is None else f"k={row.k}"
 
 
 def number_cell(row: Row) -> str:

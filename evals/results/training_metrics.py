@@ -44,7 +44,8 @@ class Metric:
 
     ``title`` and ``unit`` head its panel, which has a logarithmic axis (``is_log``), or one that begins at 0
     (``is_share``; as text a share is a percentage). ``lines`` are dashed lines across the panel: at the delta of each
-    run, or at 1. ``panel`` is its place among the report's panels, ``column`` its title in the report's table of runs.
+    run, or at 1. ``panel`` is its place among the report's panels, ``column`` its title in the report's table of runs;
+    ``in_summary`` makes it a column of a sweep's summary.csv.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Metric:
     lines: Literal["", "delta", "one"] = ""
     panel: int = 0
     column: str = ""
+    in_summary: bool = False
     view: View | None = None
 
 
@@ -70,17 +72,7 @@ PANELS = tuple(sorted((metric for metric in TRAINING_METRICS if metric.panel), k
 # What `quatro plot training` draws.
 FIGURE_PANELS = tuple(metric for metric in PANELS if metric.name not in ("kl/ratio_to_delta", "grad/norm"))
 COLUMNS = tuple(metric for metric in dict.fromkeys((*PANELS, *TRAINING_METRICS)) if metric.column)
-# The columns of a sweep's summary.csv.
-SUMMARY_METRICS = (
-    "reward/mean",
-    "accuracy/mean",
-    "entropy/token_mean",
-    "dual/lam_mean",
-    "kl/new_old",
-    "kl/old_new",
-    "kl/ratio_to_delta",
-    "perf/step_s",
-)
+SUMMARY_METRICS = tuple(metric.name for metric in TRAINING_METRICS if metric.in_summary)
 
 
 def training_metric(name: str) -> Metric:
