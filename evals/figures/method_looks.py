@@ -8,9 +8,11 @@ colours.
 
 import math
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import cycle, pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from evals.files.frames import grouped
@@ -27,21 +29,8 @@ class Look(NamedTuple):
     is_hollow: bool = False
 
 
-METHOD_LOOKS = {
-    "quatro": Look("#1F77C9", "o"),  # blue
-    "gspo": Look("#C84A00", "s"),  # vermilion
-    "grpo": Look("#00795A", "^"),  # green
-    "gmpo": Look("#B35AA0", "D"),  # purple
-    "gpg": Look("#E8B000", "v"),  # yellow
-    "dapo": Look("#7F1D1D", "P"),  # dark red
-    "cispo": Look("#000000", "X"),
-    "ucpo": Look("#8460FC", "d"),  # periwinkle
-    "cluster-weighted": Look("#A8009C", "8"),  # magenta
-    "dppo": Look("#1D4B58", "<"),  # dark teal
-    "budgeted": Look("#39059D", ">"),  # violet
-    "maxrl": Look("#9FA668", "h"),  # olive
-    "pkpo": Look("#1D20FB", "*"),  # pure blue
-}
+_TABLE = tomllib.loads(Path(__file__).with_name("method_looks.toml").read_text(encoding="utf-8"))
+METHOD_LOOKS = {name: Look(*look) for name, look in _TABLE.items()}
 BASE = "base"  # the model before training
 _FAMILY_LOOKS = {**METHOD_LOOKS, BASE: Look("#999999", "p")}
 _OTHER_NAMES = {"ours": "quatro", "weighted": "cluster-weighted"}

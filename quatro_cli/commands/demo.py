@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import tomllib
 from dataclasses import dataclass, replace
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -26,7 +28,7 @@ class Arm:
 
     label: str
     run: Path | None = None
-    settings: tuple[str, ...] = ()
+    settings: str = ""
 
 
 @dataclass(frozen=True)
@@ -42,37 +44,9 @@ class Tour:
     drawing: str  # options of `quatro sample`
     steps: int
     n: int
-    top_ps: tuple[float, ...]
-    arms: tuple[Arm, ...]
+    top_ps: list[float]
+    arms: list[Arm]
     before: str = ""
-
-
-TOURS = {
-    "countdown": Tour(
-        "embedded:countdown",
-        "quickstart",
-        "countdown",
-        "--max-tokens 10",
-        *(100, 256, (1.0, 0.7)),
-        (Arm("base"), Arm("QUATRO delta=0.01", Path("quatro")), Arm("GSPO", Path("gspo"), ("-m", "gspo"))),
-    ),
-    "smollm2": Tour(
-        "smollm2-started",
-        "smollm2",
-        "word-problems",
-        "--limit 60 --max-tokens 64",
-        *(18, 32, (1.0,)),
-        (
-            Arm("base"),
-            Arm("QUATRO delta=0.1", Path("quatro-0.1"), ("-s", "method.delta=0.1", "-s", "optimizer.lr=5e-6")),
-            Arm("QUATRO delta=0.01", Path("quatro-0.01")),
-            Arm("GSPO", Path("gspo"), ("-m", "gspo")),
-        ),
-        "smollm2 is fetched from the package index (93 MB), once, and learns word problems, once. Then three runs are "
-        "trained and four models sampled: 45 to 90 minutes on two cores, a few on a GPU. "
-        "It can be stopped at any time.",
-    ),
-}
 
 
 def demo(
@@ -103,9 +77,9 @@ def demo(
       quatro demo --steps 20 -n 64 -o runs/short-demo
       quatro demo --model smollm2
     """
-    tour = TOURS[model]
-    tour = replace(tour, steps=steps or tour.steps, n=n or tour.n)
     root = root or Path("runs/demo" if model == "countdown" else f"runs/demo-{model}")
+    tour = _tour_of(model, root)
+    tour = replace(tour, steps=steps or tour.steps, n=n or tour.n)
     try:
         _tour(tour, root, dry_run=dry_run)
     except (typer.Exit, KeyboardInterrupt) as ended:
@@ -116,8 +90,16 @@ def demo(
         raise
 
 
+def _tour_of(model: str, root: Path) -> Tour:
+    table = tomllib.loads(resources.files("quatro_cli").joinpath("demo.toml").read_text(encoding="utf-8"))[model]
+    arms = [
+        Arm(one["label"], root / one["run"] if "run" in one else None, one.get("settings", "")) for one in table["arms"]
+    ]
+    return Tour(**{**table, "arms": arms})
+
+
 def _tour(tour: Tour, root: Path, *, dry_run: bool) -> None:
-    n, arms = tour.n, [replace(arm, run=arm.run and root / arm.run) for arm in tour.arms]
+    n, arms = tour.n, tour.arms
     if tour.before:
         output.info(tour.before)
     for arm in arms:
@@ -175,7 +157,7 @@ def _training(tour: Tour, arm: Arm) -> list[str]:
     """The command that trains ``arm``, or goes on; empty where it is done."""
     assert arm.run is not None
     if not (arm.run / "config.yaml").is_file():
-        return ["train", tour.config, *arm.settings, "-s", f"steps={tour.steps}", "-o", str(arm.run)]
+        return ["train", tour.config, *arm.settings.split(), "-s", f"steps={tour.steps}", "-o", str(arm.run)]
     from quatro.config import load_config
     from quatro.runs.status import read_status
 
