@@ -1,8 +1,6 @@
 """Tensor operations that methods and the trainer share: groups, ratios, aggregation, KL estimators, entropy."""
 
 # Axes: B rows (rollouts), T response tokens, Q prompts, N rollouts of one prompt, C tokens, V vocabulary.
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace

@@ -3,8 +3,6 @@
 matplotlib is imported inside the functions (extra `plot`). The same numbers give the same bytes: no dates, no ids.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

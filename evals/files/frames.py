@@ -4,8 +4,6 @@ pandas is imported on first use. Every text in a cell of CSV is untrusted: a spr
 formula.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import importlib

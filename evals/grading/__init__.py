@@ -5,8 +5,6 @@ tree of it, `read` gives its readings, and `same_answer` compares them with thos
 as code, no process is started, and the time grows linearly with the text.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ The reference says how it is meant: a per cent sign, a unit, a name, a date. Tre
 and what is left are two formulas (`tree.py` has their values) or two sets of real numbers.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence

@@ -9,8 +9,6 @@ r"""From tokens to a tree, by recursive descent: each function reads one kind of
 What a mathematician would not read as one formula raises `NotAFormula`; such a text equals only the same words.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ r"""The readings of an answer: each a tree, or the words of a text that is no fo
 `BA` as a date, a time, a range and a word of capitals, which arithmetic must not touch.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace

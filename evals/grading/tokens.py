@@ -4,8 +4,6 @@ Every character is looked at once. What only sets a formula (`\left`, `\displays
 part of it makes the whole no formula.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 import unicodedata

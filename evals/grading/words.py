@@ -7,8 +7,6 @@ An answer without its unit is right (the question names it), one with another un
 holds (`5\text{ or six}`, `5 grand`) stay a part of the answer.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from fractions import Fraction

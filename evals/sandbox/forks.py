@@ -3,8 +3,6 @@
 Of what they use, CPU time decides, and the time in which they wait for nothing but themselves.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

@@ -1,7 +1,5 @@
 """A program with its tests, and the verdict on it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

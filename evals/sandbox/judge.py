@@ -4,8 +4,6 @@ It shares nothing with the program but two pipes. Answers come as tagged JSON, s
 Python's own types, and `Remote` objects, which are equal to themselves only.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import copy

@@ -1,7 +1,5 @@
 """What the sandbox asks of Linux beyond Python's `os`: raw system calls, process flags, namespaces, capabilities."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform

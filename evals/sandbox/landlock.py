@@ -1,7 +1,5 @@
 """Landlock: which files a process may reach, however it gets there. No capability is needed."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import os

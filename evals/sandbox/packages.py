@@ -3,8 +3,6 @@
 Nothing else that is installed can be read: among it may be the solutions of a benchmark.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

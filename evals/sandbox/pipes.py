@@ -1,7 +1,5 @@
 """Pipes: messages (four bytes of length, then as many bytes), and the other ends of what a program reads and prints."""
 
-from __future__ import annotations
-
 import os
 import select
 import struct

@@ -4,8 +4,6 @@ Everything here shares an interpreter with hostile code and is at its mercy. Tha
 expected value, and whatever it answers is a value that the program could have returned as well.
 """
 
-from __future__ import annotations
-
 import atexit
 import operator
 import os

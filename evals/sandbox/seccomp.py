@@ -4,8 +4,6 @@ A refused call returns EPERM, so a program that tries one goes on as on a machin
 asyncio, tempfile, sqlite and numpy keep working. Calls newer than this list do not exist for the program.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import functools

@@ -1,7 +1,5 @@
 """Which isolation this machine and this user allow, found out by trying what must be refused."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

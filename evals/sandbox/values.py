@@ -4,8 +4,6 @@ Only values of Python's own types cross, rebuilt on the other side; a subclass a
 an object of any other class as a number that stands for it. So no method that a program wrote ever runs elsewhere.
 """
 
-from __future__ import annotations
-
 import base64
 import datetime
 import json

@@ -2,8 +2,6 @@
 
 # Axes: N texts, B of them in a batch, T tokens, H numbers of an embedding.
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from functools import cache

@@ -1,8 +1,6 @@
 """CISPO: policy gradient weighted by a clipped, detached token ratio (semantics of verl 0.9.1)."""
 
 # Axes: B rows (rollouts), T response tokens.
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from pydantic import Field

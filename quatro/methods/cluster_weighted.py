@@ -1,8 +1,6 @@
 """Cluster weights: a correct response earns the more, the fewer others give its solution (form of arXiv 2509.02534)."""
 
 # Axes: B rows (rollouts), M rows of one prompt.
-from __future__ import annotations
-
 from typing import Literal
 
 from quatro.methods.base import TokenSurrogate

@@ -1,7 +1,5 @@
 """DAPO: GRPO's surrogate with a wider upper clip, dynamic sampling and soft overlong shaping (semantics of verl)."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from pydantic import Field

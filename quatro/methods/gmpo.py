@@ -1,8 +1,6 @@
 """GMPO: the geometric mean of clipped token ratios (semantics of verl 0.9.1's geo_mean loss)."""
 
 # Axes: B rows (rollouts), T response tokens.
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from pydantic import Field

@@ -1,8 +1,6 @@
 """GPG: plain policy gradient with a batch-wide correction for prompts without a signal (semantics of verl 0.9.1)."""
 
 # Axes: B rows (rollouts), T response tokens.
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from pydantic import Field

@@ -1,8 +1,6 @@
 """GRPO: clipped surrogate on token ratios with group z-scores (paper, Eq. grpo_loss; semantics of verl 0.9.1)."""
 
 # Axes: B rows (rollouts).
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from pydantic import Field

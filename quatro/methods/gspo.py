@@ -1,8 +1,6 @@
 """GSPO: clipped surrogate on the length-normalised sequence ratio (paper, Eq. gspo_llm; semantics of verl 0.9.1)."""
 
 # Axes: B rows (rollouts), T response tokens.
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from pydantic import Field

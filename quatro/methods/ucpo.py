@@ -1,8 +1,6 @@
 """UCPO: GRPO whose correct responses share their advantage by how rare they are (arXiv 2605.00365)."""
 
 # Axes: B rows (rollouts), M rows of one prompt.
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

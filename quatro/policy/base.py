@@ -5,8 +5,6 @@ from `Policy`; `examples/own_policy.py` keeps its weights in another process.
 """
 
 # Axes: B rows (rollouts), T response tokens.
-from __future__ import annotations
-
 import resource
 import sys
 from abc import ABC, abstractmethod

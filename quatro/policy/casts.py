@@ -1,7 +1,5 @@
 """Casts to bfloat16 that autocast makes at every use, made once. No number changes, those of gradients included."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -4,8 +4,6 @@
 (Apache-2.0), whose file lies in a package of the Python index. The weights are those of the file, dequantised.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import io

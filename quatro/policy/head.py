@@ -5,8 +5,6 @@ product, and memory that depends on neither the micro-batch nor the length of th
 """
 
 # Axes: C response tokens, D hidden units, V vocabulary.
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -5,8 +5,6 @@ switched off it is the model that the run began with: the reference of the KL te
 merged weights under the names they know; checkpoints hold the adapter alone, in peft's own format.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ First what a model or tokenizer needs (`require_model`, `check_model`), then ada
 that they change, digests, and what is told from a file's kind, size and header alone.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

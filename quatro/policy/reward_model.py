@@ -1,7 +1,5 @@
 """A reward model: a Hugging Face sequence classifier, whose first number for prompt and response is the reward."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property

@@ -5,8 +5,6 @@ is passed back and how a step is taken.
 """
 
 # Axes: B rows (rollouts), T response tokens, C response tokens of all rows, V vocabulary.
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext

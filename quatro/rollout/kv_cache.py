@@ -13,8 +13,6 @@ rest of a decoding step.
 
 # Axes: L live rows, S slots, H query heads, K key and value heads, G = H / K query heads that share one, T tokens,
 # D numbers a head.
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

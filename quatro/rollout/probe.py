@@ -4,8 +4,6 @@ Stale weights, a head packed from old weights, or keys and values cached under t
 nowhere else: training would go on and learn from the wrong policy.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

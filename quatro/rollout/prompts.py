@@ -1,7 +1,5 @@
 """Prompts to train on: read, rendered, tokenised once, and dealt out in a seeded order that can be resumed."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter

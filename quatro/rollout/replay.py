@@ -1,7 +1,5 @@
 """Recorded completions in place of sampling: rewards, advantages or a whole run on responses that you can read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 """Tokens from logits: temperature, top_k, top_p and inverse-CDF draws with one given uniform per row."""
 
 # Axes: S distributions (KV-cache slots), B or L rows that draw from them, V vocabulary, C candidates left by top_k.
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ Each response is a request of its own with its own seed, and what fails for a wh
 times. vLLM is also told what the model's generation_config.json would otherwise decide, and gives the sampled ids back.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import logging

@@ -3,8 +3,6 @@
 A response ends at the first token after which its decoded text holds a stop string. Its text ends before that string.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 from collections.abc import Sequence

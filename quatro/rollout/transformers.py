@@ -6,8 +6,6 @@ a prompt is prefilled once per group, rows with the same tokens so far share one
 where all prefixes are equally long and repeats no keys where they are not (`kv_cache.py`).
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext

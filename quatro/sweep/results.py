@@ -1,7 +1,5 @@
 """Results of a sweep under the paper's labels, of each seed or means over seeds. Imports no torch."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ A solution states equations in signs (`8 + 7 = 15`) or in words (`Adding 7 to 8 
 reward never sees this: it looks at the box alone.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from fractions import Fraction

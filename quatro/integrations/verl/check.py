@@ -5,8 +5,6 @@ for the advantage estimator, by when it has asked for GPUs and loaded the model.
 with `python -m quatro.integrations.verl.check quatro`, which ends with an error where verl would not know the method.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import sys

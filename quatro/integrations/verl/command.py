@@ -1,7 +1,5 @@
 """A configuration as the command that runs it on verl 0.9.1, with its prompts."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Our methods under the names that verl knows them by, and what of them verl cannot express. Imports no verl."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from typing import Any

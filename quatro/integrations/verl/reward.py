@@ -1,7 +1,5 @@
 """A training reward of ours as verl's custom reward function: the same grades as in our own trainer."""
 
-from __future__ import annotations
-
 import functools
 import json
 import threading

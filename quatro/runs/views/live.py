@@ -3,8 +3,6 @@
 `quatro train` draws the `Panel` on a terminal (`quatro_cli/output.py`), `quatro.show()` in a notebook.
 """
 
-from __future__ import annotations
-
 import contextlib
 import html
 import math
