@@ -12,12 +12,10 @@ the root by Newton steps inside a bracket, in u = log(1 / lam), where log KL is 
 """
 
 # Axes: Q prompts, N rollouts of one prompt. Work arrays are (N, Q): numpy adds rows faster than columns.
-from __future__ import annotations
-
 import math
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +69,7 @@ class _Rewards:
     limit_Q: Array
 
     @classmethod
-    def of(cls, reward_QN: Any, mask_QN: Any) -> _Rewards:
+    def of(cls, reward_QN: Any, mask_QN: Any) -> Self:
         reward_NQ = np.array(reward_QN, dtype=np.float64, copy=True, ndmin=2).T
         mask_NQ = None if mask_QN is None else np.atleast_2d(mask_QN).astype(bool).T
         if mask_NQ is not None:
@@ -178,7 +176,7 @@ class _Posed:
     code_Q: NDArray[np.int64]
 
     @classmethod
-    def of(cls, reward_QN: Any, delta: float, mask_QN: Any, boundary_cap: float | None) -> _Posed:
+    def of(cls, reward_QN: Any, delta: float, mask_QN: Any, boundary_cap: float | None) -> Self:
         if not (delta > 0 and math.isfinite(delta)):
             raise UsageError(f"delta is a KL radius in nats and must be positive and finite, found {delta!r}")
         if boundary_cap is not None and not 0 < boundary_cap < 1:

@@ -1,14 +1,12 @@
 """Prompts, rollouts, batches, advantages, loss terms, metrics; and blocks of settings. Imports no torch."""
 
 # Axes: B rows (rollouts), T response tokens.
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -83,7 +81,7 @@ class Rollout:
     entropy: tuple[float, ...] | None = None
     thought: str = ""
 
-    def without_thought(self, markers: str | None, prompt: Prompt) -> Rollout:
+    def without_thought(self, markers: str | None, prompt: Prompt) -> Self:
         """The same with the thought apart, if there are ``markers`` that tell it."""
         if markers is None:
             return self
@@ -154,7 +152,7 @@ class SameSolution(Block):
     )
 
     @model_validator(mode="after")
-    def _threshold_is_of_a_similarity(self) -> SameSolution:
+    def _threshold_is_of_a_similarity(self) -> Self:
         if self.threshold is not None and self.similarity in (None, "exact"):
             raise ValueError(f"threshold {self.threshold:g} needs a similarity, and not exact: rouge-l, for example")
         return self

@@ -5,8 +5,6 @@ One entry is one TOML table. Ours are in `benchmarks.toml` beside this file; a u
 two.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import tomllib
@@ -15,7 +13,7 @@ from functools import cache, lru_cache
 from importlib import import_module, resources
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError, field_validator, model_validator
 
@@ -53,7 +51,7 @@ class Kind(NamedTuple):
     has_short_answers: bool
 
     @classmethod
-    def recorded_in(cls, row: Mapping[str, Any]) -> Kind | None:
+    def recorded_in(cls, row: Mapping[str, Any]) -> Self | None:
         """The kind that `JUDGED_AS` of a sample says; None where it says none."""
         said = row.get(JUDGED_AS)
         if not isinstance(said, dict) or not is_grader(said.get("grader")):
@@ -171,7 +169,7 @@ class Benchmark(_Entry):
         return {**_DEFAULTS.get(str(grader), {}), **said}
 
     @model_validator(mode="after")
-    def _is_consistent(self) -> Benchmark:
+    def _is_consistent(self) -> Self:
         for several in (("reasoning_gym", "file", "hub"), ("answer_field", "solution_field")):
             given = [key for key in several if getattr(self, key)]
             if len(given) > 1:

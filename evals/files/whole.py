@@ -4,8 +4,6 @@ And the kernel's lock on an open file (flock), which ends with the process that 
 cache, which keeps what models answered by what was asked, so that nothing is asked for twice.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib
@@ -113,7 +111,7 @@ def finite(value: Any) -> Any:
     return value
 
 
-def file_digest(path: Path, num_bytes: int | None = None) -> hashlib._Hash:
+def file_digest(path: Path, num_bytes: int | None = None) -> "hashlib._Hash":
     """SHA-256 of a file or of its first ``num_bytes``, as an object that takes more bytes."""
     digest = hashlib.sha256()
     left = path.stat().st_size if num_bytes is None else num_bytes

@@ -1,7 +1,5 @@
 """Samples as counts, which are all that Pass@k, UCC@k and maj@k need."""
 
-from __future__ import annotations
-
 import multiprocessing
 import re
 from collections import Counter
@@ -11,7 +9,7 @@ from functools import partial
 from itertools import islice
 from multiprocessing.pool import Pool
 from multiprocessing.process import BaseProcess
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from evals.benchmarks.catalogue import Kind, kind_of, maker_of
 from evals.clustering import check_linkage, cluster_sizes, partitions, resolve_threshold, solutions_in
@@ -234,7 +232,7 @@ class Counted:
         self.problems = [Counts(one.benchmark, one.id, one.n, one.correct, family=one.family) for one in self.texts]
 
     @classmethod
-    def of(cls, samples: Samples | Counted, grader: GraderInfo | None = None) -> Counted:
+    def of(cls, samples: Samples | Self, grader: GraderInfo | None = None) -> Self:
         """The counts of ``samples``, which ``grader`` graded; raises DataError if one has no grade."""
         return samples if isinstance(samples, Counted) else cls(samples, grader or GraderInfo())
 

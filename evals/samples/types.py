@@ -1,14 +1,12 @@
 """The types of samples: one response, all responses to a problem, and those of many problems."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from evals.benchmarks.catalogue import Kind, kind_of
 from evals.errors import DataError, UsageError
@@ -120,7 +118,7 @@ class Samples:
         rows = [{name: getattr(row, name) for name in FIELDS} for row in self.rows]
         return frame_of(rows, dict.fromkeys(FIELDS, TEXT) | {"sample_index": "int64", "correct": "boolean"})
 
-    def of_problem(self, id: str) -> Samples:
+    def of_problem(self, id: str) -> Self:
         """The samples of problem ``id`` in every benchmark; raises UsageError with similar ids if there are none."""
         chosen = [row for row in self.rows if row.id == id]
         if not chosen:

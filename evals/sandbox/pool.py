@@ -1,7 +1,5 @@
 """The sandbox as its user sees it: workers that are handed jobs and give verdicts."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil
@@ -11,7 +9,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import tee
-from typing import Any
+from typing import Any, Self
 
 from evals.sandbox.jobs import Asserts, Job, Limits, Status, Stdio, Verdict, messages
 from evals.sandbox.landlock import readable_paths
@@ -73,7 +71,7 @@ class Sandbox:
                 "allow unsafe code if you trust every program"
             )
 
-    def __enter__(self) -> Sandbox:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -4,12 +4,10 @@ Defaults: K is `inner_updates` and beta `kl.beta`; lr is in `blocks.py`, delta i
 `load.py` says which defaults are the paper's, which are verl's and which are ours.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationInfo, model_validator
 
@@ -205,7 +203,7 @@ class Config(Block):
         """The digests of ``paths``, by key."""
         return {key: one.digest for key, one in self._paths.items()}
 
-    def with_paths(self, texts: Mapping[str, str], paths: Mapping[str, Recorded]) -> Config:
+    def with_paths(self, texts: Mapping[str, str], paths: Mapping[str, Recorded]) -> Self:
         """The same configuration with other ``texts`` in place of its paths, by key, and with what ``paths`` named."""
         values: dict[str, Any] = {key: text for key, text in texts.items() if key.count(".") < 2}
         if values.keys() != texts.keys():  # some are inside lists or blocks of blocks
@@ -270,11 +268,11 @@ class Config(Block):
         """The sizes in numbers; `auto` for which no machine has been asked is what it is on a CPU."""
         return self._sizes_or(CPU_SIZES)
 
-    def with_sizes(self, sizes: Sizes) -> Config:
+    def with_sizes(self, sizes: Sizes) -> Self:
         """The same configuration with the numbers of ``sizes`` in place of `auto`."""
         return self.with_values(dict(zip(SIZE_KEYS, self._sizes_or(sizes), strict=True)))
 
-    def with_values(self, values: Mapping[str, Any]) -> Config:
+    def with_values(self, values: Mapping[str, Any]) -> Self:
         """The same configuration with other values of dotted keys, which are not checked."""
         config = self
         for key, value in values.items():
@@ -290,7 +288,7 @@ class Config(Block):
         return Sizes(*(number if size == "auto" else size for size, number in zip(own, other, strict=True)))
 
     @model_validator(mode="after")
-    def _fits_together(self, info: ValidationInfo) -> Config:
+    def _fits_together(self, info: ValidationInfo) -> Self:
         problems = [(key, problem) for check in _CHECKS for key, problem in check(self)]
         if problems:
             raise ConfigProblems(problems)

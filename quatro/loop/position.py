@@ -6,8 +6,6 @@ log-probabilities follow from the rollouts; after a stop they are computed again
 """
 
 # Axes: B rows (rollouts).
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -202,7 +200,7 @@ class Drawn:
         }
 
     @classmethod
-    def from_state(cls, tensors: Mapping[str, Tensor], plain: Mapping[str, Any], prompts: Sequence[Prompt]) -> Drawn:
+    def from_state(cls, tensors: Mapping[str, Tensor], plain: Mapping[str, Any], prompts: Sequence[Prompt]) -> Self:
         ids, logp, entropy = (iter(tensors[name].tolist()) for name in ("ids", "logp", "entropy"))
         rollouts = [
             Rollout(
@@ -265,7 +263,7 @@ class Iteration:
         return tensors, plain
 
     @classmethod
-    def from_state(cls, tensors: Mapping[str, Tensor], plain: Mapping[str, Any], parts: Parts) -> Iteration:
+    def from_state(cls, tensors: Mapping[str, Tensor], plain: Mapping[str, Any], parts: Parts) -> Self:
         """The iteration that `state` described, on this rank; DataError if another number of ranks saved it."""
         world, device, prompts = parts.policy.world, parts.policy.device, parts.stream.prompts
         then = len(plain["progress"])

@@ -1,13 +1,11 @@
 """The source of log pi_old, and the loop of the K passes (`InnerProgress.steps_left`), which a stop can save."""
 
 # Axes: B rows (rollouts), T response tokens.
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -125,7 +123,7 @@ class InnerProgress:
     ess_shares: list[float] = field(default_factory=list)
 
     @classmethod
-    def begin(cls, old_logp_BT: Tensor) -> InnerProgress:
+    def begin(cls, old_logp_BT: Tensor) -> Self:
         """The progress before the first optimiser step; ``old_logp_BT`` is NaN where log pi_old is unknown."""
         is_known_BT = old_logp_BT.isfinite()
         return cls(old_logp_BT.where(is_known_BT, torch.nan), torch.full_like(old_logp_BT, torch.nan))
@@ -225,7 +223,7 @@ class InnerProgress:
         }
 
     @classmethod
-    def from_state(cls, tensors: Mapping[str, Tensor], plain: Mapping[str, Any], device: torch.device) -> InnerProgress:
+    def from_state(cls, tensors: Mapping[str, Tensor], plain: Mapping[str, Any], device: torch.device) -> Self:
         def floats(values: list[str]) -> list[float]:
             return [float.fromhex(value) for value in values]
 

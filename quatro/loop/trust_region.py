@@ -5,12 +5,10 @@ goes beyond the paper. There K is chosen, and nothing bounds the realised KL by 
 """
 
 # Axes: B rows (rollouts), T response tokens.
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -74,7 +72,7 @@ class BudgetState:
         )
 
     @classmethod
-    def from_state(cls, tensors: Mapping[str, Tensor], plain: Mapping[str, Any], device: torch.device) -> BudgetState:
+    def from_state(cls, tensors: Mapping[str, Tensor], plain: Mapping[str, Any], device: torch.device) -> Self:
         return cls(
             [value.to(device) for _, value in sorted(tensors.items())],
             kl_before=float.fromhex(plain["kl_before"]),

@@ -1,10 +1,8 @@
 """QUATRO with another temperature than its prompt's lam*: does the dual matter? Not in the paper."""
 
 # Axes: B rows (rollouts), Q prompts, N rollouts of one prompt.
-from __future__ import annotations
-
 import math
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -38,7 +36,7 @@ class TemperedQuatro(Quatro):
         return block
 
     @model_validator(mode="after")
-    def _temperature_has_what_it_reads(self) -> TemperedQuatro:
+    def _temperature_has_what_it_reads(self) -> Self:
         if self.temperature == "fixed" and self.tau is None:
             raise ValueError("temperature fixed needs tau: set method.tau")
         if self.temperature != "fixed" and self.tau is not None:

@@ -4,8 +4,6 @@ In float32 it computes what `LocalPolicy` does. In bfloat16 the weights themselv
 and the float32 master weights are part of the optimiser's shards.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import math

@@ -4,12 +4,10 @@ At the end: how many tokens a micro-batch holds, and what happens when memory ru
 """
 
 # Axes: B rows (rollouts), L prompt and response tokens, T response tokens.
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -43,7 +41,7 @@ class Rows:
     def total_length_B(self) -> Tensor:
         return self.prompt_length_B + self.batch.mask_BT.sum(dim=-1)
 
-    def select(self, index: Tensor) -> Rows:
+    def select(self, index: Tensor) -> Self:
         """Some rows, cropped to their own longest sequence and response."""
         length = int(self.total_length_B[index].max())
         width = max(1, int(self.batch.mask_BT[index].sum(dim=-1).max()))
@@ -52,9 +50,9 @@ class Rows:
             for name, value in vars(self.batch).items()
             if isinstance(value, Tensor)
         }
-        return Rows(self.ids_BL[index, :length], self.prompt_length_B[index], replace(self.batch, **selected))
+        return type(self)(self.ids_BL[index, :length], self.prompt_length_B[index], replace(self.batch, **selected))
 
-    def with_batch(self, **changes: Any) -> Rows:
+    def with_batch(self, **changes: Any) -> Self:
         return replace(self, batch=replace(self.batch, **changes))
 
     def minibatches(self, num_prompts: int) -> Iterator[Tensor]:

@@ -6,11 +6,9 @@ optimiser step over one and over two of them. All responses have one length, and
 """
 
 # Axes: S slots of the KV cache.
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -51,7 +49,7 @@ class Part(NamedTuple):
     peak: int
 
     @classmethod
-    def of(cls, name: str, card: Card, *measured: tuple[Phase, float]) -> Part:
+    def of(cls, name: str, card: Card, *measured: tuple[Phase, float]) -> Self:
         """The sum of phases, each of which happens so many times."""
         found = cls(name, 0.0, 0.0, 0.0, 0.0, max(phase.peak for phase, _ in measured))
         for phase, times in measured:

@@ -4,8 +4,6 @@ vLLM is imported when an engine is made, never with this file. What it changes i
 random generators, environment variables, the number of threads, `torch.set_num_threads`. One engine a process.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import math
@@ -15,7 +13,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -295,7 +293,7 @@ class _Streamed:
     logprobs: list[Any] = field(default_factory=list)
     finish_reason: str | None = None
 
-    def extended(self, delta: Any, texts: ResponseTexts) -> _Streamed:
+    def extended(self, delta: Any, texts: ResponseTexts) -> Self:
         """Itself, with what vLLM drew next."""
         for position, id in enumerate(delta.token_ids):
             self.token_ids.append(id)

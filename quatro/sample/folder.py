@@ -1,11 +1,9 @@
 """A folder of samples: its name, which says how they were drawn, and its Pass@k and UCC@k. Imports no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from evals.errors import UsageError
 from evals.files.belonging import TAG, read_or_empty
@@ -32,12 +30,12 @@ class Tag:
     is_inside: bool = False
 
     @classmethod
-    def of(cls, sampling: Sampling, *, step: int | None = None, is_inside: bool = False) -> Tag:
+    def of(cls, sampling: Sampling, *, step: int | None = None, is_inside: bool = False) -> Self:
         """The tag of samples drawn like this."""
         return cls(sampling.temperature, sampling.top_p, sampling.top_k, step, is_inside)
 
     @classmethod
-    def parse(cls, name: str) -> Tag | None:
+    def parse(cls, name: str) -> Self | None:
         """The tag that is written ``name``; None for any other name, such as one given with --tag."""
         match = TAG.fullmatch(name)
         if match is None:

@@ -1,7 +1,5 @@
 """What runs in the sandbox: the checker of a task that evaluates answers. Workers import it beforehand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from evals.benchmarks.gym import Reference, dataset, entry, quiet
