@@ -217,16 +217,14 @@ class DataConfig(Block):
     )
     system: str | None = Field(None, description='system prompt of a chat; "" is none; null is the template\'s')
     chat_template_kwargs: Annotated[dict[str, Any], AfterValidator(checked_kwargs)] = Field(
-        {},
-        description="what the model's chat template is told by name, such as {enable_thinking: false}",
+        {}, description="what the model's chat template is told by name, such as {enable_thinking: false}"
     )
     pass_rate: PassRate | None = Field(
         None, description="keep prompts by how often a model solved them (docs/data.md); null keeps all"
     )
     max_prompt_tokens: int = Field(1024, ge=1, description="longest prompt, in tokens; verl's default is 512")
     too_long: Literal["refuse", "skip"] = Field(
-        "refuse",
-        description="refuse to train with prompts longer than data.max_prompt_tokens, or skip them",
+        "refuse", description="refuse to train with prompts longer than data.max_prompt_tokens, or skip them"
     )
 
     @property
@@ -323,14 +321,9 @@ class RolloutConfig(Block):
         description="draw until prompts_per_step prompts have rewards that differ; others are not learnt from (DAPO; "
         "docs/methods.md says what it changes for QUATRO)",
     )
-    max_sampling_rounds: int = Field(
-        10,
-        ge=1,
-        description="most batches of an iteration with dynamic_sampling",
-    )
+    max_sampling_rounds: int = Field(10, ge=1, description="most batches of an iteration with dynamic_sampling")
     mask_truncated: bool = Field(
-        False,
-        description="a response that was cut at max_new_tokens has no loss; its reward still counts",
+        False, description="a response that was cut at max_new_tokens has no loss; its reward still counts"
     )
     correction: CorrectionConfig | None = Field(
         None,
@@ -342,8 +335,7 @@ class RolloutConfig(Block):
         description="most responses that engine transformers draws at once; auto: 2048 on a CPU; on a GPU what fits",
     )
     cache_tokens: AutoCount = Field(
-        "auto",
-        description="most tokens in the cache of engine transformers; auto: 131072 on a CPU; on a GPU what fits",
+        "auto", description="most tokens in the cache of engine transformers; auto: 131072 on a CPU; on a GPU what fits"
     )
     gpu_memory_utilization: float = Field(0.8, gt=0, le=1, description="share of GPU memory that vLLM may take")
     replay_file: Text | None = Field(None, description="file of recorded responses (.jsonl) for engine replay")
@@ -355,8 +347,7 @@ class OptimizerConfig(Block):
     name: Literal["adamw"] = Field("adamw", description="the optimiser")
     lr: float = Field(1e-6, gt=0, description="learning rate; the largest value of its schedule")
     schedule: Literal["constant", "linear", "cosine"] = Field(
-        "constant",
-        description="how the learning rate falls to min_lr between the warm-up and the end of the run",
+        "constant", description="how the learning rate falls to min_lr between the warm-up and the end of the run"
     )
     min_lr: float = Field(0.0, ge=0, description="learning rate at the end of a linear or cosine schedule")
     betas: Annotated[
@@ -451,8 +442,7 @@ class EvalConfig(Block):
 
     every: int = Field(0, ge=0, description="iterations between evaluations; 0 is never")
     at_start: bool = Field(
-        True,
-        description="evaluate before training too (metrics under base/), if there are evaluations",
+        True, description="evaluate before training too (metrics under base/), if there are evaluations"
     )
     benchmark: Annotated[str | tuple[str, ...], _IS_BENCHMARK] | None = Field(
         None,
@@ -481,11 +471,7 @@ class AuditConfig(Block):
 class KeepConfig(Block):
     """Which checkpoints are kept."""
 
-    last: int = Field(
-        3,
-        ge=1,
-        description="how many of the newest checkpoints are kept, besides the best",
-    )
+    last: int = Field(3, ge=1, description="how many of the newest checkpoints are kept, besides the best")
     best: Text | None = Field(
         None,
         description="a metric, such as eval/pass@1: whenever it is larger than before a checkpoint is saved, and "

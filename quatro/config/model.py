@@ -185,8 +185,7 @@ class Config(Block):
     tracking: TrackingConfig = Field(default_factory=TrackingConfig, description="metrics beside metrics.jsonl")
     save_rollouts: bool = Field(True, description="write every training response to rollouts/")
     on_nonfinite: Literal["stop", "skip"] = Field(
-        "stop",
-        description="at an optimiser step whose loss or gradient is not finite: stop the run, or skip the step",
+        "stop", description="at an optimiser step whose loss or gradient is not finite: stop the run, or skip the step"
     )
     _paths: dict[str, Recorded] = PrivateAttr(default_factory=dict)
 

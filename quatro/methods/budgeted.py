@@ -1,18 +1,14 @@
 """Budgeted QUATRO: one KL budget for an iteration, and a cap for each prompt. Not in the paper."""
 
 # Axes: Q prompts, N rollouts of one prompt.
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer
 
 from quatro.dual import DualSolution, solve_budget
 from quatro.methods.quatro import Quatro
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from quatro.types import Tensor
 
 
 def _number(value: Any) -> Any:

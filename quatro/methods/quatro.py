@@ -1,19 +1,14 @@
 """QUATRO: query-adaptive trust-region policy optimisation (paper, Algorithm 1 and Eq. exact_tr_update)."""
 
 # Axes: B rows (rollouts), T response tokens, Q prompts, N rollouts of one prompt.
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from quatro.dual import STATUSES, DualSolution, solve_dual
 from quatro.methods.base import Method
-from quatro.types import Advantages, Batch, Loss, LossTerm, Metric
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from quatro.types import Advantages, Batch, Loss, LossTerm, Metric, Tensor
 
 
 class Quatro(Method):
@@ -71,12 +66,11 @@ class Quatro(Method):
         default=-20.0, lt=0, description="advantages below this value are raised to it, in nats"
     )
     centred: bool = Field(
-        default=False,
-        description="not in the paper: A minus its mean over the prompt's rollouts (docs/methods.md)",
+        default=False, description="not in the paper: A minus its mean over the prompt's rollouts (docs/methods.md)"
     )
 
     @model_validator(mode="after")
-    def _advantages_stay_finite(self) -> Quatro:
+    def _advantages_stay_finite(self) -> Self:
         if self.boundary_cap is None and self.advantage_floor is None:
             raise ValueError(
                 "boundary_cap and advantage_floor cannot both be null: a delta beyond log(N/m) would give an "

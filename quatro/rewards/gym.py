@@ -18,8 +18,7 @@ class GymOptions(Block):
     """The keys of `reward.options` of `reward: reasoning-gym`."""
 
     partial: bool = Field(
-        True,
-        description="true: the checker's score from 0 to 1; false: 1 for the whole score, else 0",
+        True, description="true: the checker's score from 0 to 1; false: 1 for the whole score, else 0"
     )
 
 
