@@ -18,7 +18,8 @@ from evals.benchmarks.catalogue import CODE_BENCHMARKS, JUDGED_AS, Kind, judged_
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import refuse, shown
 from evals.files.whole import finite, write_whole
-from evals.samples.layouts import TOOLS, Fields, Layout, look_up, prompt_text, score_of
+from evals.samples.fields import Fields, look_up, prompt_text, score_of
+from evals.samples.layouts import TOOLS, Layout
 from evals.samples.reading import SamplesReader
 from evals.samples.types import FIELDS, Sample
 
@@ -27,12 +28,11 @@ _GSM8K = "####"  # stands between the solution and the answer
 
 
 class Imported(NamedTuple):
-    """What was imported. The caller prints ``notes``, which say what was left out or made up."""
+    """What was imported. The caller prints ``notes``, which say what was taken, left out or made up."""
 
     path: Path
     num_samples: int
     num_problems: int
-    benchmarks: Sequence[str]
     notes: Sequence[str]
 
 
@@ -68,9 +68,7 @@ def import_samples(
         raise UsageError(f"{out} exists; name another file with -o, or delete it (`rm {shlex.quote(str(out))}`)")
     conversion = _Conversion(file, TOOLS[tool], benchmark, columns or {}, answer_after)
     write_whole(out, (sample.to_json_line() for sample in conversion.samples()))
-    num_of = conversion.num_of
-    names = sorted({benchmark for benchmark, _ in num_of})
-    return Imported(out, num_of.total(), len(num_of), names, conversion.notes())
+    return Imported(out, conversion.num_of.total(), len(conversion.num_of), conversion.notes())
 
 
 @dataclass
@@ -84,7 +82,9 @@ class _Conversion:
     answer_after: str
     note: str = ""
     weights: dict[str, Any] = field(default_factory=dict)  # the first model and step
-    skipped: Counter[str] = field(default_factory=Counter)
+    num_rows: int = 0
+    num_taken: int = 0
+    told: dict[str, list[int]] = field(default_factory=dict)  # what must be said of rows -> their numbers
     num_of: Counter[tuple[str, str]] = field(default_factory=Counter)  # samples, by benchmark and id
     filter_of: dict[str, str] = field(default_factory=dict)
     prompts_without_id: set[tuple[str, str]] = field(default_factory=set)
@@ -93,15 +93,15 @@ class _Conversion:
 
     def samples(self) -> Iterator[Sample]:
         for number, row in self.layout.rows(self.file):
-            at = f"{self.file}:{number}"
-            self.check_weights(row, at)
-            for fields in self.expand(row, at):
+            self.num_rows += 1
+            for fields in self.expand(row, number):
                 yield self.reader.check(fields, self.file, number)
         if not self.num_of:
             raise DataError("; ".join((f"{self.file}: no samples", *self.notes())))
 
-    def expand(self, row: Fields, at: str) -> Iterator[Fields]:
+    def expand(self, row: Fields, number: int) -> Iterator[Fields]:
         """The samples that one row of the tool holds."""
+        at = f"{self.file}:{number}"
         lacking = self.layout.lacks(row)
         if lacking and not set(self.columns) >= {"completion", "answer"}:
             refuse(
@@ -112,9 +112,15 @@ class _Conversion:
         fields = self.layout.read(row, at)
         if fields.get("note"):
             self.note = fields["note"]
+        if self.is_other_filter(row, fields):
+            fields["skipped"] = "repeat responses under another filter"
+        for key, lead in (("skipped", "left out: they "), ("remark", "")):
+            if key in fields:
+                self.told.setdefault(lead + fields[key], []).append(number)
         if "skipped" in fields:
-            self.skipped[fields["skipped"]] += 1
             return
+        self.num_taken += 1
+        self.check_weights(row, at)
         for column, path in self.columns.items():
             fields[column] = look_up(row, path)
             if fields[column] is None and column != "answer":
@@ -123,8 +129,6 @@ class _Conversion:
             fields["extra"] = {
                 key: value for key, value in fields["extra"].items() if key != self.columns["completion"]
             }
-        if self.is_other_filter(row, fields):
-            return
         name = self.benchmark or fields.get("benchmark") or self.layout.default_benchmark(self.file.name)
         self.check_whole(row, fields, name, at)
         completions = fields["completion"] if type(fields.get("completion")) is list else [fields.get("completion")]
@@ -132,6 +136,7 @@ class _Conversion:
         id = self.id(fields.get("id"), str(name), prompt, at)
         answer = self.answer(fields.get("answer"), at)
         judged = judged_as(str(name)) or ({JUDGED_AS: Kind("code", False)._asdict()} if has_tests(fields) else {})
+        extra = _plain(fields.get("extra", {}))
         for position, completion in enumerate(completions):
             sample: Fields = {"benchmark": name, "id": id, "completion": completion, "answer": answer}
             index = _at(fields.get("sample_index"), position)
@@ -142,8 +147,9 @@ class _Conversion:
             if (reason := _at(fields.get("finish_reason"), position)) is not None:
                 sample["finish_reason"] = reason
             if "correct" in self.columns:
-                sample["correct"] = _grade(_at(fields["correct"], position), self.columns["correct"], at)
-            yield {**_plain(fields.get("extra", {})), **judged, **sample}
+                sample["correct"] = self.grade(fields["correct"], position, len(completions), at)
+            yield {**extra, **judged, **sample}
+            extra.pop("source_scores", None)  # a score of the row is not one of its other samples
 
     def check_whole(self, row: Fields, fields: Fields, name: Any, at: str) -> None:
         """Raises UsageError if the benchmark's name is missing, and DataError, which names all of it, if more is."""
@@ -180,6 +186,18 @@ class _Conversion:
             refuse(at, f"the answer {shown(given)} holds no {shown(self.answer_after)}; change --answer-after")
         return answer.strip()
 
+    def grade(self, given: Any, position: int, num: int, at: str) -> bool:
+        """The tool's own grade of one of the ``num`` samples in a row."""
+        column = self.columns["correct"]
+        if num > 1 and not (isinstance(given, list) and len(given) == num):
+            refuse(at, f"{column} is one value for {num} samples, found {shown(given)}; leave --column correct= out")
+        value = _at(given, position)
+        found = score_of(value, letters=self.layout.tool == "inspect")
+        if found not in (0, 1):
+            accepted = "true, false, 0, 1, pass or fail"
+            refuse(at, f"{column} must say whether the sample is correct ({accepted}), found {shown(value)}")
+        return bool(found)
+
     def id(self, given: Any, benchmark: str, prompt: str | None, at: str) -> str:
         """The row's id; rows without one get a hash of their prompt, so that files of other models agree on it."""
         if given is not None:
@@ -194,13 +212,11 @@ class _Conversion:
         """Whether the row repeats another: lm-eval writes a row for each filter of a task, with the same responses."""
         if self.layout.tool != "lm-eval" or "filter" not in row:
             return False
-        is_other = self.filter_of.setdefault(str(fields.get("id")), str(row["filter"])) != str(row["filter"])
-        self.skipped["repeat responses under another filter"] += is_other
-        return is_other
+        return self.filter_of.setdefault(str(fields.get("id")), str(row["filter"])) != str(row["filter"])
 
     def check_weights(self, row: Fields, at: str) -> None:
         """Raises DataError where the samples of another model follow, or of another step of its training."""
-        for name in ("model", "step") if self.layout.tool == "verl" else ("model",):
+        for name in ("model", "step") if self.layout.tool in ("verl", "verifiers", "trl") else ("model",):
             value = row.get(name)
             first = self.weights.setdefault(name, value)
             if value != first:
@@ -212,9 +228,15 @@ class _Conversion:
 
     def notes(self) -> list[str]:
         notes = [f"warning: {self.note}"] if self.note else []
-        notes += [f"{count} samples were left out: they {reason}" for reason, count in self.skipped.items() if count]
+        for words, numbers in self.told.items():
+            notes.append(f"{len(numbers)} of {self.num_rows} rows {words} (first: {self.file.name}:{numbers[0]})")
         if num := len(self.prompts_without_id):
             notes.append(f"the rows have no ids, so the {num} different prompts got hashes as theirs")
+        if self.num_of:
+            names = ", ".join(sorted({benchmark for benchmark, _ in self.num_of}))
+            each = " to ".join(map(str, sorted({min(self.num_of.values()), max(self.num_of.values())})))
+            found = f"{self.num_of.total()} samples of {len(self.num_of)} problems of {names}, {each} of each"
+            notes.append(f"{found}, from {self.num_taken} of {self.num_rows} rows")
         return notes
 
 
@@ -226,16 +248,6 @@ def has_tests(fields: Fields) -> bool:
 def _at(value: Any, position: int) -> Any:
     """The value of one sample, where a row keeps those of several in a list."""
     return value[position] if isinstance(value, list) and position < len(value) else value
-
-
-def _grade(value: Any, column: str, at: str) -> bool:
-    found = score_of(value)
-    if found not in (0, 1):
-        refuse(
-            at,
-            f"{column} must say whether the sample is correct (true, false, 0, 1, pass or fail), found {shown(value)}",
-        )
-    return bool(found)
 
 
 def _plain(value: Any) -> Any:

@@ -2,111 +2,47 @@
 
 `quatro eval import --help` has them as a table. Parquet of verl's main_generation needs no names: `responses`,
 `reward_model.ground_truth`, `extra_info.index` and `data_source` are completion, answer, id and benchmark. Checked
-against files of lm-evaluation-harness, inspect-ai 0.3.285 and lighteval 0.13.
+against files of lm-evaluation-harness, inspect-ai 0.3.285, lighteval 0.13, verifiers 0.4.0 and TRL 1.16.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from evals.files.frames import csv_rows, parquet_rows
-from evals.files.strict_json import parse_row, read_lines, refuse, shown
+from evals.files.strict_json import read_document, refuse, shown
+from evals.samples.fields import Fields, json_rows, look_up, named_scores, object_at, objects_in, others, reply_text
 from evals.samples.inspect_logs import inspect_rows
-from evals.samples.types import FIELDS
-
-Fields = dict[str, Any]
 
 # samples_TASK_TIME.jsonl of lm-eval.
 _FILE_NAME = re.compile(r"samples_(.+?)(?:_\d{4}-\d{2}-\d{2}T[0-9.:-]+)?\.jsonl(?:\.gz)?")
 _EVALPLUS_BENCHMARKS = {"HumanEval": "humaneval", "Mbpp": "mbpp"}
-# Columns of a table that say what somebody else thought of a sample.
-_SCORES = ("correct", "is_correct", "score", "reward", "acc", "accuracy")
-_INSPECT_VALUES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
+# What every task of verifiers has; an environment's own fields stand beside it.
+_OF_TASKS = {"idx", "id", "name", "description", "prompt", "system_prompt", "answer", "image", "workdir", "agent_user"}
+_OF_TASKS |= {"skills", "network_allow", "network_block", "artifacts", "artifact_max_bytes", "timeout", "resources"}
 _INSPECT_STOPS = {"stop": "stop", "max_tokens": "length", "model_length": "length"}
-
-
-def _jsonl_rows(file: Path) -> Iterator[tuple[int, Fields]]:
-    """The rows of JSON lines, or of a `.json` file that is one list of them."""
-    content = file.read_bytes().removeprefix(b"\xef\xbb\xbf") if file.suffix == ".json" and file.is_file() else b""
-    if content.lstrip().startswith(b"["):
-        document = parse_row(b'{"rows": ' + content + b"}", str(file)) or {}
-        if list(document) != ["rows"]:
-            refuse(str(file), "expected one JSON list, found more after it")
-        for number, one in enumerate(document["rows"], start=1):
-            if type(one) is not dict:
-                refuse(f"{file}:{number}", f"expected a list of JSON objects, found {shown(one)}")
-            yield number, one
-        return
-    for number, line, _ in read_lines(file):
-        row = parse_row(line, f"{file}:{number}")
-        assert row is not None  # only a reader that allows a torn last line gets None
-        yield number, row
 
 
 @dataclass(frozen=True)
 class Layout:
     """How one tool writes a row: the keys that it must have, and the function that reads it.
 
-    ``read`` may return lists, all of one problem, the reason to leave a row out as `skipped`, and what to say of the
-    whole file as `note`. ``default_benchmark`` is made from the file's name, ``rows`` yields (line, row).
+    ``read`` may return lists, all of one problem, the reason to leave a row out as `skipped`, what to count of a row as
+    `remark`, and what to say of the whole file as `note`. ``default_benchmark`` is made from the file's name, ``rows``
+    yields (line, row).
     """
 
     tool: str
     required: tuple[tuple[str, ...], ...]
     read: Callable[[Fields, str], Fields]
     default_benchmark: Callable[[str], str | None] = lambda name: None
-    rows: Callable[[Path], Iterator[tuple[int, Fields]]] = _jsonl_rows
+    rows: Callable[[Path], Iterator[tuple[int, Fields]]] = json_rows
 
     def lacks(self, keys: Collection[str]) -> tuple[str, ...]:
         """The names of which a row with ``keys`` has none and must have one; empty if it has all that it needs."""
         return next((names for names in self.required if not any(name in keys for name in names)), ())
-
-
-def look_up(row: Any, path: str) -> Any:
-    """The value at a field name, or at names, and places in a list, joined by dots; None where there is none."""
-    if isinstance(row, list):
-        row = {str(place): value for place, value in enumerate(row)}
-    if isinstance(row, dict) and path in row:
-        return row[path]
-    head, dot, rest = path.partition(".")
-    return look_up(row[head], rest) if dot and isinstance(row, dict) and head in row else None
-
-
-def prompt_text(prompt: Any) -> str | None:
-    """A prompt as text: chat turns {"role", "content"} are joined by blank lines."""
-    if isinstance(prompt, list):
-        turns = [turn.get("content") for turn in prompt if isinstance(turn, dict)]
-        return "\n\n".join(turn for turn in turns if type(turn) is str) or None
-    return prompt if type(prompt) is str else None
-
-
-def others(row: Mapping[str, Any], taken: set[str]) -> Fields:
-    """The columns of ``row`` that are neither ``taken`` nor fields of a sample, with scores as `source_scores`."""
-    reserved = {*FIELDS, "outcome", "verdicts", "source_scores"}
-    extra = {key: value for key, value in row.items() if key not in reserved | taken | set(_SCORES)}
-    given = row.get("source_scores")
-    scores = dict(given) if isinstance(given, dict) else {}
-    for name in _SCORES:
-        if name in row and name not in taken:
-            value = score_of(row[name])
-            scores[name] = row[name] if value is None else value
-    return {**extra, **({"source_scores": scores} if scores else {})}
-
-
-def score_of(value: Any) -> bool | int | float | None:
-    """What somebody else's score says, also as a text (`True`, `0`, `pass`); None where it is neither."""
-    if isinstance(value, str):
-        words = {"true": True, "false": False, "pass": True, "fail": False}
-        if value.strip().lower() in words:
-            return words[value.strip().lower()]
-        try:
-            found = float(value)
-        except ValueError:
-            return None
-        return int(found) if found.is_integer() else found
-    return value if type(value) in (bool, int, float) else None
 
 
 def _lm_eval(row: Fields, at: str) -> Fields:
@@ -150,21 +86,19 @@ def _inspect(row: Fields, at: str) -> Fields:
     note = {"note": row.get("unfinished")}
     if row.get("error"):
         return {**note, "skipped": "ended with an error and have no answer"}
+    if row.get("invalidation"):
+        return {**note, "skipped": "were invalidated in the log"}
     choices = look_up(row, "output.choices") or []
     if not choices and (completion := look_up(row, "output.completion")):
         choices = [{"message": {"content": completion}}]
     if not isinstance(choices, list) or not choices:
         return {**note, "skipped": "have no output"}
     target = row.get("target")
-    scores = {}
-    for name, score in (row.get("scores") or {}).items():
-        value = score.get("value") if isinstance(score, dict) else None
-        value = _INSPECT_VALUES.get(value, value) if isinstance(value, str) else value
-        if type(value) in (bool, int, float):
-            scores[name] = value
-    metadata = row.get("metadata") or {}
+    several = isinstance(target, list) and len(target) > 1
+    scores = {name: look_up(score, "value") for name, score in object_at(row, "scores").items()}
     return {
         **note,
+        **({"remark": "have several targets, of which the first was taken"} if several else {}),
         "benchmark": row.get("task"),
         "id": row.get("id"),
         "sample_index": None if len(choices) > 1 or type(row.get("epoch")) is not int else row["epoch"] - 1,
@@ -173,14 +107,19 @@ def _inspect(row: Fields, at: str) -> Fields:
         "answer": target[0] if isinstance(target, list) and target else target,
         "prompt": row.get("input"),
         "finish_reason": [_INSPECT_STOPS.get(str(look_up(choice, "stop_reason"))) for choice in choices],
-        "extra": {**others(metadata, set()), "model": row.get("model"), "source_scores": scores},
+        "extra": {
+            **others(object_at(row, "metadata"), set()),
+            "model": row.get("model"),
+            "source_scores": named_scores(scores),
+        },
     }
 
 
 def _inspect_text(content: Any, at: str) -> str:
     """What the model wrote: a text, or parts of which those of type `text` count."""
     if isinstance(content, list):
-        content = "".join(part["text"] for part in content if isinstance(part, dict) and part.get("type") == "text")
+        texts = [look_up(part, "text") for part in content if look_up(part, "type") == "text"]
+        content = "".join(map(str, texts)) if all(type(text) is str for text in texts) else content
     if type(content) is not str:
         refuse(at, f"message.content must be a text or a list of parts, found {shown(content)}")
     return content
@@ -265,6 +204,76 @@ def _csv(row: Fields, at: str) -> Fields:
     return {**fields, "sample_index": int(index) if str(index).isdecimal() else index}
 
 
+def _verifiers_rows(file: Path) -> Iterator[tuple[int, Fields]]:
+    """(line, row) of every trace of an episode, and of every rollout, each with its environment and its model.
+
+    An episode, as verifiers 0.4 and prime-rl write them, is a task and a trace for each agent that worked on it. Older
+    releases write rollouts, and environment and model into `metadata.json` beside the file.
+    """
+    beside = file.with_name("metadata.json")
+    metadata = read_document(beside, allow_non_finite=True) if beside.is_file() else {}
+    for number, row in json_rows(file):
+        if "traces" not in row:
+            yield (
+                number,
+                {**row, "benchmark": metadata.get("env_id") or row.get("task"), "model": metadata.get("model")},
+            )
+            continue
+        traces = row["traces"]
+        if not isinstance(traces, list) or not all(isinstance(trace, dict) for trace in traces):
+            refuse(f"{file}:{number}", f"traces must be a list of objects, found {shown(traces)}")
+        env, step = look_up(row, "env.id") or look_up(row, "env.name"), look_up(row, "run.work.step")
+        for trace in traces or [{"task": row.get("task")}]:  # an episode that failed early has none
+            model = look_up(trace, "agent.config.model")
+            yield number, {**trace, "benchmark": env, "step": step, "model": model, "traces": len(traces)}
+
+
+def _verifiers(row: Fields, at: str) -> Fields:
+    """The last reply to the task. A trace is a graph of messages; the model wrote those that are `sampled`."""
+    if row.get("error") or ("traces" in row and row.get("ok") is not True):
+        return {"skipped": "ended with an error and have no answer"}
+    if "traces" not in row:
+        reason = "length" if row.get("is_truncated") is True else None
+        own = {"id": row["example_id"], "completion": reply_text(row.get("completion")), "finish_reason": reason}
+        return _table({**row, **own}, at)
+    rewards = {name: look_up(reward, "score") for name, reward in object_at(row, "rewards").items()}
+    if row["traces"] > 1 and not rewards:
+        return {"skipped": "are of agents without a reward, such as judges"}
+    nodes = objects_in(row, "nodes")
+    sampled = [place for place, node in enumerate(nodes) if node.get("sampled")]
+    if not sampled:
+        return {"skipped": "have no response of the model"}
+    ends = [call.get("finish_reason") for call in objects_in(row, "calls") if call.get("node") == sampled[-1]]
+    data, key = object_at(row, "task.data"), look_up(row, "task.key")
+    return {
+        "benchmark": row["benchmark"],
+        # Without an id of its own a task is known by a hash of its content.
+        "id": data.get("id") or (str(key)[:12] if key and key == look_up(row, "task.hash") else key),
+        "completion": row.get("root_reply") or look_up(nodes[sampled[-1]], "message.content") or "",
+        "answer": data.get("answer"),
+        "prompt": [node.get("message") for node in nodes[: sampled[0]]],
+        "finish_reason": ends[-1] if ends and ends[-1] in ("stop", "length") else None,
+        "extra": {
+            **others(data, _OF_TASKS),
+            **{name: row[name] for name in ("model", "step") if row[name] is not None},
+            "source_scores": named_scores({**rewards, **object_at(row, "metrics")}),
+        },
+    }
+
+
+def _trl(row: Fields, at: str) -> Fields:
+    """One column a reward function; `answer` and `id` where a reward function has logged them with `log_extra`."""
+    given = {name: value for name, value in row.items() if name not in ("completion", "prompt", "advantage", "step")}
+    rewards = {name: value for name, value in given.items() if type(value) in (bool, int, float)}
+    return {
+        "id": row.get("id"),
+        "completion": reply_text(row["completion"]),
+        "answer": row.get("answer"),
+        "prompt": row.get("prompt"),
+        "extra": {**others(given, set(rewards)), "step": row.get("step"), "source_scores": rewards},
+    }
+
+
 TOOLS: dict[str, Layout] = {
     layout.tool: layout
     for layout in (
@@ -272,6 +281,8 @@ TOOLS: dict[str, Layout] = {
         Layout("inspect", (("output",), ("epoch",)), _inspect, rows=inspect_rows),
         Layout("lighteval", (("doc",),), _lighteval, rows=parquet_rows),
         Layout("evalplus", (("task_id",), ("solution", "completion")), _evalplus),
+        Layout("verifiers", (("traces", "example_id"),), _verifiers, rows=_verifiers_rows),
+        Layout("trl", (("completion",), ("advantage",)), _trl, rows=parquet_rows),
         Layout("verl", (("input",), ("output",)), _verl),
         Layout("parquet", (), _table, rows=parquet_rows),
         Layout("csv", (), _csv, rows=csv_rows),

@@ -14,12 +14,19 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
+from accelerate.utils import gather_object
 from pydantic import ValidationError
 from torch import Tensor
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
+from evals.benchmarks.catalogue import Kind
 from evals.errors import DivergedError, UsageError
+from evals.estimators import OF_COUNTS
+from evals.metrics.counting import BY_DEFAULT, count_clusters
+from evals.metrics.passk_ucc import resolve_ks
+from evals.samples.fields import reply_text
+from evals.samples.types import GradedProblem
 from quatro import ops
 from quatro.config.blocks import KlConfig
 from quatro.loop.audit import audit
@@ -122,7 +129,10 @@ def _checked(block: Any, option_of: Mapping[str, str], config: QuatroConfig) -> 
 
 
 class QuatroTrainer(GRPOTrainer):  # type: ignore[misc]
-    """TRL's `GRPOTrainer` with the advantages and the loss of QUATRO. ``args`` is a `QuatroConfig`."""
+    """TRL's `GRPOTrainer` with the advantages and the loss of QUATRO. ``args`` is a `QuatroConfig`.
+
+    An evaluation logs Pass@k, UCC@k and pairs of its completions. Correct is what the first reward function gives 1.
+    """
 
     _tag_names = ("trl", "quatro")
     _name = "QUATRO"
@@ -144,10 +154,28 @@ class QuatroTrainer(GRPOTrainer):  # type: ignore[misc]
 
     # ---- advantages, from the rewards of all processes
 
-    def _calculate_rewards(self, *args: Any, **options: Any) -> Tensor:
-        reward_BF: Tensor = super()._calculate_rewards(*args, **options)  # gathered, one column a function
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, *more: Any) -> Tensor:
+        # Gathered, one column a function.
+        reward_BF: Tensor = super()._calculate_rewards(inputs, prompts, completions, *more)
         self._reward_BF = reward_BF
+        if not self.model.training:
+            self._measure([str(reply_text(one)) for one in gather_object(completions)], (reward_BF[:, 0] == 1).tolist())
         return reward_BF
+
+    def _measure(self, text_B: Sequence[str], is_correct_B: Sequence[bool]) -> None:
+        """Logs the numbers of each prompt, of which TRL logs the means: those of `quatro eval` by default."""
+        n, kind = self._group_size, Kind("math", has_short_answers=False)
+        right_QN = [
+            [text for text, correct in zip(text_B[at : at + n], is_correct_B[at : at + n], strict=True) if correct]
+            for at in range(0, len(text_B), n)
+        ]
+        problems = [GradedProblem("", str(q), None, n, right_N, recorded=kind) for q, right_N in enumerate(right_QN)]
+        (counted,) = count_clusters(problems, {"": BY_DEFAULT.settings("", kind)}).values()
+        wanted = [(metric, k) for k in resolve_ks(problems, None) for metric in ("pass@k", "ucc@k")]
+        for one in counted:
+            for metric, k in (*wanted, ("pairs", 1)):
+                value = OF_COUNTS[metric](n, one.correct, one.sizes or (), k)
+                self._log[metric.replace("@k", f"@{k}")].append(value)
 
     def _generate_and_score_completions(self, inputs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         rows: dict[str, Any] = super()._generate_and_score_completions(inputs)

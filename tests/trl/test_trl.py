@@ -20,6 +20,9 @@ import pytest
 import torch
 
 from evals.errors import DivergedError
+from evals.metrics.passk_ucc import passk_result, ucc_result
+from evals.samples.importing import import_samples
+from evals.samples.reading import read_samples
 from quatro.config import load_config
 from quatro.dual import solve_dual
 from quatro.loop.learn import make_objective
@@ -42,7 +45,7 @@ SHARED = {"kl_radius": RADIUS, "beta": 0.01, "num_iterations": 2, "gradient_accu
 OPTIONS = {
     "one": {**SHARED, "per_device_train_batch_size": 6},
     # Ten rows a process: each has half of the third prompt's four.
-    "two": {**SHARED, "per_device_train_batch_size": 5, "entropy_coef": 0.02},
+    "two": {**SHARED, "per_device_train_batch_size": 5, "per_device_eval_batch_size": 10, "entropy_coef": 0.02},
     # Four optimiser steps on one batch of responses, and the KL whose gradient is that of sequences.
     "minibatches": {
         "kl_radius": RADIUS,
@@ -63,6 +66,7 @@ class Recorded:
         self.ranks = [rank["steps"] for rank in ranks]
         self.log = [row for row in ranks[0]["log"] if "loss" in row]
         self.table = ranks[0]["table"]
+        self.evaluation = ranks[0]["evaluation"]
         self.options = options
 
 
@@ -82,6 +86,7 @@ def one(worker, tiny_folder, tmp_path_factory):
     out = tmp_path_factory.mktemp("one")
     recorded = Recorded([worker.record(str(tiny_folder), out, **options)], options)
     recorded.state = out / "trainer_state.json"
+    recorded.completions = out / "completions" / "completions_00004.parquet"
     return recorded
 
 
@@ -109,7 +114,9 @@ def two(tiny_folder, tmp_path_factory):
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
-    return Recorded([torch.load(f"{out}-{rank}.pt", weights_only=False) for rank in range(2)], options)
+    recorded = Recorded([torch.load(f"{out}-{rank}.pt", weights_only=False) for rank in range(2)], options)
+    recorded.completions = out / "completions" / "completions_00004.parquet"
+    return recorded
 
 
 # ---- ours
@@ -279,6 +286,22 @@ def test_the_table_of_completions_has_our_advantages(one, tiny_folder):
     assert sorted(one.table) == pytest.approx(sorted(Ours(one, tiny_folder).solve(2)[1]), rel=1e-5)
 
 
+@pytest.mark.parametrize("name", ["one", "two"])
+def test_an_evaluation_logs_what_quatro_finds_in_the_completions_that_trl_wrote(name, request, tmp_path):
+    recorded = request.getfixturevalue(name)
+    options = {"benchmark": "mine", "columns": {"correct": "reward"}}
+    imported = import_samples(recorded.completions, tmp_path / "samples.jsonl", tool="trl", **options)
+    samples = read_samples([imported.path])
+    assert (imported.num_problems, {row.extra["step"] for row in samples.rows}) == ({"one": 3, "two": 5}[name], {4})
+    assert {row.correct for row in samples.rows} == {True, False}
+    rows = [*passk_result(samples).rows, *ucc_result(samples).rows]
+    found = {row.metric.replace("k", str(row.k)): row.value for row in rows if row.metric in ("pass@k", "ucc@k")}
+    found |= {row.metric: row.value for row in rows if row.metric == "pairs"}
+    logged = {key: value for key, value in recorded.evaluation.items() if re.match("eval_(pass@|ucc@|pairs)", key)}
+    assert logged == {f"eval_{name}": pytest.approx(value, abs=1e-12) for name, value in found.items()}
+    assert logged["eval_pass@4"] > logged["eval_pass@1"] > 0
+
+
 def test_its_trainer_state_has_the_names_that_the_page_says(one):
     seen = {name for row in json.loads(Path(one.state).read_text(encoding="utf-8"))["log_history"] for name in row}
     page = (Path(__file__).parents[2] / "docs" / "trl.md").read_text(encoding="utf-8")
@@ -325,8 +348,27 @@ def test_an_evaluation_has_groups_and_a_log_of_its_own(trainer, monkeypatch):
     assert groups == [[0, 0, 1, 1]]
     assert found["eval_log_ratio/max"] == 0.0
     assert found["eval_dual/delta"] == 0.01
+    rewards = list(trainer._logs["rewards"]["reward"])
+    assert any(0 < reward < 1 for reward in rewards)
+    assert found["eval_pass@1"] == sum(reward == 1 for reward in rewards) / 4  # a part of 1 is not correct
     assert trainer._metrics["train"] == {}
     assert len(trainer._logs["advantages"]) == len(trainer._logs["prompt"]) == 4
+
+
+def test_prompts_may_be_chat_messages(worker, tiny_folder, tmp_path):
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_folder)
+    tokenizer.chat_template = "{% for turn in messages %}{{ turn['content'] }}{% endfor %}"
+    make = functools.partial(QuatroTrainer, processing_class=tokenizer)
+    options = {"per_device_train_batch_size": 4, "max_steps": 1}
+    prompts = [[{"role": "user", "content": prompt}] for prompt in worker.PROMPTS]
+    trainer = worker.make(make, str(tiny_folder), tmp_path, prompts=prompts, **options)
+    trainer.train()
+    trainer.reward_funcs = [lambda completions, **_: [float(bool(one[-1]["content"])) for one in completions]]
+    found = trainer.evaluate()
+    assert found["eval_pass@1"] == found["eval_reward"]
+    assert found["eval_ucc@4"] >= 1
 
 
 def test_images_and_the_loss_of_a_router_go_where_trl_sends_them(trainer, monkeypatch):

@@ -25,6 +25,11 @@ def reward(completion_ids, **_):
     return [sum(i % 2 for i in ids) / len(ids) for ids in completion_ids]
 
 
+def odd(completion_ids, **_):
+    """1 for a response whose first id is odd, and no verdict on one without an id."""
+    return [float(ids[0] % 2) if ids else None for ids in completion_ids]
+
+
 class Recorder(QuatroTrainer):
     """``steps``: weights before each step, its micro-batches with their losses, and the gradient that it takes."""
 
@@ -43,6 +48,8 @@ class Recorder(QuatroTrainer):
 
     def _compute_loss(self, model, inputs):
         loss = super()._compute_loss(model, inputs)
+        if not self.model.training:
+            return loss
         self.steps[-1]["parts"].append(dict(inputs))
         self.steps[-1]["losses"].append(loss.item())
         return loss
@@ -73,10 +80,14 @@ def make(cls, model: str, out: Path, *, prompts: Sequence[str] = PROMPTS, **opti
 
 
 def record(model: str, out: Path, **options) -> dict[str, Any]:
-    trainer = make(Recorder, model, out, **options)
+    trainer = make(Recorder, model, out, log_completions=True, num_completions_to_print=1, **options)
     trainer.train()
     trainer.save_state()
-    return {"steps": trainer.steps, "log": trainer.state.log_history, "table": list(trainer._logs["advantages"])}
+    log, table = [*trainer.state.log_history], list(trainer._logs["advantages"])
+    trainer.reward_funcs = [odd]
+    # As many rows as a batch for training has: the file of completions holds the last that many, whatever they are of.
+    evaluation = trainer.evaluate(trainer.train_dataset.select(range(trainer.args.generation_batch_size // 4)))
+    return {"steps": trainer.steps, "log": log, "table": table, "evaluation": evaluation}
 
 
 if __name__ == "__main__":

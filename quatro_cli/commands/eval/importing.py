@@ -37,6 +37,8 @@ def import_(
     inspect    output.choices              target                id        the task
     lighteval  model_response.text         choices[gold_index]   of query  the task
     evalplus   solution, completion        none (code)           task_id   of task_id
+    verifiers  last reply                  task.data.answer      key       env
+    trl        completion                  answer                of prompt -b NAME
     verl       output                      gts                   of input  data_source
     parquet,   completion(s),              answer,               id,       benchmark,
     csv,jsonl  responses                   reward_model.ground.. index     data_source
@@ -60,5 +62,4 @@ def import_(
         mapping[name] = field
     done = import_samples(file, out, tool=tool, benchmark=benchmark, columns=mapping, answer_after=answer_after)
     output.info(*done.notes)
-    output.info(f"{done.num_samples} samples of {done.num_problems} problems of {', '.join(done.benchmarks)}")
     output.data(str(done.path))

@@ -52,7 +52,7 @@ def test_lm_eval_keeps_every_raw_response_of_a_document(tmp_path, convert):
         "doc": {"question": "0?", "answer": "work #### 7"},
         "source_scores": {"exact_match": 0.0},
     }
-    assert imported.notes == []
+    assert imported.notes == ["3 samples of 2 problems of gsm8k_cot, 1 to 2 of each, from 2 of 2 rows"]
 
 
 def test_rows_of_other_filters_hold_the_same_responses_and_are_left_out(tmp_path, convert):
@@ -239,7 +239,9 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path, convert, monkeyp
 
 def test_options_that_cannot_be_met_are_refused(tmp_path):
     file = write(tmp_path / "f.jsonl", GENERATED)
-    with pytest.raises(UsageError, match="lm-eval, inspect, lighteval, evalplus, verl, parquet, csv, jsonl"):
+    with pytest.raises(
+        UsageError, match="lm-eval, inspect, lighteval, evalplus, verifiers, trl, verl, parquet, csv, jsonl"
+    ):
         import_samples(file, tmp_path / "out.jsonl", tool="helm")
     with pytest.raises(UsageError, match="unknown column 'text'"):
         import_samples(file, tmp_path / "out.jsonl", tool="jsonl", columns={"text": "x"})

@@ -14,6 +14,7 @@ from evals.errors import DataError, MissingError
 from evals.samples import inspect_logs
 from evals.samples.importing import Imported
 from evals.samples.types import Sample
+from tests.kit import says
 
 ZSTANDARD = 93
 Convert = Callable[..., tuple[Sequence[Sample], Imported]]
@@ -53,7 +54,10 @@ def test_inspect_keeps_every_epoch_and_leaves_out_what_ended_with_an_error(tmp_p
     ]
     assert (rows[0].prompt, rows[0].finish_reason, rows[0].correct) == ("brief\n\n2+3?", "length", None)
     assert rows[0].extra == {"level": 3, "model": "some/model", "source_scores": {"match": 1.0, "judge": 0.25}}
-    assert imported.notes == ["1 samples were left out: they ended with an error and have no answer"]
+    several, left_out, taken = imported.notes
+    says(left_out, "1 of 3 rows", "left out", "error", "log.json:3")
+    says(several, "2 of 3 rows", "several targets", "log.json:1")
+    says(taken, "2 samples of 1 problems of aime24, 2 of each", "2 of 3 rows")
 
 
 def parts_of(log: dict[str, Any], *, chunked: bool = False) -> dict[str, bytes]:
@@ -148,7 +152,7 @@ def test_a_completion_without_choices_is_read(tmp_path, convert, ending):
     samples = [inspect_sample("p", at, "", output=output) for at, output in enumerate(outputs, start=1)]
     rows, imported = convert(write_log(tmp_path / f"log.{ending}", inspect_log(*samples)), "inspect")
     assert [(row.sample_index, row.completion) for row in rows] == [(0, "\\boxed{5}"), (2, "6")]
-    assert imported.notes == ["1 samples were left out: they have no output"]
+    says(imported.notes[1], "1 of 3 rows", "left out", "no output", f"log.{ending}:2")
 
 
 def write_log(file: Path, log: dict[str, Any]) -> Path:
@@ -164,11 +168,11 @@ def test_a_run_that_did_not_end_well_says_so_with_counts(tmp_path, convert, stat
     about = {**LOG["eval"], "dataset": {"samples": 900, "sample_ids": ["p", 2, 3]}, "config": {"epochs": 2}}
     log = {**LOG, "eval": about, "status": status, "error": {"message": "server gone"}}
     _, imported = convert(write_log(tmp_path / f"log.{ending}", log), "inspect")
-    first, second = imported.notes
+    first, _, second, _ = imported.notes
     assert first.startswith("warning: ")
     assert f"'{status}', 'server gone'" in first
     assert "3 of 6 samples" in first
-    assert second.startswith("1 samples were left out")
+    says(second, "1 of 3 rows", "left out")
     (tmp_path / "out.jsonl").unlink()
     for samples in ([], LOG["samples"][2:]):
         file = write_log(tmp_path / f"none.{ending}", {**log, "samples": samples})
