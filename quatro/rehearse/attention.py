@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from quatro.rehearse.device import Device, is_on_device
+from quatro.rehearse.device import Device
 
 plain_attention: Any = torch._C._nn.scaled_dot_product_attention
 
@@ -30,10 +30,7 @@ def attend(
 ) -> Tensor:
     """As PyTorch's function; its one launch stands for all kernels of the choice."""
     kernel = kernel_of(query, key, attn_mask, **options)
-    device.now.attention[kernel] += 1
     inputs = [one for one in (query, key, value, attn_mask) if one is not None]
-    if not all(map(is_on_device, inputs)):
-        device.fault("scaled_dot_product_attention")
     num_scores = query.shape[:3].numel() * key.shape[2]
     # Plain mathematics writes the scores, masks them, takes the softmax in float32, casts and reads them.
     num_bytes = num_scores * (16 + 4 * query.element_size()) if kernel == "math" else 0

@@ -1,19 +1,16 @@
 """The pretended device: what lies in its memory, and what it was asked to do, phase by phase."""
 
-import sys
 import weakref
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
-HERE, TORCH = Path(__file__).parent, str(Path(torch.__file__).parent)
 # The methods of tensors as PyTorch made them: `pretended.py` replaces some of `torch.Tensor`.
 Plain: Any = torch._C.TensorBase
 
@@ -53,25 +50,19 @@ H100 = Card("NVIDIA H100 80GB HBM3", 80 << 30)
 
 @dataclass
 class Phase:
-    """What happened on the device in one phase; a site is a line of code, as `quatro/loop/learn.py:70`.
+    """What happened on the device in one phase.
 
-    ``kernels`` are ATen calls that start one at least, ``bytes`` what they read and write if nothing stays in a cache,
-    ``flops`` those of products and attention, ``peak`` the most bytes held, ``attention`` the kernels that it took.
-    By the card's speeds ``moving_s`` is the time of kernels that memory limits, ``multiplying_s`` that of the others,
-    and ``seconds`` what host and device take side by side.
+    ``kernels`` are ATen calls that start one at least, ``waits`` those of the host for the device, by kind, and
+    ``peak`` is the most bytes held. By the card's speeds ``moving_s`` is the time of kernels that memory limits,
+    ``multiplying_s`` that of the others, and ``seconds`` what host and device take side by side.
     """
 
     kernels: int = 0
-    bytes: int = 0
-    flops: int = 0
     moving_s: float = 0.0
     multiplying_s: float = 0.0
     seconds: float = 0.0
     peak: int = 0
-    waits: Counter[tuple[str, str]] = field(default_factory=Counter)  # of the host for the device, by kind and site
-    faults: Counter[tuple[str, str]] = field(default_factory=Counter)  # what CUDA would refuse, and the site
-    attention: Counter[str] = field(default_factory=Counter)
-    shapes: set[tuple[int, ...]] = field(default_factory=set)  # of all tensors that were made
+    waits: Counter[str] = field(default_factory=Counter)
 
 
 # A storage's mark. What PyTorch makes for itself in one of its functions is "open": it would lie beside the operands,
@@ -98,14 +89,15 @@ def is_on_device(tensor: Tensor) -> bool:
 
 
 class Device:
-    """A card on which nothing is computed: numbers come from the CPU, which holds all tensors.
+    """A card on which nothing is computed: numbers come from the CPU, which holds all tensors, however many.
 
-    With ``strict`` a fault raises; otherwise it is only counted. With ``hollow`` weights, and what is computed from
-    them, have no memory behind them (PyTorch's device meta).
+    With ``hollow`` weights, and what is computed from them, have no memory behind them (PyTorch's device meta), so that
+    a model of any size is rehearsed in seconds; make it on the device `meta` and move it to `cuda`. A decision on a
+    hollow number finds it finite and not 0. `tests/pretend` has a device that says what CUDA would refuse.
     """
 
-    def __init__(self, card: Card, *, strict: bool, hollow: bool) -> None:
-        self.card, self.strict, self.hollow = card, strict, hollow
+    def __init__(self, card: Card, *, hollow: bool) -> None:
+        self.card, self.hollow = card, hollow
         self.phases: defaultdict[str, Phase] = defaultdict(Phase)
         self.held = self.peak = 0  # bytes
         self.host_s = self.device_s = 0.0  # clocks: the host has said, and the device has done, all until then
@@ -121,31 +113,17 @@ class Device:
         self.now.peak = max(self.now.peak, self.held)
         self.host_s = self.device_s = max(self.host_s, self.device_s)
 
-    def total(self, name: Literal["waits", "faults", "attention"]) -> Counter[Any]:
-        """The sum over all phases."""
-        return sum((getattr(phase, name) for phase in self.phases.values()), Counter())
-
     def wait(self, kind: str) -> None:
         """The host goes on only when the device has done all that it was asked."""
         if self.is_counting:
-            self.now.waits[kind, site()] += 1
+            self.now.waits[kind] += 1
             self._pass(max(self.host_s, self.device_s) + self.card.wait_s, self.device_s)
-
-    def fault(self, what: str, error: Exception | None = None) -> None:
-        """CUDA would refuse this: with ``error``, or for operands on two devices."""
-        if self.is_counting:
-            self.now.faults[what, site()] += 1
-        if error is not None or (self.is_counting and self.strict):
-            said = "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
-            raise error or RuntimeError(f"{said} (pretended: {what})")
 
     def launch(self, num_bytes: int, flops: int = 0, *, is_16_bit: bool = True) -> None:
         """A kernel, or the few that one ATen call takes."""
         if self.is_counting:
             now, card = self.now, self.card
             now.kernels += 1
-            now.bytes += num_bytes
-            now.flops += flops
             moving_s = num_bytes / (card.efficiency * card.bandwidth)
             multiplying_s = flops / (card.efficiency * (card.flops if is_16_bit else card.float32_flops))
             if moving_s > multiplying_s:
@@ -160,18 +138,13 @@ class Device:
         self.host_s, self.device_s = host_s, device_s
 
     def put(self, tensor: Tensor) -> Tensor:
-        """``tensor``, whose storage lies here until it is freed; OutOfMemoryError if the card has no room for it."""
+        """``tensor``, whose storage lies here until it is freed."""
         if is_on_device(tensor):
             return tensor
         with torch._C.DisableTorchFunction():
             storage = Plain.untyped_storage(tensor)
-        num_bytes, free = storage.nbytes(), self.card.memory - self.held
-        if num_bytes > free:
-            said = f"Tried to allocate {num_bytes / 2**20:.2f} MiB, and {free / 2**20:.2f} MiB is free"
-            raise torch.OutOfMemoryError(f"CUDA out of memory. {said} (pretended)")
-        self._hold(num_bytes)
-        weakref.finalize(storage, self._hold, -num_bytes)  # the storage itself: views and autograd keep it alive
-        self.now.shapes.add(tuple(tensor.shape))
+        self._hold(storage.nbytes())
+        weakref.finalize(storage, self._hold, -storage.nbytes())  # itself: views and autograd keep it alive
         return set_place(tensor, "device")
 
     def _hold(self, num_bytes: int) -> None:
@@ -187,16 +160,3 @@ class Device:
             yield
         finally:
             vars(self).update(before)
-
-
-def site() -> str:
-    """The nearest line of this package that is being run; without one, the nearest outside of PyTorch."""
-    frame, outside = sys._getframe(1), ""
-    while frame is not None:
-        path = Path(frame.f_code.co_filename)
-        if path.parent != HERE and HERE.parent in path.parents:
-            return f"{path.relative_to(HERE.parents[1])}:{frame.f_lineno}"
-        if path.parent != HERE and not str(path).startswith((TORCH, "<")):
-            outside = outside or f"{path.name}:{frame.f_lineno}"
-        frame = frame.f_back  # type: ignore[assignment]
-    return outside

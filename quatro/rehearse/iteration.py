@@ -35,8 +35,6 @@ from quatro.rollout.prompts import load_sources, tokenize_problems
 from quatro.rollout.sampling import draw_rows
 from quatro.types import Prompt, Rollout, Sampling
 
-UNLIMITED = 10**14  # bytes: what does not fit is measured too
-
 
 class Part(NamedTuple):
     """What a phase of an iteration takes: ``seconds``, those of its host, of moving and of multiplying, and memory."""
@@ -124,7 +122,8 @@ def rehearse(config: Config, card: Card, lengths: Mapping[str, int]) -> Rehearsa
         )
         local = config.policy.model_copy(update={"kind": "local", "offload_optimizer": False})
         config = config.model_copy(update={"policy": local})
-    with pretended_gpu(replace(card, memory=UNLIMITED), strict=False, hollow=True) as gpu:
+    gpu = Device(card, hollow=True)
+    with pretended_gpu(gpu):
         policy = make_policy(config, shape_of(config.model).float(), World(), None, device=find_device("cuda"))
         stage = Stage(gpu, card, config, policy, num_ranks, prompt, response)
         parts = list(stage.learning())

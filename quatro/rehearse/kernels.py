@@ -1,4 +1,4 @@
-"""Every ATen call, of backward passes and optimisers too: where its operands lie, whether it waits, what it moves."""
+"""Every ATen call, of backward passes and optimisers too: whether the host waits for it, and what it moves."""
 
 import math
 from itertools import chain
@@ -22,8 +22,6 @@ WAITING = {
     **dict.fromkeys(("_unique2", "unique_dim", "unique_consecutive"), "unique"),
     **{name: name for name in ("nonzero", "masked_select", "bincount", "repeat_interleave")},
 }
-# A number of the CPU is an argument of these kernels, as of all that work point by point.
-TAKING_NUMBERS = {"where", "masked_fill", "masked_fill_", "fill_", "lerp", "lerp_"}
 NO_KERNEL = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "set_", "resize_"}
 
 
@@ -33,23 +31,10 @@ class Call:
     def __init__(self, func: Any, args: Any, kwargs: Any) -> None:
         self.func, self.args, self.kwargs = func, args, kwargs
         self.name: str = func._schema.name.removeprefix("aten::")
-        leaves = tree_leaves((args, kwargs))
-        self.tensors = [one for one in leaves if isinstance(one, Tensor)]
-        self.has_generator = any(isinstance(one, torch.Generator) for one in leaves)
+        self.tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
         self.indices: list[Tensor | None] = list(args[1]) if self.name in INDEXING else []
         self.has_mask_as_index = any(one is not None and one.dtype in MASKS for one in self.indices)
         self.known = {Plain.untyped_storage(one)._cdata for one in self.tensors}
-
-    def fault(self) -> str | None:
-        """What CUDA refuses where some operands lie there and some on the CPU."""
-        others = [one for one in self.tensors if not is_on_device(one)]
-        if self.name in INDEXING:  # indices may lie on the CPU
-            indices = {id(one) for one in self.indices}
-            return self.name if any(id(one) not in indices and one.dim() for one in others) else None
-        if not others or self.name in ("copy_", "_foreach_copy_"):
-            return None
-        takes_numbers = torch.Tag.pointwise in self.func.tags or self.name in TAKING_NUMBERS
-        return None if takes_numbers and not any(one.dim() for one in others) else self.name
 
     def wait(self) -> str | None:
         """Why the host waits for the device, if it does."""
@@ -92,12 +77,8 @@ class Kernels(TorchDispatchMode):
         if is_ours:
             for one in (one for one in call.tensors if place_of(one) == "open"):
                 device.put(one)
-            if fault := call.fault():
-                device.fault(fault)
             if kind := call.wait():
                 device.wait(kind)
-        if call.has_generator and makes_ours:  # it is one of the CPU: no other can be made here
-            device.fault(f"{call.name} with a generator of the CPU")
         result = self.compute(call, is_ours)
         outputs = [one for one in tree_leaves(result) if isinstance(one, Tensor)]
         fresh = [one for one in outputs if Plain.untyped_storage(one)._cdata not in call.known]

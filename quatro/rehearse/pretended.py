@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils import _foreach_utils
 
 from quatro.rehearse.calls import Calls
-from quatro.rehearse.device import CUDA, H100, Card, Device, Plain, is_on_device
+from quatro.rehearse.device import CUDA, Device, Plain, is_on_device
 from quatro.rehearse.kernels import Kernels
 
 Names = Iterator[tuple[Any, str, Any]]  # where, which name, what it means
@@ -25,14 +25,8 @@ SORTS = "_group_tensors_by_device_and_dtype"
 
 
 @contextlib.contextmanager
-def pretended_gpu(card: Card = H100, *, strict: bool = True, hollow: bool = False) -> Iterator[Device]:
-    """PyTorch with one CUDA device of this kind, whose numbers are the CPU's; yields what is counted on it.
-
-    ``strict``: what CUDA would refuse raises; otherwise it is only counted. ``hollow``: weights have no memory behind
-    them, so that a model of any size is rehearsed in seconds; make it on the device `meta` and move it to `cuda`. A
-    decision on a hollow number finds it finite and not 0.
-    """
-    device = Device(card, strict=strict, hollow=hollow)
+def pretended_gpu(device: Device) -> Iterator[None]:
+    """PyTorch with ``device`` as its one CUDA device, whose numbers are the CPU's."""
     calls, undo = Calls(device), []
     try:
         for owner, name, value in (*_tensors(device), *_cuda(device), *_autograd(device, calls)):
@@ -40,7 +34,7 @@ def pretended_gpu(card: Card = H100, *, strict: bool = True, hollow: bool = Fals
             setattr(owner, name, value)
         # The modes are those of this thread: a derivative on a thread of its own would not be seen.
         with torch.autograd.set_multithreading_enabled(False), Kernels(device), calls:
-            yield device
+            yield
     finally:
         for owner, name, value in reversed(undo):
             delattr(owner, name) if value is None else setattr(owner, name, value)
@@ -51,13 +45,6 @@ def _tensors(device: Device) -> Names:
         with torch._C.DisableTorchFunction():
             found: torch.device = Plain.device.__get__(tensor)
             return CUDA if device.shows_itself and is_on_device(tensor) else found
-
-    def numpy(tensor: Tensor, **kwargs: Any) -> Any:
-        if is_on_device(tensor):
-            device.fault(
-                "numpy() of a tensor on the device", TypeError("can't convert cuda:0 device type tensor to numpy")
-            )
-        return Plain.numpy(tensor, **kwargs)
 
     plain_deepcopy = torch.Tensor.__deepcopy__
 
@@ -70,7 +57,6 @@ def _tensors(device: Device) -> Names:
     yield torch.Tensor, "device", property(where)
     yield torch.Tensor, "is_cuda", property(is_on_device)
     yield torch.Tensor, "is_cpu", property(lambda tensor: where(tensor).type == "cpu")
-    yield torch.Tensor, "numpy", numpy
     yield torch.Tensor, "__deepcopy__", deepcopy
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
-from quatro.rehearse.pretended import pretended_gpu
+from tests.pretend.watched import pretended_gpu
 
 _stack = ExitStack()
 _gpu = _stack.enter_context(pretended_gpu())  # before the tests are collected: some are skipped without a device

@@ -22,13 +22,13 @@ from quatro.policy.rows import collate
 from quatro.processes.world import World
 from quatro.rehearse.device import Card
 from quatro.rehearse.kernels import Kernels
-from quatro.rehearse.pretended import pretended_gpu
 from quatro.rollout.decoding import SlotModel
 from quatro.rollout.engine import Recipe, Transformers
 from quatro.rollout.kv_cache import PreallocatedCache
 from quatro.rollout.sampling import draw_rows
 from quatro.rollout.transformers import TransformersEngine
 from quatro.types import Prompt, Rollout, Sampling
+from tests.pretend.watched import pretended_gpu
 
 # Ceilings are what was counted. Whoever lowers a number lowers its ceiling.
 WAITS_OF_A_TOKEN = 1  # whatever the number of slots

@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import embedding, linear, scaled_dot_product_attention
 
 from quatro.rehearse.device import Card
-from quatro.rehearse.pretended import pretended_gpu
+from tests.pretend.watched import pretended_gpu
 
 SMALL = Card("small", 1 << 20)
 

@@ -20,13 +20,13 @@ from quatro.policy.loading import load_model, load_tokenizer
 from quatro.policy.torch_policy import LocalPolicy
 from quatro.processes.stop import StopRequest
 from quatro.rehearse.device import Card
-from quatro.rehearse.pretended import pretended_gpu
 from quatro.rollout.transformers import TransformersEngine
 from quatro.runs.checkpoint import complete_checkpoints
 from quatro.runs.status import read_status
 from quatro.types import Prompt, Sampling
 from tests.kit import quatro as quatro_command
 from tests.kit import read_json
+from tests.pretend.watched import pretended_gpu
 
 MIB = 1 << 20
 CHANGING = ("inner_updates=auto", "audit.prompts=2", "policy.lora.rank=4", "optimizer.lr=1e-2")

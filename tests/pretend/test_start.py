@@ -14,7 +14,7 @@ from quatro.policy.device import find_device
 from quatro.policy.kinds import make_policy
 from quatro.processes.world import World
 from quatro.rehearse.device import Card
-from quatro.rehearse.pretended import pretended_gpu
+from tests.pretend.watched import pretended_gpu
 
 LARGE = Card("as large as need be", 10**13)
 QWEN_7B = {"vocab_size": 152_064, "hidden_size": 3584, "intermediate_size": 18_944, "num_hidden_layers": 28}

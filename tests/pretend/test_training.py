@@ -16,8 +16,8 @@ from quatro.policy.torch_policy import LocalPolicy
 from quatro.registry import METHODS
 from quatro.rehearse.device import is_on_device
 from quatro.rehearse.kernels import Kernels
-from quatro.rehearse.pretended import pretended_gpu
 from quatro.rollout import decoding, sampling
+from tests.pretend.watched import pretended_gpu
 
 EVALUATED = ("eval.every=1", "eval.benchmark=countdown", "eval.n=1", "eval.at_start=true")
 LORA = ("policy.lora.rank=4", "optimizer.lr=1e-2")

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from quatro.rehearse.pretended import pretended_gpu
 from quatro.rollout.sampling import DrawnTokens, draw_tokens
 from quatro.types import Sampling
+from tests.pretend.watched import pretended_gpu
 
 ALMOST_ONE = 1 - 2.0**-53
 
