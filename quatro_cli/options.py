@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
+from functools import partial, wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
 from typer import Argument, Option
 
@@ -23,6 +25,32 @@ DryRun = Annotated[bool, Option("--dry-run", help="Say what would be done, and d
 Set = Annotated[
     list[str], repeated("-s", "--set", metavar="KEY=VALUE", help="Change one key of the configuration; repeatable.")
 ]
+
+
+def spread(command: Callable[..., None]) -> Callable[..., None]:
+    """``command``, in which the fields of a dataclass are options in place of each parameter of that class."""
+    hints = get_type_hints(command, include_extras=True)
+    fields_of: dict[str, list[str]] = {}
+    parameters: list[Parameter] = []
+    for one in signature(command).parameters.values():
+        kind = hints[one.name]
+        if isinstance(kind, type) and is_dataclass(kind):
+            types, fields = get_type_hints(kind, include_extras=True), signature(kind).parameters.values()
+            fields_of[one.name] = [field.name for field in fields]
+            parameters += [field.replace(annotation=types[field.name]) for field in fields]
+        else:
+            parameters.append(one.replace(annotation=kind))
+
+    @wraps(command)
+    def with_options(**options: Any) -> None:
+        for name, fields in fields_of.items():
+            options[name] = hints[name](**{field: options.pop(field) for field in fields})
+        command(**options)
+
+    keywords = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in parameters]
+    vars(with_options)["__signature__"] = Signature(keywords)
+    with_options.__annotations__ = {one.name: one.annotation for one in parameters}
+    return with_options
 
 
 def benchmark_names(help: str) -> Any:
@@ -61,12 +89,6 @@ def run_paths(metavar: str, help: str) -> Any:
 Run = Annotated[Path, run_paths("RUN", "A run directory.")]
 Seed = Annotated[int, Option(metavar="N", help="Seed of everything random.")]
 Step = Annotated[str | None, Option(metavar="N|best", help="Which checkpoint of a run. Default: the newest.")]
-SweepTopP = Annotated[
-    float | None, Option(metavar="P", help="A sweep's samples at this top_p, if several.", show_default=False)
-]
-SweepTemperature = Annotated[
-    float | None, Option(metavar="T", help="A sweep's samples at this temperature, if several.", show_default=False)
-]
 SweepCell = Annotated[
     str | None, Option(metavar="NAME", help="Use only this cell of a sweep. Default: all.", show_default=False)
 ]
@@ -150,11 +172,22 @@ def numbers(text: str | None, option: str, kind: type[Number]) -> list[Number] |
     return found
 
 
-def expander(paths: Sequence[Path], top_p: float | None, temperature: float | None, cell: str | None) -> Expand:
-    """What reads a sweep among ``paths``; raises UsageError for an option without one, which would be ignored."""
-    from quatro.runs.points import is_sweep, require_sweep
-    from quatro.sweep.results import labelled_results
+@dataclass(frozen=True)
+class OfSweep:
+    """Which samples of a sweep are meant."""
 
-    require_sweep(paths, {"--top-p": top_p, "--temperature": temperature, "--cell": cell})
-    how: dict[str, Any] = {"top_p": top_p, "temperature": temperature, "cell": cell}
-    return lambda folder: labelled_results(folder, **how) if is_sweep(folder) else None
+    top_p: Annotated[
+        float | None, Option(metavar="P", help="A sweep's samples at this top_p, if several.", show_default=False)
+    ] = None
+    temperature: Annotated[
+        float | None, Option(metavar="T", help="A sweep's samples at this temperature, if several.", show_default=False)
+    ] = None
+    cell: SweepCell = None
+
+    def expander(self, paths: Sequence[Path]) -> Expand:
+        """What reads a sweep among ``paths``; raises UsageError for an option without one, which would be ignored."""
+        from quatro.runs.points import is_sweep, require_sweep
+        from quatro.sweep.results import labelled_results
+
+        require_sweep(paths, {f"--{name.replace('_', '-')}": value for name, value in vars(self).items()})
+        return lambda folder: labelled_results(folder, **vars(self)) if is_sweep(folder) else None

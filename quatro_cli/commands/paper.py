@@ -5,19 +5,19 @@ from typing import Annotated
 
 from typer import Option
 
-from quatro_cli.options import SweepCell, SweepTemperature, SweepTopP, run_paths
+from quatro_cli.options import OfSweep, run_paths, spread
 from quatro_cli.output import output
 
 
+@spread
 def paper(
     sweep: Annotated[Path, run_paths("SWEEP", "The folder of a sweep.")],
     out: Annotated[Path, Option("-o", "--out", metavar="DIR", help="Where to write.")] = Path("paper"),
     with_paper: Annotated[
         bool, Option("--with-paper/--without-paper", help="Put the published numbers beside the sweep's.")
     ] = True,
-    top_p: SweepTopP = None,
-    temperature: SweepTemperature = None,
-    cell: SweepCell = None,
+    *,
+    of_sweep: OfSweep,
 ) -> None:
     """Write the paper's tables and figures from a sweep.
 
@@ -30,9 +30,7 @@ def paper(
     """
     from quatro.sweep.paper import write_paper
 
-    page = write_paper(
-        sweep, out, top_p=top_p, temperature=temperature, cell=cell, with_paper=with_paper, tell=output.info
-    )
+    page = write_paper(sweep, out, **vars(of_sweep), with_paper=with_paper, tell=output.info)
     output.warn(*page.warnings)
     for kind, reason in page.missing:
         output.info(f"missing: {kind.title}: {reason}")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from typer import Option
 
-from quatro_cli.commands.eval.shared import check_out, progress
+from quatro_cli.commands.eval.shared import Written, progress
 from quatro_cli.options import run_paths
 from quatro_cli.output import output
 
@@ -37,5 +37,5 @@ def report(
     """
     from quatro.runs.views.report import report
 
-    check_out(out, paths)
+    Written(out=out).check(paths)
     output.data(str(report(paths, out, problems=problems, progress=progress)))

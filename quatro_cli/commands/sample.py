@@ -6,12 +6,13 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from quatro_cli.options import AllowUnsafe, DryRun, Seed, Step, benchmark_names, checkpoint_step, run_paths, split
+from quatro_cli import options
 from quatro_cli.output import output
 from quatro_cli.warm_start import ensure_model
 
@@ -22,53 +23,54 @@ if TYPE_CHECKING:
     from quatro_cli.output import Bar
 
 
-NumSamples = Annotated[int | None, Option("-n", "--n", metavar="N", min=1, help="Samples per problem. Default: 256.")]
-TopK = Annotated[int | None, Option(metavar="K", min=0, help="Keep the K likeliest. Default: 0, all.")]
 MaxTokens = Annotated[int | None, Option(metavar="N", help="Token limit. Default: the run's, preset's, -b's.")]
 Stop = Annotated[list[str] | None, Option(metavar="TEXT", help=r"End before TEXT (\n, \t, \\ as escapes); repeats.")]
-Preset = Annotated[str | None, Option(metavar="NAME", help="paper (T 1, top_p 0.7, n 256), verl-generation.")]
 Template = Annotated[str | None, Option(metavar="NAME|TEXT|FILE", help="As data.template (docs/data.md), or your own.")]
-System = Annotated[str | None, Option(metavar="TEXT", help="System prompt in place of the template's.")]
 Kwargs = Annotated[str | None, Option(metavar="YAML", help="For the chat template: {enable_thinking: false}.")]
-TagOption = Annotated[str | None, Option(metavar="TAG", help="The folder's name. Default: from the settings.")]
+Engine = Annotated[str | None, Option(metavar="NAME", help="transformers (the default), vllm or module:Class.")]
 Out = Annotated[
     Path | None, Option("-o", "--out", metavar="DIR", help="Default: RUN/samples/TAG or samples/MODEL/TAG.")
 ]
-Engine = Annotated[str | None, Option(metavar="NAME", help="transformers (the default), vllm or module:Class.")]
-Gpus = Annotated[str | None, Option(metavar="N[,N]", help="GPUs, each with an engine. Default: the first.")]
-BaseUrl = Annotated[str | None, Option(metavar="URL", help="OpenAI-compatible server (docs/servers.md).")]
-Concurrency = Annotated[int | None, Option(metavar="N", min=1, help="Requests open at once. Default: 32.")]
 
 
+@dataclass(frozen=True)
+class Drawing:
+    """What `SampleRequest` has beside the model and the benchmarks, as it is typed."""
+
+    step: options.Step = None
+    n: Annotated[int | None, Option("-n", "--n", metavar="N", min=1, help="Samples per problem. Default: 256.")] = None
+    limit: Annotated[int | None, Option(metavar="N", min=1, help="Only the first N problems.")] = None
+    temperature: Annotated[float | None, Option(metavar="T", help="Divides the logits. Default: 1.")] = None
+    top_p: Annotated[float | None, Option(metavar="P", help="Probability mass to draw from. Default: 1.")] = None
+    top_k: Annotated[int | None, Option(metavar="K", min=0, help="Keep the K likeliest. Default: 0, all.")] = None
+    max_tokens: MaxTokens = None
+    stop: Stop = None
+    preset: Annotated[str | None, Option(metavar="NAME", help="paper (T 1, top_p 0.7, n 256), verl-generation.")] = None
+    template: Template = None
+    system: Annotated[str | None, Option(metavar="TEXT", help="System prompt in place of the template's.")] = None
+    chat_template_kwargs: Kwargs = None
+    thinking: Annotated[str | None, Option(metavar="MARKERS", help="End of a thought, as </think>.")] = None
+    seed: options.Seed = 0
+    tag: Annotated[str | None, Option(metavar="TAG", help="The folder's name. Default: from the settings.")] = None
+    out: Out = None
+    engine: Engine = None
+    gpus: Annotated[str | None, Option(metavar="N[,N]", help="GPUs, each with an engine. Default: the first.")] = None
+    base_url: Annotated[str | None, Option(metavar="URL", help="OpenAI-compatible server (docs/servers.md).")] = None
+    served_model: Annotated[str | None, Option(metavar="NAME", help="MODEL's name on the server.")] = None
+    chat: Annotated[bool, Option("--chat", help="Send the server messages, for its chat template.")] = False
+    text: Annotated[bool, Option("--text", help="Send the server text. Default: token ids.")] = False
+    concurrency: Annotated[int | None, Option(metavar="N", min=1, help="Requests open at once. Default: 32.")] = None
+    grade: Annotated[bool, Option("--grade", help="Grade the samples at once, not in `quatro eval`.")] = False
+
+
+@options.spread
 def sample(
-    model: Annotated[str, run_paths("MODEL|RUN", "Folder, Hub id, embedded:NAME, served name, or run.")],
-    benchmarks: Annotated[list[str], benchmark_names("Benchmarks, files or Hub data sets.")],
-    step: Step = None,
-    n: NumSamples = None,
-    limit: Annotated[int | None, Option(metavar="N", min=1, help="Only the first N problems.")] = None,
-    temperature: Annotated[float | None, Option(metavar="T", help="Divides the logits. Default: 1.")] = None,
-    top_p: Annotated[float | None, Option(metavar="P", help="Probability mass to draw from. Default: 1.")] = None,
-    top_k: TopK = None,
-    max_tokens: MaxTokens = None,
-    stop: Stop = None,
-    preset: Preset = None,
-    template: Template = None,
-    system: System = None,
-    chat_template_kwargs: Kwargs = None,
-    thinking: Annotated[str | None, Option(metavar="MARKERS", help="End of a thought, as </think>.")] = None,
-    seed: Seed = 0,
-    tag: TagOption = None,
-    out: Out = None,
-    engine: Engine = None,
-    gpus: Gpus = None,
-    base_url: BaseUrl = None,
-    served_model: Annotated[str | None, Option(metavar="NAME", help="MODEL's name on the server.")] = None,
-    chat: Annotated[bool, Option("--chat", help="Send the server messages, for its chat template.")] = False,
-    text: Annotated[bool, Option("--text", help="Send the server text. Default: token ids.")] = False,
-    concurrency: Concurrency = None,
-    grade: Annotated[bool, Option("--grade", help="Grade the samples at once, not in `quatro eval`.")] = False,
-    allow_unsafe_code: AllowUnsafe = False,
-    dry_run: DryRun = False,
+    model: Annotated[str, options.run_paths("MODEL|RUN", "Folder, Hub id, embedded:NAME, served name, or run.")],
+    benchmarks: Annotated[list[str], options.benchmark_names("Benchmarks, files or Hub data sets.")],
+    *,
+    drawing: Drawing,
+    allow_unsafe_code: options.AllowUnsafe = False,
+    dry_run: options.DryRun = False,
 ) -> None:
     """Draw n samples for each problem, or those still missing.
 
@@ -83,35 +85,15 @@ def sample(
     from quatro.sample.drawing import plan_samples
     from quatro.sample.request import SampleRequest
 
-    request = SampleRequest(
-        model,
-        split(benchmarks),
-        step=checkpoint_step(step),
-        n=n,
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        max_tokens=max_tokens,
-        stop=[unescaped(text) for text in stop] if stop else None,
-        preset=preset,
-        template=unescaped(template) if template and PLACE in template else template,
-        system=unescaped(system) if system else system,
-        chat_template_kwargs=parse_value(chat_template_kwargs or "null", "--chat-template-kwargs")[0],
-        thinking=thinking,
-        seed=seed,
-        tag=tag,
-        out=out,
-        engine=engine,
-        gpus=gpus,
-        base_url=base_url,
-        served_model=served_model,
-        chat=chat,
-        text=text,
-        concurrency=concurrency,
-        grade=grade,
-        limit=limit,
-    )
-    plan = plan_samples(request)
+    typed = vars(drawing) | {
+        "step": options.checkpoint_step(drawing.step),
+        "stop": [unescaped(text) for text in drawing.stop] if drawing.stop else None,
+        "system": drawing.system and unescaped(drawing.system),
+        "chat_template_kwargs": parse_value(drawing.chat_template_kwargs or "null", "--chat-template-kwargs")[0],
+    }
+    if drawing.template and PLACE in drawing.template:
+        typed["template"] = unescaped(drawing.template)
+    plan = plan_samples(SampleRequest(model, options.split(benchmarks), **typed))
     output.info(*plan.notes)
     if dry_run:
         _describe(plan)

@@ -34,6 +34,7 @@ Models = Annotated[
 Out = Annotated[Path | None, Option("-o", "--out", metavar="FILE", help="Write to this file instead of stdout.")]
 
 
+@options.spread
 def table(
     paths: Annotated[
         list[Path],
@@ -47,9 +48,8 @@ def table(
     ci: Annotated[bool, Option("--ci", help="Show 95 % intervals, over seeds and problems.")] = False,
     labels: Labels = None,
     models: Models = None,
-    top_p: options.SweepTopP = None,
-    temperature: options.SweepTemperature = None,
-    cell: options.SweepCell = None,
+    *,
+    of_sweep: options.OfSweep,
     out: Out = None,
 ) -> None:
     """Print result files as a table in the paper's layout.
@@ -71,7 +71,7 @@ def table(
     ks, rows = options.numbers(k, "--k", int), options.names(labels, "--labels")
     chosen_by = {"--metric": metric, "--average": average, "--with-paper": with_paper, "--k": k, "--models": models}
     options.refuse_loss(out, paths)
-    comparison, expand = _comparison(paths), options.expander(paths, top_p, temperature, cell)
+    comparison, expand = _comparison(paths), of_sweep.expander(paths)
     if comparison is not None:
         options.refuse_idle({"--labels": labels, **chosen_by}, "what `quatro eval compare` wrote")
         _finish(format, "comparison", comparison_table(comparison), ci=ci, out=out)

@@ -1,15 +1,16 @@
 """`quatro eval compare`: is B better than A, or is it chance? `quatro eval flips`: which problems training turned."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from typer import Argument, Option
 
 from quatro_cli.commands.eval import shared
-from quatro_cli.options import Benchmarks, Json, numbers, usage_error
+from quatro_cli.options import Benchmarks, numbers, spread, usage_error
 from quatro_cli.output import output
 
 
+@spread
 def compare(
     files: Annotated[
         list[Path],
@@ -20,20 +21,11 @@ def compare(
     k: shared.Ks = None,
     also: shared.Also = None,
     tau: shared.Taus = None,
-    similarity: shared.Similarities = None,
-    threshold: shared.Thresholds = None,
-    linkage: shared.Linkage = "components",
-    tokens: shared.Tokens = None,
-    partition: shared.Partition = None,
-    max_calls: shared.MaxCalls = None,
-    jobs: shared.Jobs = None,
     over_seeds: Annotated[bool, Option("--over-seeds", help="All seeds of A first, then those of B.")] = False,
-    cluster: shared.Cluster = None,
-    seed: shared.BootstrapSeed = 0,
-    first: shared.First = None,
-    grader: shared.Grader = None,
-    json: Json = False,
-    out: shared.Out = None,
+    *,
+    same: shared.SameOrJudged,
+    counted: shared.Counted,
+    written: shared.Written,
 ) -> None:
     """Compare sets of samples, each B minus A, problem by problem.
 
@@ -49,11 +41,9 @@ def compare(
     from evals.results.reading import sides_of
     from evals.results.shown import grids_of_comparison
 
-    how: dict[str, Any] = {"similarity": similarity, "threshold": threshold, "linkage": linkage, "tokens": tokens}
-    how |= {"partition": partition, "max_calls": max_calls, "cluster": cluster}
-    asked = shared.options(benchmarks, n=first, grader=grader, also=also, tau=tau, seed=seed, jobs=jobs, **how)
+    asked = shared.options(benchmarks, same, counted, also=also, tau=tau)
     ks = numbers(k, "--k", int)
-    shared.check_out(out, files, partition)
+    written.check(files, partition=same.partition)
     half = len(files) // 2 if over_seeds else 1
     if len(files) < 2 or (over_seeds and len(files) % 2):
         raise usage_error(f"{len(files)} samples: expected A and B..., or with --over-seeds every seed of A, then of B")
@@ -61,14 +51,15 @@ def compare(
         raise usage_error("a set of samples is named twice; name each once")
     a, b, *others = [files[:half], files[half:]] if over_seeds else [[file] for file in files]
     found = compare(a, b, ks, others=others, metric=metric, progress=shared.progress, over_seeds=over_seeds, **asked)
-    for one in found.each() if not json else ():
+    for one in found.each() if not written.json else ():
         labels = sides_of(one)
         output.info(f"A: {labels[0]} ({one.a})\nB: {labels[1]} ({one.b})\nchange: B minus A")
         shared.show(*grids_of_comparison(one, found.num_adjusted))
     output.warn(*found.warnings)  # below the table, where a warning is not passed over
-    shared.write(shared.judged(found, partition, out), json=json, out=out)
+    written.write(shared.judged(found, same.partition, written.out))
 
 
+@spread
 def power(
     files: Annotated[list[Path], Argument(metavar="BASE [OTHER]", help="Samples of a model, or of two.")],
     benchmarks: Benchmarks,
@@ -76,8 +67,8 @@ def power(
     effect: Annotated[float | None, Option(metavar="X", help="Difference to show, in points or solutions.")] = None,
     correlation: Annotated[float, Option(metavar="R", help="Of problems' true values, if there is no OTHER.")] = 0.9,
     seed_spread: Annotated[float, Option(metavar="D", help="Standard deviation of a mean over seeds.")] = 0,
-    json: Json = False,
-    out: shared.Out = None,
+    *,
+    written: shared.Written,
 ) -> None:
     """Say which difference such problems and samples can show.
 
@@ -91,7 +82,7 @@ def power(
     from evals.metrics.power import power_rows
     from evals.results.shown import scaled, title_of, unit_of
 
-    shared.check_out(out, files)
+    written.check(files)
     name, _, k = metric.partition("@")
     if name not in ("pass", "ucc", "distinct") or not k.isdecimal() or k == "0" or len(files) > 2 or effect == 0:
         raise usage_error(f"--metric {metric}: expected pass@K, ucc@K or distinct@K, one or two files, and no effect 0")
@@ -100,9 +91,9 @@ def power(
     sides, scale = [one.problems or [] for one in found], unit_of(f"{name}@k")[0]
     how = {"correlation": correlation, "seed_spread": seed_spread / scale, "effect": effect and abs(effect) / scale}
     result = found[0].model_copy(update={"rows": power_rows(f"{name}@k", int(k), *sides, **how), "problems": None})
-    shared.write(result, json=json, out=out)
+    written.write(result)
     needed, body = ["problems_needed", "samples_needed", "seeds_needed"] if effect else [], []
-    for row in result.rows if not json else ():
+    for row in result.rows if not written.json else ():
         numbers = {"smallest": row.value, **(row.model_extra or {})}
         shown = [scaled(numbers[key], row.metric) for key in ("spread", "sampling", "smallest")]
         body.append(
@@ -113,6 +104,7 @@ def power(
         output.table(f"Difference in {metric} that is shown with a power of 0.8", heads, body)
 
 
+@spread
 def flips(
     base: Annotated[Path, Argument(metavar="BASE", help="Samples of the model before training.")],
     tuned: Annotated[
@@ -122,13 +114,10 @@ def flips(
     k: Annotated[
         str | None, Option(metavar="K[,K]", help="Values of k for flip@k. Default: 16, or n if smaller.")
     ] = None,
-    ci: shared.Interval = False,
-    seed: shared.BootstrapSeed = 0,
-    first: shared.First = None,
-    per_problem: shared.PerProblem = False,
-    label: shared.Label = None,
-    json: Json = False,
-    out: shared.Out = None,
+    n: shared.First = None,
+    *,
+    told: shared.Told,
+    written: shared.Written,
 ) -> None:
     """Count problems that training turned from failed to solved.
 
@@ -146,11 +135,11 @@ def flips(
     from evals.metrics.measuring import Options, several_counted
 
     ks = numbers(k, "--k", int)
-    shared.check_shown(out, [base, tuned], per_problem=per_problem, json=json)
-    asked = Options(["pass@k"], n=first, seed=seed, jobs=None, **shared.options(benchmarks))
-    found = several_counted([[base], [tuned]], asked, label=label, progress=shared.progress)
+    written.check([base, tuned], per_problem=told.per_problem)
+    asked = Options(["pass@k"], n=n, jobs=None, **shared.options(benchmarks))
+    found = several_counted([[base], [tuned]], asked, label=told.label, progress=shared.progress)
     ((before,), _), ((after,), about) = found
     names = (str(base), str(tuned))
-    result = flips_result(before, after, names=names, ks=ks, ci=ci, per_problem=per_problem, about=about)
+    result = flips_result(before, after, names=names, ks=ks, ci=told.ci, per_problem=told.per_problem, about=about)
     output.warn(*result.warnings)
-    shared.finish(result, json=json, out=out)
+    written.finish(result)

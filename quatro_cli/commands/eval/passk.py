@@ -1,9 +1,10 @@
 """`quatro eval passk`: Pass@k of samples files."""
 
 from quatro_cli.commands.eval import shared
-from quatro_cli.options import Benchmarks, Json
+from quatro_cli.options import Benchmarks, spread
 
 
+@spread
 def passk(
     files: shared.Files,
     benchmarks: Benchmarks,
@@ -11,17 +12,11 @@ def passk(
     k: shared.Ks = None,
     also: shared.Also = None,
     tau: shared.Taus = None,
-    ci: shared.Interval = False,
-    cluster: shared.Cluster = None,
     over_seeds: shared.OverSeeds = False,
-    seed: shared.BootstrapSeed = 0,
-    first: shared.First = None,
-    per_problem: shared.PerProblem = False,
-    label: shared.Label = None,
-    grader: shared.Grader = None,
-    jobs: shared.Jobs = None,
-    json: Json = False,
-    out: shared.Out = None,
+    *,
+    counted: shared.Counted,
+    told: shared.Told,
+    written: shared.Written,
 ) -> None:
     """Pass@k: how likely at least one of k samples is correct.
 
@@ -33,18 +28,7 @@ def passk(
       quatro eval passk runs/quickstart-quatro-* --over-seeds --ci
       quatro eval passk runs/quickstart-quatro-0 -b countdown --also maj --json
     """
-    asked = shared.options(
-        benchmarks,
-        n=first,
-        grader=grader,
-        also=also,
-        tau=tau,
-        cluster=cluster,
-        seed=seed,
-        jobs=jobs,
-        over_seeds=over_seeds,
-    )
+    asked = shared.options(benchmarks, counted, also=also, tau=tau, over_seeds=over_seeds)
     files = shared.of_step(files, step, benchmarks)
-    shared.check_shown(out, files, per_problem=per_problem, json=json)
-    result = shared.measured(files, k, "pass@k", ci=ci, per_problem=per_problem, label=label, **asked)
-    shared.finish(result, json=json, out=out)
+    written.check(files, per_problem=told.per_problem)
+    written.finish(shared.measured(files, k, "pass@k", **asked, **vars(told)))

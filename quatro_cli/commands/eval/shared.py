@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
 from quatro_cli.help import SIMILARITIES, THRESHOLDS
-from quatro_cli.options import checkpoint_step, names, numbers, refuse_idle, refuse_loss, split, usage_error
+from quatro_cli.options import Json, checkpoint_step, names, numbers, refuse_idle, refuse_loss, split, usage_error
 from quatro_cli.output import Bar, output, visible
 
 if TYPE_CHECKING:
@@ -30,63 +32,128 @@ Files = Annotated[
 Ks = Annotated[str | None, Option(metavar="K[,K]", help="Values of k. Default: 1,2,4,...,256, up to n.")]
 Also = Annotated[str | None, Option(metavar="NAME[,NAME]", help="maj, g-pass (G-Pass@k) or pass^k.")]
 Taus = Annotated[str | None, Option(metavar="T[,T]", help="Share of correct draws that g-pass requires. Default: 0.5.")]
-Interval = Annotated[bool, Option("--ci", help="Add 95 % intervals.")]
 OverSeeds = Annotated[bool, Option("--over-seeds", help="Each FILE is a seed of one model: show means.")]
-Cluster = Annotated[str | None, Option(metavar="KEY", help="Intervals over families that share this key.")]
+First = Annotated[int | None, Option(metavar="N", min=1, help="First N samples only: compare at equal n.")]
 Step = Annotated[str | None, Option(metavar="N|best", help="Only samples of this checkpoint of a run. Default: all.")]
-First = Annotated[int | None, Option("--n", metavar="N", min=1, help="First N samples only: compare at equal n.")]
-BootstrapSeed = Annotated[int, Option(metavar="N", min=0, help="Of no effect.", hidden=True)]
-PerProblem = Annotated[bool, Option("--per-problem", help="Put counts of every problem in --json, -o.")]
-Label = Annotated[str | None, Option(metavar="NAME", help="Name of the result in tables.")]
 Grader = Annotated[str | None, Option(metavar="NAME", help="math, countdown, code, reasoning-gym or your own.")]
-Out = Annotated[
-    Path | None, Option("-o", "--out", metavar="FILE", help="Write it too: .json, or rows: .csv, .parquet.")
-]
+Label = Annotated[str | None, Option(metavar="NAME", help="Name of the result in tables.")]
 NAMED = f"{SIMILARITIES}, embed:MODEL or your own module:function."
 _WHICH = f"{NAMED} Default: rouge-l; tfidf for code; exact for short answers."
-Similarities = Annotated[str | None, Option(metavar="NAME[,NAME]", help=_WHICH)]
 _SAME = f"Two samples this similar count as one. Default: {THRESHOLDS}; your own has none."
-Thresholds = Annotated[str | None, Option(metavar="T[,T]", help=_SAME)]
 Threshold = Annotated[float | None, Option(metavar="T", help=_SAME)]
-Partition = Annotated[str | None, Option(metavar="judge:URL", help="A language model says which are the same.")]
-MaxCalls = Annotated[int | None, Option(metavar="N", min=0, help="Most calls of the judge. Default: 10000.")]
 Linkage = Annotated[str, Option(metavar="NAME", help="components, complete, average or greedy.", show_default=False)]
 Tokens = Annotated[str | None, Option(metavar="NAME", help="math, sklearn, whitespace; for programs: code.")]
 Jobs = Annotated[int | None, Option(metavar="N", min=1, help="Processes. Default: one per usable core.")]
 Id = Annotated[str, Option(metavar="ID", help="The problem.")]
 
 
-def options(
-    benchmarks: list[str],
-    *,
-    also: str | None = None,
-    similarity: str | None = None,
-    partition: str | None = None,
-    max_calls: int | None = None,
-    threshold: str | None = None,
-    tau: str | None = None,
-    **others: Any,
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Same:
+    """What counts as the same solution."""
+
+    similarity: Annotated[str | None, Option(metavar="NAME[,NAME]", help=_WHICH)] = None
+    threshold: Annotated[str | None, Option(metavar="T[,T]", help=_SAME)] = None
+    linkage: Linkage = "components"
+    tokens: Tokens = None
+
+
+@dataclass(frozen=True)
+class SameOrJudged(Same):
+    """The same, or as a language model says."""
+
+    partition: Annotated[str | None, Option(metavar="judge:URL", help="A language model says which are the same.")] = (
+        None
+    )
+    max_calls: Annotated[int | None, Option(metavar="N", min=0, help="Most calls of the judge. Default: 10000.")] = None
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Which samples count, who grades them, and what is shared."""
+
+    n: First = None
+    grader: Grader = None
+    cluster: Annotated[str | None, Option(metavar="KEY", help="Intervals over families that share this key.")] = None
+    jobs: Jobs = None
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a result holds beside its values."""
+
+    ci: Annotated[bool, Option("--ci", help="Add 95 % intervals.")] = False
+    per_problem: Annotated[bool, Option("--per-problem", help="Put counts of every problem in --json, -o.")] = False
+    label: Label = None
+
+
+@dataclass(frozen=True)
+class Written:
+    """Where a document goes: to stdout, to the file ``out``, both or nowhere."""
+
+    json: Json = False
+    out: Annotated[
+        Path | None, Option("-o", "--out", metavar="FILE", help="Write it too: .json, or rows: .csv, .parquet.")
+    ] = None
+
+    def check(self, inputs: Sequence[Path], *, partition: str | None = None, per_problem: bool = False) -> None:
+        """Raises, before anything is computed, what writing would raise, and beside ``out`` the replies of a judge.
+
+        Raises:
+            UsageError: it is a folder, one of ``inputs`` or another file that must not be lost (`refuse_loss`); or
+                counts of every problem were asked for but would be shown nowhere.
+            MissingError: it is a .parquet file, and pyarrow is not installed.
+        """
+        from evals.files.frames import FRAME_SUFFIXES, check_frame_file
+
+        out = self.out
+        if out is not None and out.is_dir():
+            raise usage_error(f"-o {out}: that is a folder; name a file, such as {out / 'result.json'}")
+        if out is not None and out.suffix in FRAME_SUFFIXES:
+            check_frame_file(out)
+        refuse_loss(out, inputs)
+        replies = None if out is None or partition is None else out.with_suffix(".judge.jsonl").resolve()
+        if replies in [path.resolve() for path in inputs]:
+            raise usage_error(
+                f"-o {out}: the judge's replies would be written to {replies}, which is read; name another"
+            )
+        if per_problem and not self.json and (out is None or out.suffix != ".json"):
+            raise usage_error("--per-problem has no effect on the screen or in rows; add --json, or -o FILE.json")
+
+    def write(self, result: Result | Comparison) -> None:
+        """The document where it goes."""
+        if self.out is not None:
+            result.write(self.out)
+            output.info(f"written: {self.out}")
+        if self.json:
+            output.json(result.document())
+
+    def finish(self, result: Result) -> None:
+        """`write`, or without ``json`` also its tables on the screen."""
+        self.write(result)
+        if not self.json:
+            show(*result.grids())
+
+
+def options(benchmarks: list[str], *typed: Same | Counted, **others: Any) -> dict[str, Any]:
     """What was typed, as keyword arguments of `measure`, `compare` and `clusters`."""
-    typed = {
-        "benchmarks": split(benchmarks, "-b") or None,
-        "similarity": names(similarity, "--similarity"),
-        "threshold": numbers(threshold, "--threshold", float),
-        "also": names(also, "--also"),
-        "tau": numbers(tau, "--tau", float),
-    }
+    given: dict[str, Any] = {name: value for one in typed for name, value in vars(one).items()} | others
+    partition, max_calls = given.pop("partition", None), given.pop("max_calls", None)
+    readers: dict[str, Callable[[Any, str], Any]] = {"similarity": names, "also": names}
+    readers |= dict.fromkeys(("threshold", "tau"), partial(numbers, kind=float))
+    for name in readers.keys() & given.keys():
+        given[name] = readers[name](given[name], f"--{name}")
     if partition is None and max_calls is not None:
         raise usage_error("--max-calls is for --partition judge:URL; add it, or leave this out")
     if partition is not None:
         if not partition.startswith("judge:"):
             raise usage_error(f"--partition {partition}: expected judge:URL, as in judge:http://localhost:8000/v1")
-        refuse_idle({"--similarity": similarity}, "--partition")
+        refuse_idle({"--similarity": given["similarity"]}, "--partition")
         from evals.similarity.measures import by_model
 
         judge = by_model(partition)
         judge.max_calls = judge.max_calls if max_calls is None else max_calls
-        typed["similarity"] = [judge.name]
-    return {name: value for name, value in typed.items() if value is not None} | others
+        given["similarity"] = [judge.name]
+    return {"benchmarks": split(benchmarks, "-b") or None, **given}
 
 
 def measured(files: list[Path], k: str | None, metric: str, **asked: Any) -> Result:
@@ -137,34 +204,6 @@ def progress(description: str) -> Iterator[Callable[[int, int], None]]:
         yield tell
 
 
-def check_out(out: Path | None, inputs: Sequence[Path], partition: str | None = None) -> None:
-    """Raises, before anything is computed, what writing ``out`` would raise, and beside it the replies of a judge.
-
-    Raises:
-        UsageError: it is a folder, one of ``inputs`` or another file that must not be lost (`refuse_loss`).
-        MissingError: it is a .parquet file, and pyarrow is not installed.
-    """
-    from evals.files.frames import FRAME_SUFFIXES, check_frame_file
-
-    if out is not None and out.is_dir():
-        raise usage_error(f"-o {out}: that is a folder; name a file, such as {out / 'result.json'}")
-    if out is not None and out.suffix in FRAME_SUFFIXES:
-        check_frame_file(out)
-    refuse_loss(out, inputs)
-    replies = None if out is None or partition is None else out.with_suffix(".judge.jsonl").resolve()
-    if replies in [path.resolve() for path in inputs]:
-        raise usage_error(f"-o {out}: the judge's replies would be written to {replies}, which is read; name another")
-
-
-def check_shown(
-    out: Path | None, inputs: Sequence[Path], *, per_problem: bool, json: bool, partition: str | None = None
-) -> None:
-    """`check_out`; raises UsageError, too, if counts of every problem were asked for but would be shown nowhere."""
-    check_out(out, inputs, partition)
-    if per_problem and not json and (out is None or out.suffix != ".json"):
-        raise usage_error("--per-problem has no effect on the screen or in rows; add --json, or -o FILE.json")
-
-
 def judged(result: Any, partition: str | None, out: Path | None) -> Any:
     """``result`` with what the judge of ``partition``, if any, counted; its replies are written beside ``out``."""
     if partition is None:
@@ -175,22 +214,6 @@ def judged(result: Any, partition: str | None, out: Path | None) -> Any:
     told = "{judge}: of {pairs} pairs {disagreements} are the same in one order alone; {unclear} replies say neither"
     output.warn(f"{told.format(**counts)}: they count as different. -o FILE writes all replies beside FILE")
     return result.model_copy(update={"judge": counts})
-
-
-def write(result: Result | Comparison, *, json: bool, out: Path | None) -> None:
-    """The document to ``out`` and, with ``json``, to stdout."""
-    if out is not None:
-        result.write(out)
-        output.info(f"written: {out}")
-    if json:
-        output.json(result.document())
-
-
-def finish(result: Result, *, json: bool, out: Path | None) -> None:
-    """`write`, or without ``json`` also its tables on the screen."""
-    write(result, json=json, out=out)
-    if not json:
-        show(*result.grids())
 
 
 def show(*grids: Grid) -> None:

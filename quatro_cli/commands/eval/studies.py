@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from quatro_cli.commands.eval import shared
-from quatro_cli.options import Benchmarks, Json, names, numbers, refuse_idle
+from quatro_cli.options import Benchmarks, Json, names, numbers, refuse_idle, spread
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
     from evals.results.document import Result
 
 
+@spread
 def similarity(
     files: shared.Files,
     benchmarks: Benchmarks,
@@ -29,8 +30,8 @@ def similarity(
     ] = 1000,
     seed: Annotated[int, Option(metavar="N", min=0, help="Seed of the subset, and of the bootstrap.")] = 0,
     label: shared.Label = None,
-    json: Json = False,
-    out: shared.Out = None,
+    *,
+    written: shared.Written,
 ) -> None:
     """Show how similar two correct samples of a problem are.
 
@@ -46,7 +47,7 @@ def similarity(
     from evals.metrics.studies.labels import THRESHOLDS, agreement_result, read_labels
     from evals.metrics.studies.similarity import DEFAULT_MAX_PAIRS, check_study, similarity_result
 
-    shared.check_out(out, files)
+    written.check(files)
     chosen = check_study(names(similarity, "--similarity"), None if labels else tokens)  # before any file is read
     if labels is None:
         refuse_idle({"--threshold": threshold, "--linkage": linkage}, "similarities alone, which are not clustered")
@@ -62,8 +63,8 @@ def similarity(
             for cut in cuts or (None,)
         ]
         result = agreement_result(samples, read_labels(labels), found, seed=seed, about=about)
-        shared.write(result, json=json, out=out)
-        if not json:
+        written.write(result)
+        if not written.json:
             _show_agreement(result)
         return
     with shared.progress("comparing answers") as tell:
@@ -71,8 +72,8 @@ def similarity(
             samples, similarities=chosen, tokens=tokens, max_pairs=max_pairs, seed=seed, on_progress=tell, about=about
         )
     output.warn(*result.warnings)
-    shared.write(result, json=json, out=out)
-    if json:
+    written.write(result)
+    if written.json:
         return
     from evals.results.shown import rows_in_order, title_of
 
@@ -105,16 +106,15 @@ def _show_agreement(result: "Result") -> None:
     output.table(title, ["together if", "threshold", "kappa", *names], body)
 
 
+@spread
 def clusters(
     files: shared.Files,
     benchmarks: Benchmarks,
     id: shared.Id,
-    similarity: shared.Similarities = None,
-    threshold: shared.Thresholds = None,
-    linkage: shared.Linkage = "components",
-    tokens: shared.Tokens = None,
     grader: shared.Grader = None,
     json: Json = False,
+    *,
+    same: shared.Same,
 ) -> None:
     """Show the largest clusters of a problem, with a text each.
 
@@ -127,9 +127,7 @@ def clusters(
     """
     from evals.metrics.studies.clusters import clusters
 
-    how = shared.options(
-        benchmarks, grader=grader, similarity=similarity, threshold=threshold, linkage=linkage, tokens=tokens
-    )
+    how = shared.options(benchmarks, same, grader=grader)
     found = clusters(files, id, progress=shared.progress, **how)
     if json:
         output.json(found.document())

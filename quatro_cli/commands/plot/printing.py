@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
-from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Option
 
@@ -49,20 +46,3 @@ class Printing:
         path = self.out or default or Path(f"{name}.png")
         save_figure(figure, path)
         output.data(str(path))
-
-
-def printed(command: Callable[..., None]) -> Callable[..., None]:
-    """``command`` with the shared options in place of its last parameter ``printing``."""
-    shared = signature(Printing).parameters
-    own = [one for one in signature(command).parameters.values() if one.name != "printing"]
-    both = [*own, *(one.replace(kind=Parameter.KEYWORD_ONLY) for one in shared.values())]
-    hints = get_type_hints(Printing, include_extras=True) | get_type_hints(command, include_extras=True)
-    parameters = [one.replace(annotation=hints[one.name]) for one in both]
-
-    @wraps(command)
-    def with_options(*arguments: Any, **options: Any) -> None:
-        command(*arguments, printing=Printing(**{name: options.pop(name) for name in shared}), **options)
-
-    vars(with_options)["__signature__"] = Signature(parameters)
-    with_options.__annotations__ = {one.name: one.annotation for one in parameters}
-    return with_options

@@ -7,17 +7,8 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from quatro_cli.commands.eval import shared
-from quatro_cli.commands.plot.printing import Printing, printed
-from quatro_cli.options import (
-    Benchmarks,
-    SweepCell,
-    SweepTemperature,
-    SweepTopP,
-    expander,
-    run_paths,
-    split,
-    usage_error,
-)
+from quatro_cli.commands.plot.printing import Printing
+from quatro_cli.options import Benchmarks, OfSweep, run_paths, split, spread, usage_error
 from quatro_cli.output import output
 
 Results = Annotated[list[Path], run_paths("RESULT", "Files from `quatro eval ... -o FILE`, or runs with results/.")]
@@ -32,24 +23,22 @@ def _over_k(name: str, metric: str, said: str) -> Callable[..., None]:
     def command(
         results: OrSweeps,
         benchmarks: Benchmarks,
-        top_p: SweepTopP = None,
-        temperature: SweepTemperature = None,
-        cell: SweepCell = None,
         *,
+        of_sweep: OfSweep,
         printing: Printing,
     ) -> None:
         from evals.figures.curves import curve_panels, curves_figure
         from evals.results.entries import own_entries
         from evals.results.reading import named_by_samples, read_sources
 
-        sources = named_by_samples(read_sources(results, expand=expander(results, top_p, temperature, cell)))
+        sources = named_by_samples(read_sources(results, expand=of_sweep.expander(results)))
         entries, warnings = own_entries(sources, metric)
         output.warn(*warnings)
         panels = curve_panels(entries, metric, benchmarks=split(benchmarks, "-b"))
         printing.save(curves_figure(panels, sheet=printing.sheet), name)
 
     command.__doc__ = said
-    return printed(command)
+    return spread(command)
 
 
 passk = _over_k(
@@ -80,7 +69,7 @@ ucc = _over_k(
 )
 
 
-@printed
+@spread
 def differences(
     file: Annotated[Path, Argument(metavar="COMPARISON", help="A file from `quatro eval compare ... -o FILE.json`.")],
     benchmarks: Benchmarks,
@@ -106,7 +95,7 @@ def differences(
     printing.save(curves_figure(panels, sheet=printing.sheet), "differences")
 
 
-@printed
+@spread
 def flips(
     results: Results,
     k: Annotated[
@@ -132,7 +121,7 @@ def flips(
     printing.save(flips_figure(rows, k=k, sheet=printing.sheet), "flips")
 
 
-@printed
+@spread
 def similarity(results: Results, *, printing: Printing) -> None:
     """Draw histograms of how similar correct samples are.
 
@@ -151,7 +140,7 @@ def similarity(results: Results, *, printing: Printing) -> None:
     printing.save(similarity_figure(rows, sheet=printing.sheet), "similarity")
 
 
-@printed
+@spread
 def side_by_side(results: Results, *, printing: Printing) -> None:
     """Draw UCR beside pass@1, a bar for each set of samples.
 
@@ -169,7 +158,7 @@ def side_by_side(results: Results, *, printing: Printing) -> None:
     printing.save(temperature_figure(rows, sheet=printing.sheet), "side-by-side")
 
 
-@printed
+@spread
 def heatmap(
     files: shared.Files,
     benchmarks: Benchmarks,

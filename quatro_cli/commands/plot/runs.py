@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Annotated
 
-from quatro_cli.commands.plot.printing import Printing, printed
-from quatro_cli.options import SweepCell, run_paths, usage_error
+from quatro_cli.commands.plot.printing import Printing
+from quatro_cli.options import SweepCell, run_paths, spread, usage_error
 from quatro_cli.output import output
 
 
-@printed
+@spread
 def training(
     runs: Annotated[
         list[Path],
