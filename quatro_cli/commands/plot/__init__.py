@@ -16,11 +16,5 @@ def _plot() -> None:
     """
 
 
-app.add("training", "quatro_cli.commands.plot.runs:training")
-app.add("passk", "quatro_cli.commands.plot.results:passk")
-app.add("ucc", "quatro_cli.commands.plot.results:ucc")
-app.add("differences", "quatro_cli.commands.plot.results:differences")
-app.add("flips", "quatro_cli.commands.plot.results:flips")
-app.add("similarity", "quatro_cli.commands.plot.results:similarity")
-app.add("heatmap", "quatro_cli.commands.plot.results:heatmap")
-app.add("side-by-side", "quatro_cli.commands.plot.results:side_by_side")
+for name in ("training", "passk", "ucc", "differences", "flips", "similarity", "heatmap", "side-by-side"):
+    app.add(name, f"quatro_cli.commands.plot.figures:{name.replace('-', '_')}")
