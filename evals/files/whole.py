@@ -157,15 +157,11 @@ def lock_file(descriptor: int, path: Path, *, instead: str, is_shared: bool = Fa
 
     Raises:
         BlockingIOError: another process holds the lock, and this one is not to wait for it.
-        MissingError: the system or the file system has no locks; names the file.
+        MissingError: the file system has no locks; names the file.
         OSError: names the file.
     """
-    try:
-        import fcntl
-    except ImportError:
-        raise MissingError(
-            f"{path} cannot be locked: this system has no fcntl; use Linux, macOS or, on Windows, WSL"
-        ) from None
+    import fcntl  # Windows, where `quatro` ends at once, has none
+
     kind = fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
     try:
         fcntl.flock(descriptor, kind if waits else kind | fcntl.LOCK_NB)

@@ -83,17 +83,6 @@ def test_a_file_system_without_locks_is_named_with_what_to_do(tiny, tmp_path, mo
     assert "local disk with -o DIR" in result.stderr
 
 
-def test_a_system_without_fcntl_reads_runs_and_says_what_begins_none(tiny, tmp_path, monkeypatch):
-    run = tmp_path / "run"
-    run.mkdir()
-    (run / "lock").touch()
-    (run / "config.yaml").write_text("model: m\n", encoding="utf-8")
-    monkeypatch.setitem(sys.modules, "fcntl", None)
-    result = quatro("train", "quickstart", *tiny, "-o", tmp_path / "other", code=3)
-    assert f"{tmp_path / 'other' / 'lock'} cannot be locked: this system has no fcntl" in result.stderr
-    quatro("runs", "list", tmp_path)
-
-
 def test_what_there_is_to_warn_of_at_the_start_is_said_once(tiny, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     problems = tmp_path / "problems.jsonl"
