@@ -63,8 +63,7 @@ def cluster(
 ) -> list[int]:
     """The cluster of each text, numbered from 0 by first appearance; see `solutions_in` on the tokens ``code``.
 
-    Raises:
-        UsageError: (a ValueError) an unknown name, a threshold outside (0, 1], or a threshold with `exact`.
+    Raises UsageError (a ValueError) for an unknown name, a threshold outside (0, 1], or a threshold with `exact`.
     """
     threshold = resolve_threshold(similarity, threshold)
     measures.check_tokens(tokens)

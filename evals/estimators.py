@@ -59,8 +59,7 @@ def _log_fail_table(n: int, ks: tuple[int, ...]) -> Floats:
 def pass_at_k(n: int, c: int, k: int) -> float:
     """The chance that k of n draws hold one of the c correct ones.
 
-    Raises:
-        ValueError: n < 1, k outside 1..n, or c outside 0..n.
+    Raises ValueError if n < 1, k is outside 1..n, or c outside 0..n.
     """
     _check_draws(n, k)
     _check_count(n, c)
@@ -70,8 +69,7 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 def ucc_at_k(n: int, sizes: Sequence[int], k: int) -> float:
     """The expected number of clusters of correct answers that k of n draws meet; ``sizes`` are the cluster sizes.
 
-    Raises:
-        ValueError: n < 1, k outside 1..n, a negative size, or more clustered answers than n.
+    Raises ValueError if n < 1, k is outside 1..n, a size is negative, or more answers are clustered than n.
     """
     _check_draws(n, k)
     _check_sizes(n, sizes)

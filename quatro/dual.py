@@ -136,8 +136,7 @@ def solve_budget(
     that is less. Scaling all rewards scales lam and changes no advantage. The other arguments are those of
     `solve_dual`.
 
-    Raises:
-        ValueError: as `solve_dual`; ``spread`` is below 1.
+    Raises ValueError as `solve_dual`, or if ``spread`` is below 1.
     """
     if not spread >= 1:
         raise UsageError(f"spread is how many times delta one prompt may spend, and at least 1; found {spread!r}")

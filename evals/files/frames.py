@@ -148,8 +148,7 @@ def csv_rows(file: Path) -> Iterator[tuple[int, dict[str, str]]]:
     which of `DELIMITERS` occurs in it most often separates cells. Cells stay texts; an empty one is an empty text. A
     column without a name is left out.
 
-    Raises:
-        DataError: the file is missing, no UTF-8 or no CSV, or a row has more or fewer cells than there are columns.
+    Raises DataError if the file is missing, no UTF-8 or no CSV, or a row has another number of cells than of columns.
     """
     text = _csv_text(file)
     delimiter = max(DELIMITERS, key=io.StringIO(text, newline="").readline().count)

@@ -102,8 +102,7 @@ def own_function(spec: str, what: str, form: str) -> Callable[..., Any]:
 
     ``what`` it is and of which ``form`` stand in errors.
 
-    Raises:
-        UsageError: as `import_own`, or it is no function; and from the function, if the user's raises.
+    Raises UsageError as `import_own`, or if it is no function; and from the function, if the user's raises.
     """
     function = import_own(spec, what)
     if not callable(function):

@@ -72,8 +72,7 @@ def grade(
     also after a factor of 100 either way, and lists agree if the shorter begins the longer. An empty reference gives
     the outcome `error`.
 
-    Raises:
-        ValueError: ``policy`` or ``extraction`` is unknown. No completion and no answer raises.
+    Raises ValueError if ``policy`` or ``extraction`` is unknown. No completion and no answer raises.
     """
     return grade_many([(completion, answer)], policy=policy, extraction=extraction)[0]
 

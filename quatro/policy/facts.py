@@ -176,8 +176,7 @@ def vocabulary_size(model: Any) -> int | None:
 def refuse_unknown_ids(prompts: Iterable[Prompt], tokenizer: Any, size: int | None) -> None:
     """Refuse a tokenizer of another model: an end of response or prompts that this one, of ``size`` ids, does not have.
 
-    Raises:
-        DataError: names the token, its id and the prompt.
+    Raises DataError, which names the token, its id and the prompt.
     """
     ids = [("the end of a response", tokenizer.eos_token_id)]
     ids += [(f"prompt {one.id!r} of {one.benchmark}", max(one.token_ids)) for one in prompts]
@@ -200,8 +199,7 @@ def chat_renderer(tokenizer: Any) -> Callable[..., str] | None:
 
     It also takes what else the chat template reads, by name.
 
-    Raises (when called):
-        DataError: as `render_chat`.
+    When called it raises DataError as `render_chat`.
     """
     if getattr(tokenizer, "chat_template", None) is None:
         return None

@@ -75,8 +75,7 @@ def load_model_config(name: str) -> PreTrainedConfig:
 def load_shape(name: str) -> PreTrainedModel:
     """The causal language model of a folder or Hub id without memory behind its weights, and how it generates.
 
-    Raises:
-        MissingError, DataError: as `load_model_config`, and DataError if no causal language model can be made of it.
+    Raises as `load_model_config`, and DataError if no causal language model can be made of it.
     """
     import_generation()
     from transformers import AutoModelForCausalLM
@@ -167,8 +166,7 @@ def load_headed(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A model with this ``head``, if any, in eval mode, and its tokenizer, which may have no eos token.
 
-    Raises:
-        MissingError, DataError: as `load_model`; a language model lacks the head of a classifier.
+    Raises as `load_model`; a language model lacks the head of a classifier.
     """
     import transformers
 

@@ -42,8 +42,7 @@ def require_model(name: str, *, weights: bool = True) -> None:
     Without ``weights``, what `load_model` needs besides may be absent. It loads nothing, not even torch. An embedded
     model is made when it is first loaded.
 
-    Raises:
-        What those functions raise, as far as names, folders and the Hub's cache tell.
+    Raises what those functions raise, as far as names, folders and the Hub's cache tell.
     """
     require_tokenizer(name)
     if embedded.is_made(name):
@@ -188,8 +187,7 @@ def check_model(name: str, *, trained_on: str | None = None) -> None:
 def base_of(name: str) -> str:
     """The model below all adapters, as a folder or Hub id; ``name`` itself if it is no adapter.
 
-    Raises:
-        As `adapter_chain`.
+    Raises as `adapter_chain`.
     """
     return adapter_chain(name)[-1]
 
@@ -273,8 +271,7 @@ def refuse_strange(folder: Path) -> None:
 
     Links may lead anywhere, as those of the Hub's cache do.
 
-    Raises:
-        DataError: names the file.
+    Raises DataError, which names the file.
     """
     for path in (path for below in _FOLDERS for path in (folder / below).glob("*")):
         try:
@@ -292,8 +289,7 @@ def refuse_strange(folder: Path) -> None:
 def refuse_incomplete(folder: Path) -> None:
     """Refuse safetensors weights of ``folder`` of which a file is missing, elsewhere or cut off, in milliseconds.
 
-    Raises:
-        DataError: names the file.
+    Raises DataError, which names the file.
     """
     from safetensors import SafetensorError, safe_open
 

@@ -100,8 +100,7 @@ def rehearse(config: Config, card: Card, lengths: Mapping[str, int]) -> Rehearsa
     ``lengths`` are those of a prompt and of a response in tokens; by default the data's mean prompt, and responses that
     end at the limit.
 
-    Raises:
-        MissingError, DataError: the model's configuration is not there, or cannot be read.
+    Raises MissingError or DataError if the model's configuration is not there, or cannot be read.
     """
     model = shape_of(config.model)
     prompt, longest, notes = _prompt_tokens(config, model, lengths)

@@ -118,8 +118,7 @@ def call(function: Callable[..., Any], names: Sequence[str], rows: Sequence[Sequ
 def returned(value: Any) -> dict[str, float]:
     """A number, or a mapping with `reward` and other numbers, as the latter. Of these, `correct` is 0 or 1: a verdict.
 
-    Raises:
-        TypeError, ValueError: ``value`` is neither; it says what was expected.
+    Raises TypeError or ValueError, which say what was expected, if ``value`` is neither.
     """
     values = value if isinstance(value, Mapping) else {"reward": value}
     if "reward" not in values:

@@ -121,8 +121,7 @@ class EngineKind(Protocol):
     def check(*, temperatures: Mapping[str, float], replay_file: str | None = None) -> None:
         """Whether the engine can draw at all of ``temperatures``, given by the names that errors use.
 
-        Raises:
-            UsageError, MissingError, DataError: it cannot; whatever is found out without torch.
+        Raises UsageError, MissingError or DataError if it cannot, as far as that is found out without torch.
         """
 
     @staticmethod

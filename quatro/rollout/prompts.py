@@ -59,8 +59,7 @@ def load_sources(config: DataConfig, names: Mapping[str, str] | None = None) -> 
     The problems of a file are called after their source, if it has a name, and not after the stem of the file; a single
     one is called ``names["data.prompts"]``. So a file that is renamed keeps its first name.
 
-    Raises:
-        As `evals.benchmarks.loading.load_problems` and `PassRates`.
+    Raises as `evals.benchmarks.loading.load_problems` and `PassRates`.
     """
     rates = None if config.pass_rate is None else PassRates(config.pass_rate)
     found = []

@@ -34,8 +34,7 @@ class TransformersEngine(Engine):
     ``collect_entropy`` asks for the exact entropy of every next-token distribution at temperature 1. ``compute`` is
     the context in which the model computes (autocast, if the policy trains under it).
 
-    Raises:
-        UsageError: layers that do not keep keys and values.
+    Raises UsageError for layers that do not keep keys and values.
     """
 
     def __init__(

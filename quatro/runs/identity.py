@@ -65,8 +65,7 @@ def run_digest(run: Path, config: Config) -> str:
 def load_from(run: Path, step: Step | None = None) -> Checkpoint:
     """The newest checkpoint of ``run``, or that of ``step``, verified, and one that this run has written.
 
-    Raises:
-        UsageError, DataError: as `find_checkpoint` and `load`; or the checkpoint is of another run.
+    Raises as `find_checkpoint` and `load`, and DataError if the checkpoint is of another run.
     """
     found = load(find_checkpoint(run, step))
     refuse_other_config(run, load_config(run), found.state, found.path.name)

@@ -57,8 +57,7 @@ class SweepCost:
 def sweep_cost(points: Sequence[Point], folder: Path, evaluation: SweepEvaluation | None) -> SweepCost:
     """The cost of what is left to do of ``points``, bases among them; a run that has begun counts by its last steps.
 
-    Raises:
-        MissingError, DataError: a benchmark is not here, or a result cannot be read.
+    Raises MissingError or DataError if a benchmark is not here, or a result cannot be read.
     """
     num_problems = sum(map(_num_problems, evaluation.benchmarks)) if evaluation else 0
     samples_each = num_problems * evaluation.n * len(evaluation.tags) if evaluation else 0
