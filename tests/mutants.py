@@ -65,7 +65,6 @@ TEMPERATURE = "quatro/methods/beyond_paper.py"
 UCPO, CLUSTER_WEIGHTED = "quatro/methods/ucpo.py", "quatro/methods/cluster_weighted.py"
 TYPES, POSITION, SUM = "quatro/types.py", "quatro/loop/position.py", "quatro/rewards/sum.py"
 ESTIMATORS, BOOTSTRAP = "evals/estimators.py", "evals/intervals.py"
-SIMILARITY = "evals/similarity/__init__.py"
 CLUSTERING, FLIPS, COMPARING = "evals/clustering.py", "evals/metrics/flips.py", "evals/metrics/comparing.py"
 PAIRING, PASSK_UCC, COUNTING = (f"evals/metrics/{name}.py" for name in ("comparing", "passk_ucc", "counting"))
 INNER, LOCAL = "quatro/loop/learn.py", "quatro/policy/torch_policy.py"
@@ -186,7 +185,7 @@ MUTANTS = [
     Mutant("UCR counts empty clusters", ESTIMATORS, "sum(size > 0 for size in sizes) / n", "len(sizes) / n"),
     Mutant("UCR per correct answer", ESTIMATORS, "sum(size > 0 for size in sizes) / n", "sum(size > 0 for size in sizes) / max(1, sum(sizes))"),
     Mutant("pass@k of many problems by the first n", ESTIMATORS, "hit_table(index(n), ks)", "hit_table(index(n_P[0]), ks)"),
-    Mutant("UCC@k as a mean over clusters", ESTIMATORS, "np.int64)]).sum(axis=1)", "np.int64)]).mean(axis=1)"),
+    Mutant("UCC@k as a mean over clusters", ESTIMATORS, "math.fsum(hit_J) for", "math.fsum(hit_J) / max(1, len(hit_J)) for"),
     Mutant("G-Pass asks for more than the share", ESTIMATORS, "math.ceil(tau * k - 1e-9)", "math.floor(tau * k) + 1"),
     Mutant("G-Pass rounds 0.1 * 30 up", ESTIMATORS, "tau * k - 1e-9", "tau * k"),
     Mutant("G-Pass of 0 is met by nothing", ESTIMATORS, "max(1, math.ceil(", "max(0, math.ceil("),
@@ -212,7 +211,7 @@ MUTANTS = [
     Mutant("clusters of different texts, not of samples", CLUSTERING, "label_U[unique.which_N])\n\n\ndef resolve", "label_U)\n\n\ndef resolve"),
     Mutant("labels as they come", CLUSTERING, "number.setdefault(int(label), len(number))", "int(label)"),
     Mutant("sizes rising", CLUSTERING, "reverse=True)) if len(labels)", "reverse=False)) if len(labels)"),
-    Mutant("the default threshold of tfidf", SIMILARITY, "threshold=0.90,", "threshold=0.80,"),
+    Mutant("the default threshold of tfidf", "evals/similarity/similarities.toml", "threshold = 0.90", "threshold = 0.80"),
     Mutant("thresholds share what lower ones connected", CLUSTERING, "is not None}, reverse=True)", "is not None})"),
     Mutant("buckets one problem wider", FLIPS, "256 * correct <= bucket.upto * n", "256 * correct <= bucket.upto * n + 256"),
     Mutant("buckets by count, not by share", FLIPS, "256 * correct <= bucket.upto * n", "correct <= bucket.upto"),
@@ -228,7 +227,7 @@ MUTANTS = [
     Mutant("few problems as sure as many", BOOTSTRAP, "num_moved < FEWEST_MOVED", "num_moved < 0"),
     Mutant("p not adjusted step by step", BOOTSTRAP, "np.maximum.accumulate(factor", "(factor"),
     Mutant("families drawn apart", BOOTSTRAP, "np.bincount(one, value_P", "np.bincount(np.arange(len(one)), value_P"),
-    Mutant("the average pools the problems", PASSK_UCC, "np.mean([value_SPK.mean(axis=(0, 1)) for value_SPK in values], axis=0)", "np.concatenate(values, axis=1).mean(axis=(0, 1))"),
+    Mutant("the average pools the problems", PASSK_UCC, "fmean(map(fmean, column)) for", "fmean(value for part in column for value in part) for"),
     Mutant("compared with more problems on one side", COUNTING, "every = {**first, **own}", "every = first"),
     Mutant("compared at different n", COUNTING, "if first.get(one) != own.get(one)]", "if (one in first) != (one in own)]"),
     Mutant("the sides' means swapped", COMPARING, "means_of(values_a), means_of(values_b), differences", "means_of(values_b), means_of(values_a), differences"),

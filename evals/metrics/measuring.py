@@ -75,10 +75,13 @@ class Options:
     tau: float | Sequence[float] | None = None
     valid: str | None = None
     cluster: str | None = None
+    seed: int = 0
     jobs: int | None = 1
     over_seeds: bool = False
 
     def __post_init__(self) -> None:
+        if self.seed:
+            logger.warning(f"--seed {self.seed} has no effect here: intervals are computed, not drawn")
         metric, taus = self.metrics[0], ",".join(f"{tau:g}" for tau in self.taus)
         if metric not in BESIDE:
             raise UsageError(f"--metric {metric}: expected {' or '.join(BESIDE)}")

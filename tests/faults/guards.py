@@ -82,7 +82,7 @@ GUARDS = [
     Guard(32, "names are file names", "evals/files/whole.py", "    if slug and slug == name:\n", "    if True:\n"),
     Guard(33, "a minus is no sign", "evals/files/frames.py", '("=", "+", "-", ', '("=", "+", '),
     Guard(33, "a carriage return stays", "evals/files/frames.py", '.replace("\\r\\n", "\\n").replace("\\r", "\\n")', ""),
-    Guard(34, "a backslash is a letter", "evals/tables/latex.py", '    "\\\\": r"\\textbackslash{}",\n', ""),
+    Guard(34, "a backslash is a letter", "evals/tables/characters.toml", """"\\\\" = '\\textbackslash{}'\n""", ""),
     Guard(35, "texts are printed as they are", "evals/text.py", "return (_CONTROL if controls_only else _INVISIBLE).sub(spelled, text)", "return text"),
     Guard(35, "log.txt is written as it comes", DIRECTORY, 'return visible(super().format(record), keep="\\t\\n")', "return super().format(record)"),
     Guard(35, "names of tensors are printed as they are", "quatro/policy/loading.py", '.addFilter(_plain)', ""),
