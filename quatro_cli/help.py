@@ -65,8 +65,29 @@ class _Table(UserDict[str, Any]):
         return made
 
 
-class Command(TyperCommand):
-    """A command whose help says what goes where, without names of types."""
+class _Helping:
+    """Help that says what goes where, without names of types."""
+
+    def get_help(self, ctx: Any) -> str:
+        from evals.errors import with_pages
+
+        return with_pages(super().get_help(ctx))  # type: ignore[misc]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Arguments, then options. The metavar says what goes there: the type that Typer adds is left out."""
+        for kind, heading in (("argument", "Arguments"), ("option", "Options")):
+            params = [param for param in self.get_params(ctx) if param.param_type_name == kind]  # type: ignore[attr-defined]
+            records = [record for param in params if (record := param.get_help_record(ctx)) is not None]
+            if kind == "argument":
+                records = [(name.partition(" <")[0], text) for name, text in records]
+            records = [(name, _looked_up(text)) for name, text in records]
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+
+
+class Command(_Helping, TyperCommand):
+    """A command that refuses what was removed."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Options and arguments; raises UsageError for a removed one."""
@@ -84,14 +105,8 @@ class Command(TyperCommand):
             raise
         return parsed
 
-    def get_help(self, ctx: Any) -> str:
-        return _paged(super().get_help(ctx))
 
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        _write_options(self, ctx, formatter)
-
-
-class Group(TyperGroup):
+class Group(_Helping, TyperGroup):
     """A group of commands, with the help of `Command`."""
 
     table: _Table
@@ -108,11 +123,8 @@ class Group(TyperGroup):
         """The names in order; no command is imported for them."""
         return list(self.table)
 
-    def get_help(self, ctx: Any) -> str:
-        return _paged(super().get_help(ctx))
-
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        _write_options(self, ctx, formatter)
+        super().format_options(ctx, formatter)
         self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -127,28 +139,9 @@ class Group(TyperGroup):
                 formatter.write_dl(lines)
 
 
-def _paged(help: str) -> str:
-    from evals.errors import with_pages
-
-    return with_pages(help)
-
-
 def _refuse_removed(ctx: Any, typed: str) -> None:
     if instead := removed().get(f"{ctx.command_path} {typed}"):
         raise usage_error(f"`{ctx.command_path} {typed}` was removed: {instead}")
-
-
-def _write_options(command: Any, ctx: Any, formatter: Any) -> None:
-    """Arguments, then options. The metavar says what goes there: the type that Typer adds is left out."""
-    for kind, heading in (("argument", "Arguments"), ("option", "Options")):
-        params = [param for param in command.get_params(ctx) if param.param_type_name == kind]
-        records = [record for param in params if (record := param.get_help_record(ctx)) is not None]
-        if kind == "argument":
-            records = [(name.partition(" <")[0], text) for name, text in records]
-        records = [(name, _looked_up(text)) for name, text in records]
-        if records:
-            with formatter.section(heading):
-                formatter.write_dl(records)
 
 
 def _looked_up(text: str) -> str:

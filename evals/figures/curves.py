@@ -66,10 +66,7 @@ def curve_panels(entries: Sequence[Entry], metric: str, *, benchmarks: Collectio
     """
     keys = [key for entry in entries for key in entry.numbers if key.metric == metric and key.k is not None]
     names = list(dict.fromkeys(key.benchmark for key in keys if key.benchmark is not None))
-    for name in benchmarks:
-        if name not in names:
-            raise UsageError(f"no file holds {metric} of {visible(name)!r}; they hold {', '.join(names)}")
-    wanted = list(benchmarks) or without_lone_average(names)
+    wanted = _wanted(benchmarks, names, f"{metric} in the files")
     labels = unique_labels(entries)
     panels = []
     for name in wanted:
@@ -90,10 +87,7 @@ def difference_panels(comparison: Comparison, *, benchmarks: Collection[str] = (
     """
     rows = [row for row in comparison.rows if row.k is not None and "/" not in row.metric]
     names = list(dict.fromkeys(row.benchmark for row in rows))
-    for name in benchmarks:
-        if name not in names:
-            raise UsageError(f"no row is of {visible(name)!r}; they are of {', '.join(names)}")
-    wanted = list(benchmarks) or without_lone_average(names)
+    wanted = _wanted(benchmarks, names, "the comparison")
     bs = [one.b for one in comparison.each()]
     label_of = dict(zip(bs, labels_of([Path(b) for b in bs]) if len(bs) > 1 else sides_of(comparison)[1:], strict=True))
     panels = []
@@ -110,6 +104,13 @@ def difference_panels(comparison: Comparison, *, benchmarks: Collection[str] = (
         y_label = f"{name_of_metric}, B minus A{', points' if is_share(metric) else ''}"
         panels.append(CurvePanel(title_of(name), y_label, curves, is_share(metric), note))
     return panels
+
+
+def _wanted(benchmarks: Collection[str], names: Sequence[str], where: str) -> list[str]:
+    for name in benchmarks:
+        if name not in names:
+            raise UsageError(f"{visible(name)!r} is not in {where}, which is of {', '.join(names)}")
+    return list(benchmarks) or without_lone_average(names)
 
 
 def _points(entry: Entry, metric: str, benchmark: str, setting: str) -> list[Point]:

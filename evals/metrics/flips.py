@@ -16,6 +16,7 @@ paper's flip rate can mean two things, and both are measured:
 # Axes: P problems, K values of k.
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -153,16 +154,15 @@ def flip_rows(*seeds: Sequence[Pair], ks: Sequence[int], ci: bool = False) -> li
             estimates.append(Estimate(metric, at, counts, values, {"bucket": bucket}, is_averaged))
         return rows_of(*estimates, ci=ci) if estimates[0].groups else []
 
-    def flips(bucket: str) -> list[Row]:
-        def is_member(one: Pair) -> bool:
-            return bucket in ("all", one.bucket)
-
-        return rows(FLIP_AT_K, ks, bucket, lambda one, k: flip_at_k(one.n, one.base, one.tuned, k), is_member)
-
     found = rows(FLIP, [None], BUCKETS[0].name, lambda one, k: float(one.tuned > 0), lambda one: one.base == 0)
-    for bucket in BUCKETS:
-        found += flips(bucket.name)
-    return found + flips("all")
+    for name in (*(bucket.name for bucket in BUCKETS), "all"):
+        members = partial(_is_in, name)
+        found += rows(FLIP_AT_K, ks, name, lambda one, k: flip_at_k(one.n, one.base, one.tuned, k), members)
+    return found
+
+
+def _is_in(bucket: str, pair: Pair) -> bool:
+    return bucket in ("all", pair.bucket)
 
 
 def _entry(pair: Pair) -> ProblemEntry:

@@ -19,12 +19,7 @@ from evals.tables.parts import Cell, Column, Line, Section, Table, beside_text, 
 
 SHADE = "[gray]{0.92}"
 # Each is left as it is where a package or another table has defined it.
-PREAMBLE = """\
-% In the preamble: \\usepackage{booktabs,graphicx,rotating,colortbl}
-\\providecommand{\\rowcolor}[2][]{}\\providecommand{\\cellcolor}[2][]{}\\providecommand{\\resizebox}[3]{#3}
-\\providecommand{\\fittoline}[1]{{\\sbox0{#1}\\ifdim\\wd0>\\linewidth\\resizebox{\\linewidth}{!}{\\usebox0}\\else\\usebox0\\fi}}
-\\makeatletter\\@ifundefined{sidewaystable*}{\\newenvironment{sidewaystable*}{\\begin{table*}}{\\end{table*}}}{}\\makeatother
-"""
+PREAMBLE = Path(__file__).with_name("preamble.tex").read_text(encoding="utf-8")
 # Points: the paper's column, its page, and the page turned. A text of 7 points may shrink to 5 before a table is set
 # in another way.
 COLUMN_PT, PAGE_PT, TURNED_PT, LEAST_SCALE = 235, 487, 640, 0.72

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 app = App()
 
-Name = Annotated[str, Argument(metavar="NAME", help="A benchmark; `quatro benchmarks list` shows their names.")]
-
 
 @app.callback()
 def _benchmarks() -> None:
@@ -103,7 +101,7 @@ def show(
 
 
 def fetch(
-    name: Name,
+    name: Annotated[str, Argument(metavar="NAME", help="A benchmark; `quatro benchmarks list` shows their names.")],
     file: Annotated[
         Path | None, Option("--from", metavar="FILE", help="Read this .jsonl, .csv or .parquet file, not the Hub.")
     ] = None,

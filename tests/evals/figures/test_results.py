@@ -141,7 +141,7 @@ def test_the_average_is_a_panel_only_beside_several_benchmarks():
     assert [panel.title for panel in curve_panels([entry("x")], "pass@k")] == ["x"]
     assert [panel.title for panel in curve_panels([entry("x", "y")], "pass@k")] == ["x", "y", "Average"]
     assert [panel.title for panel in curve_panels([entry("x", "y")], "pass@k", benchmarks=["y"])] == ["y"]
-    with pytest.raises(UsageError, match="no file holds pass@k of 'z'"):
+    with pytest.raises(UsageError, match="'z' is not in pass@k in the files"):
         curve_panels([entry("x")], "pass@k", benchmarks=["z"])
 
 
