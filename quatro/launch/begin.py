@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 from evals.benchmarks.catalogue import grader_of
 from evals.benchmarks.loading import load_problems
 from evals.benchmarks.problems import Problem, benchmark_name
-from evals.errors import UsageError
+from evals.errors import UsageError, require
 from evals.files.own_code import also_from
 from evals.results.training_metrics import EVALUATED
 from quatro.config import Config, differing_keys, load_config, pinned
 from quatro.config.load import MAY_CHANGE, may_change, path_texts, refuse_lost
-from quatro.config.packages import require
 from quatro.config.yaml_text import scalar_text
 from quatro.launch.health import prompt_warnings
 from quatro.methods.base import AbsentMethod

@@ -20,10 +20,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from evals.errors import DataError, MissingError
+from evals.errors import DataError, MissingError, require
 from evals.files.belonging import file_sha256
 from evals.files.whole import write_text
-from quatro.config import packages
 from quatro.tasks.word_problems import SMOLLM2
 
 Progress = Callable[[int, int, str], None]  # (done, total, what: a phase, or the loss in nats per answer token)
@@ -60,7 +59,7 @@ def quiet(done: int, total: int, what: str) -> None:
 def require_reader(name: str) -> None:
     """Raises MissingError with what to install if a package that reads GGUF files is not here."""
     for package in ("gguf", "accelerate"):
-        packages.require(package, f"{name} is made of a GGUF file, and reading it")
+        require(package, f"{name} is made of a GGUF file, and reading it")
 
 
 def make(name: str, folder: Path, progress: Progress = quiet) -> None:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from evals.errors import UsageError
-from quatro.config import packages
+from evals.errors import UsageError, require
 from quatro.config.model import Config
 from quatro.policy import embedded
 from quatro.policy.device import FLOAT32_BYTES, number_bytes
@@ -126,7 +125,7 @@ class DeepSpeed(TorchKind):
 
     @staticmethod
     def check() -> None:
-        packages.require("deepspeed", "policy.kind deepspeed")
+        require("deepspeed", "policy.kind deepspeed")
 
     @staticmethod
     def memory(config: Config, size: ModelSize) -> dict[str, int]:

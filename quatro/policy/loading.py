@@ -12,11 +12,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from evals.errors import DataError, DivergedError, MissingError
+from evals.errors import DataError, DivergedError, MissingError, require
 from evals.files.strict_json import read_document
 from evals.files.whole import naming
 from evals.text import visible
-from quatro.config import packages
 from quatro.policy import embedded
 from quatro.policy.facts import cast_weights
 from quatro.policy.model_files import ADAPTER_CONFIG, changed_by, place_of, require_part
@@ -277,7 +276,7 @@ def _merged(name: str, changed: str, dtype: torch.dtype, device: torch.device | 
     """In float32, then cast: the change that an adapter makes may be less than the last digit of ``dtype``."""
     import torch
 
-    packages.require("peft", f"{name} is an adapter, and reading it")
+    require("peft", f"{name} is an adapter, and reading it")
     from peft import PeftModel
 
     model = load_model(changed, torch.float32, "cpu")

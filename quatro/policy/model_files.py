@@ -14,10 +14,10 @@ from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 
-from evals.errors import DataError, MissingError, UsageError
+from evals.errors import DataError, MissingError, UsageError, require
 from evals.files.belonging import run_of
 from evals.files.strict_json import read_document, shown
-from quatro.config import load_config, packages
+from quatro.config import load_config
 from quatro.config.errors import closest
 from quatro.config.paths import folder_digest
 from quatro.policy import embedded
@@ -49,7 +49,7 @@ def require_model(name: str, *, weights: bool = True) -> None:
         return
     place_of(name, "model")
     if os.path.isfile(Path(name, ADAPTER_CONFIG)):
-        packages.require("peft", f"{name} is an adapter, and reading it")
+        require("peft", f"{name} is an adapter, and reading it")
     if weights and os.path.isdir(place := place_of(name, "weights")):
         refuse_incomplete(Path(place))
 

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from evals.errors import UsageError
+from evals.errors import UsageError, require
 from evals.samples.reading import read_samples
-from quatro.config import packages
 from quatro.config.blocks import CPU_SIZES
 from quatro.policy.device import USED_SHARE, drawing_limits, free_bytes, total_bytes
 from quatro.policy.facts import stop_ids
@@ -179,7 +178,7 @@ class Vllm(EngineKind):
         """Raises UsageError for a temperature that vLLM does not sample at, MissingError without its package."""
         for name, temperature in temperatures.items():
             check_temperature(name, temperature)
-        packages.require("vllm", "the engine vllm")
+        require("vllm", "the engine vllm")
 
     @staticmethod
     def check_model(shape: Any) -> None:

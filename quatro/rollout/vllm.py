@@ -19,8 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evals.errors import DivergedError, MissingError, UsageError
-from quatro.config import packages
+from evals.errors import DivergedError, MissingError, UsageError, require
 from quatro.policy.base import Policy
 from quatro.policy.device import attention_widths, cache_token_bytes
 from quatro.rollout.engine import Engine, Recipe, RolloutProgress, Seeds
@@ -313,7 +312,7 @@ def check_usable(shape: Any = None) -> str:
         MissingError: vLLM is not installed or cannot be imported.
         UsageError: its CPU attention does not take the model's heads.
     """
-    packages.require("vllm", "the engine vllm")
+    require("vllm", "the engine vllm")
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:

@@ -9,9 +9,8 @@ from dataclasses import asdict, replace
 
 from evals.benchmarks.problems import Problem
 from evals.benchmarks.prompts import Template, messages, render
-from evals.errors import MissingError, UsageError
+from evals.errors import MissingError, UsageError, require
 from evals.servers import api_key, checked_address, key_name, without_key
-from quatro.config import packages
 from quatro.policy.embedded import resolve_model
 from quatro.policy.facts import EXTRA_STOP_TOKENS, vocabulary_size
 from quatro.policy.loading import load_model_config, load_tokenizer
@@ -71,7 +70,7 @@ def check_served(endpoint: Endpoint, model: SampledModel, benchmarks: Sequence[B
                 )
     if endpoint.form == "ids":
         otherwise = "or let the server make tokens, of messages (--chat) or of text (--text)"
-        packages.require("transformers", "sending token ids")
+        require("transformers", "sending token ids")
         try:
             require_tokenizer(model.name)
         except MissingError as error:

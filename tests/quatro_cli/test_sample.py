@@ -182,7 +182,7 @@ REFUSED = {
 def test_options_that_cannot_be_met_are_refused(model, toy, tmp_path, monkeypatch, more, code, said):
     import torch
 
-    monkeypatch.setattr("quatro.config.packages.find_spec", lambda name: None)
+    monkeypatch.setattr("evals.errors.find_spec", lambda name: None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     says(quatro(*command(model, toy, tmp_path / "out", "-n", 1, *more), code=code), *said)
     assert not (tmp_path / "out").exists()

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from evals.errors import MissingError, UsageError, how_to_install
+from evals.errors import UsageError, how_to_install, require
 from evals.files.strict_json import shown
 from evals.text import words_of
 
@@ -74,12 +74,6 @@ def reference_of(value: object) -> Reference | None:
 def as_key(settings: Mapping[str, Any]) -> str:
     """Settings as a text that equal settings share."""
     return json.dumps(settings, sort_keys=True)
-
-
-def require(wanted_by: str) -> None:
-    """Raises MissingError if the library is not installed; ``wanted_by`` is the subject of its sentence."""
-    if not is_installed():
-        raise MissingError(f"{wanted_by} needs reasoning-gym, which is not installed; run {how_to_install('gym')}")
 
 
 def is_installed() -> bool:
@@ -191,7 +185,7 @@ def quiet() -> Iterator[None]:
 
 def _tables() -> dict[str, tuple[Any, Any]]:
     """The classes of each task: data set and configuration."""
-    require("a task of reasoning-gym")
+    require("reasoning_gym", "a task of reasoning-gym")
     with quiet():
         from reasoning_gym.factory import DATASETS
     return DATASETS

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-from evals.benchmarks.gym import IN_PROCESS, Reference, dataset, entry, quiet, require
+from evals.benchmarks.gym import IN_PROCESS, Reference, dataset, entry, quiet
 from evals.benchmarks.gym.items import form_of
 from evals.code.grading import open_sandbox
+from evals.errors import require
 from evals.grading import Grade, Outcome, last_boxed
 from evals.sandbox import Job, Limits, Number, Sandbox, Verdict
 
@@ -70,7 +71,7 @@ class GymGrader:
             MissingError: the library is not installed, or a task needs a sandbox and there is none.
             UsageError: the installed library draws another problem than the one that was answered.
         """
-        require("grading answers to a task of reasoning-gym")
+        require("reasoning_gym", "grading answers to a task of reasoning-gym")
         texts = [_checked(one) for one in asked]
         found: dict[tuple[Reference, str], Score] = {}
         isolated: dict[tuple[Reference, str], None] = {}

@@ -139,7 +139,7 @@ def test_gradient_checkpointing_and_large_vocabularies_are_predicted(tiny_config
 
 
 def test_a_package_that_is_absent_is_named(tiny_config, monkeypatch):
-    monkeypatch.setattr("quatro.config.packages.find_spec", lambda name: None)
+    monkeypatch.setattr("evals.errors.find_spec", lambda name: None)
     with pytest.raises(MissingError, match=r"pip install .*\[deepspeed\]"):
         prepare(tiny_config("policy.kind=deepspeed"))
 

@@ -108,7 +108,7 @@ def test_a_missing_file_and_a_missing_package_say_what_to_do(tmp_path, monkeypat
     with pytest.raises(MissingError, match=r"no file .*gone\.gguf"):
         embedded.resolve_model(str(tmp_path / "gone.gguf"))
     write_gguf(tmp_path / "tiny.gguf")
-    monkeypatch.setattr("quatro.config.packages.find_spec", lambda name: None)
+    monkeypatch.setattr("evals.errors.find_spec", lambda name: None)
     for name in ("smollm2", str(tmp_path / "tiny.gguf")):
         with pytest.raises(MissingError, match=r"pip install .*\[gguf\]"):
             embedded.require(name)

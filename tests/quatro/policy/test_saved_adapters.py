@@ -305,7 +305,7 @@ def test_without_peft_it_is_said_what_to_install(tiny_config, saved, monkeypatch
     from quatro.launch.begin import prepare
     from quatro.launch.describe import describe
 
-    monkeypatch.setattr("quatro.config.packages.find_spec", lambda name: None)
+    monkeypatch.setattr("evals.errors.find_spec", lambda name: None)
     with pytest.raises(MissingError, match=r"pip install -e '.*\[lora\]'"):
         describe(prepare(tiny_config(LORA)))
     with pytest.raises(MissingError, match=r"is an adapter.*pip install -e '.*\[lora\]'"):

@@ -15,7 +15,7 @@ from quatro.rollout import vllm
 
 
 def test_a_run_with_an_engine_that_is_not_installed_is_refused_before_it_starts(tiny_config, monkeypatch):
-    monkeypatch.setattr("quatro.config.packages.find_spec", lambda name: None)
+    monkeypatch.setattr("evals.errors.find_spec", lambda name: None)
     with pytest.raises(MissingError, match=r"pip install -e '.*\[vllm\]'"):
         describe(prepare(tiny_config("rollout.engine=vllm")))
 

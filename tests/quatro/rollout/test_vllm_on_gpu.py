@@ -116,7 +116,7 @@ def calls(monkeypatch) -> list[str]:
     monkeypatch.setattr(loop, "audits", saying("audit", loop.audits))
     monkeypatch.setattr(LocalPolicy, "update", saying("update", LocalPolicy.update))
     monkeypatch.setattr(vllm, "that_follows", on_its_gpu)
-    monkeypatch.setattr("quatro.config.packages.find_spec", lambda name: True)
+    monkeypatch.setattr("evals.errors.find_spec", lambda name: True)
     CALLS.clear()
     RAISES.clear()
     return CALLS

@@ -63,7 +63,7 @@ def test_an_unknown_engine_is_refused_with_those_that_there_are():
 
 
 def test_vllm_has_bounds_for_the_temperature_and_transformers_has_none(monkeypatch):
-    monkeypatch.setattr("quatro.config.packages.find_spec", lambda name: name)  # vLLM is installed
+    monkeypatch.setattr("evals.errors.find_spec", lambda name: name)  # vLLM is installed
     for temperature in (0.001, 2.5, float("nan")):
         with pytest.raises(UsageError, match=r"0\.01 to 2"):
             engines.ENGINES["vllm"].check(temperatures={"temperature": temperature})

@@ -355,6 +355,6 @@ def test_samples_can_be_drawn_from_a_notebook(serve, toy, tmp_path):
 
 
 def test_sending_token_ids_names_what_is_missing_in_the_base_install(toy, tmp_path, monkeypatch):
-    monkeypatch.setattr("quatro.config.packages.find_spec", lambda name: None)
+    monkeypatch.setattr("evals.errors.find_spec", lambda name: None)
     with pytest.raises(MissingError, match=r"pip install .*\[train\]'.*--chat or --text"):
         draw_samples("small", toy, n=1, out=tmp_path / "out", base_url="http://h/v1")
