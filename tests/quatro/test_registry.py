@@ -15,8 +15,7 @@ from quatro.policy.kinds import Local
 from quatro.registry import ENGINES, POLICIES, REWARDS
 from quatro.rewards import RewardConfig, make_reward
 from quatro.rewards.base import VerifiedReward
-from quatro.rollout.engine import EngineKind
-from quatro.rollout.replay import ReplayEngine
+from quatro.rollout.engine import Engine, EngineKind
 from quatro.runs.directory import RunDir
 from quatro.sample.drawing import draw_samples
 from quatro.train import train
@@ -26,12 +25,14 @@ from tests.kit import read_rows, says, write_rows
 ANSWER = "1 + 2"
 
 
-class Parrot(ReplayEngine):
+class Parrot(Engine):
     """Says the same thing whatever it is asked."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.said = Rollout((*tokenizer(ANSWER)["input_ids"], tokenizer.eos_token_id), ANSWER, "stop")
-        self._num_dealt = {}
+
+    def sync(self, named_weights: Any) -> dict[str, float]:
+        return {}
 
     def generate(self, prompts: Any, seeds: Sequence[Sequence[int]], *_: Any, **__: Any) -> list[list[Rollout]]:
         return [[self.said for _ in group] for group in seeds]
@@ -39,7 +40,7 @@ class Parrot(ReplayEngine):
 
 class ParrotKind(EngineKind):
     @staticmethod
-    def check(*, temperatures: Mapping[str, float], replay_file: str | None = None) -> None:
+    def check(*, temperatures: Mapping[str, float]) -> None:
         if any(temperature != 1.0 for temperature in temperatures.values()):
             raise UsageError(f"a parrot has one temperature, found {temperatures}")
 

@@ -69,7 +69,7 @@ MODULE = """
         said = None
 
         @classmethod
-        def check(cls, *, temperatures, replay_file=None):
+        def check(cls, *, temperatures):
             if temperatures.get("temperature") == 0.5:
                 raise KeyError("half")
 
