@@ -3,8 +3,6 @@
 python benchmarks/dual_speed.py
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 

@@ -1,7 +1,5 @@
 """What benchmarks share: files of an earlier commit, costs, and the words for a ratio."""
 
-from __future__ import annotations
-
 import resource
 import statistics
 import subprocess

@@ -18,8 +18,6 @@ Python.
     python benchmarks/gpu.py --tiny --device cpu
 """
 
-from __future__ import annotations
-
 import argparse
 import atexit
 import json

@@ -1,7 +1,5 @@
 """What benchmarks on random weights share: shapes as that of Qwen2.5-1.5B, ragged prompts, the device's clock."""
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Sequence

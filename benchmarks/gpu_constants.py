@@ -1,7 +1,5 @@
 """A part of gpu.py: the constants of a card on which the seconds of `quatro train --rehearse FILE` hang."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

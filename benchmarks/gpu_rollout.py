@@ -3,8 +3,6 @@
 Weights are random. Same weights, prompts and limits on both sides; a token counts if it is part of a response.
 """
 
-from __future__ import annotations
-
 import functools
 import tempfile
 from collections.abc import Iterator, Sequence

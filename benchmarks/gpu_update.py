@@ -6,8 +6,6 @@ causal attention, the head for responses only), not what is computed again or sp
 imported, its loss path (padded rows in their order, fused head) takes the same step on the same rows.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

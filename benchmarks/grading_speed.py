@@ -9,8 +9,6 @@ up. Ours grades all of them.
     python benchmarks/grading_speed.py --file samples/math500.jsonl
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 from collections import Counter

@@ -6,8 +6,6 @@ The usual way (Chen et al. 2021, section 2.1): 1 - prod over i = n-c+1 .. n of (
     python benchmarks/passk_speed.py --rows 400000     # also reads and evaluates a graded file of that many rows
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile

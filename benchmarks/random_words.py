@@ -1,7 +1,5 @@
 """Models of random weights have no language: ids as numbers, or as words t0, t1, ..., and draws and a run of such."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence

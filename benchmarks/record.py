@@ -1,7 +1,5 @@
 """What a long benchmark keeps between two calls: its measurements, and how much time it may take."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sys

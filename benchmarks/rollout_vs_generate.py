@@ -10,8 +10,6 @@ also returns log-probs (and entropies with --entropy). The repeats alternate, so
     python benchmarks/rollout_vs_generate.py --model-folder ~/.cache/quatro/embedded/countdown-...
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

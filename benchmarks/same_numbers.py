@@ -7,8 +7,6 @@ model; every metric but times, every rollouts file and every weight of the last 
 anything differs.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

@@ -8,8 +8,6 @@ them hostile to their surroundings, and shows what is left behind.
     python benchmarks/sandbox.py --file benchmarks/humaneval.jsonl --tier landlock+seccomp --soak 10000
 """
 
-from __future__ import annotations
-
 import argparse
 import glob
 import importlib.util

@@ -7,8 +7,6 @@ the sandbox there is `python benchmarks/sandbox.py --soak 100000`.
     python benchmarks/soak.py --steps 2000 --out soak
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

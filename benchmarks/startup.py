@@ -6,8 +6,6 @@ A refusal must take less than half of `import torch`.
     python benchmarks/startup.py
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

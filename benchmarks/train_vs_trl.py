@@ -22,8 +22,6 @@ imports what the side imports.
     .venv-trl/bin/python benchmarks/train_vs_trl.py --records FILE --minutes 14     # in parts; exits 75 before the last
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import functools

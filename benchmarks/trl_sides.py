@@ -1,7 +1,5 @@
 """The two sides of train_vs_trl.py: the same model and prompts, our loop and TRL's, each timed phase by phase."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import json

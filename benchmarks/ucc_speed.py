@@ -9,8 +9,6 @@ Every time is CPU time of this one process. Sizes of the clusters are compared w
     python benchmarks/ucc_speed.py --full --threshold 0.9
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

@@ -12,8 +12,6 @@ the first one, as `base/NAME~DIGEST`, and they count as seeds of another base. A
 of other weights.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import lzma

@@ -1,8 +1,6 @@
 """The page that compares each method at its own best setting, and shows every arm whose runs are archived."""
 
 # Axes: S seeds.
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """The page about the choice of delta: a rule, where it held and where it failed, and what delta does on each task."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

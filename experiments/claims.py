@@ -6,8 +6,6 @@ A number agrees if the 95 % interval of the sweep's own holds it. An order, such
 GSPO's, is confirmed or contradicted if the interval of the difference, problem by problem, lies on one side of 0.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections import Counter

@@ -3,8 +3,6 @@
 python -m experiments.pages [--out DIR]
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

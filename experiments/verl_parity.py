@@ -4,8 +4,6 @@ QUATRO_VERL_PARITY=parity.json make test-verl-ray
 python -m experiments.verl_parity parity.json
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -7,8 +7,6 @@ with that of the dual on the same seeds, and the arm's knob is corrected until t
 5 rounds. What was tried is written to experiments/ablation/calibration.json; a cell that is there is not tried again.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

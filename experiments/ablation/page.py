@@ -1,7 +1,5 @@
 """The page of the ablation and its table of claims, from results alone: the same results give the same bytes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 Measured is in both the same verdict, right or wrong.
 """
 
-from __future__ import annotations
-
 from experiments.replication.cells import (
     DELTAS,
     MIDDLE,

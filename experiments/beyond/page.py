@@ -1,7 +1,5 @@
 """The page of what goes beyond the paper, and its table of claims: the same results give the same bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

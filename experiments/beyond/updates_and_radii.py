@@ -1,7 +1,5 @@
 """As many updates as the realised KL allows (x), and radii that change over a run (y)."""
 
-from __future__ import annotations
-
 import math
 
 from experiments.replication.cells import (

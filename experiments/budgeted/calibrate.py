@@ -6,8 +6,6 @@ As `experiments.ablation.calibrate`, whose iterations, seeds and limit of 5 % ho
 to experiments/budgeted/calibration.json; an arm that is there is not tried again.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import sys

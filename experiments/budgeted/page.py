@@ -1,8 +1,6 @@
 """The page of the test of budgeted QUATRO, from results alone: the same results give the same bytes."""
 
 # Axes: S seeds.
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

@@ -8,8 +8,6 @@ Each run is trained and sampled by the commands that anyone would type, in a fol
 in experiments/real_model/results. An interrupted run goes on where it was.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import lzma

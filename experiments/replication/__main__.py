@@ -5,8 +5,6 @@
 `python -m experiments.pages` writes docs/ itself, from the results that are committed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

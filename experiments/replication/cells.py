@@ -1,7 +1,5 @@
 """The settings of paper-small.yaml and of its relatives by short names, and the units in which claims are shown."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import NamedTuple

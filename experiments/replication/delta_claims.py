@@ -1,7 +1,5 @@
 """What delta decides: (a) exploration against accuracy, (e) the dual's advantages and lambda, (i) where it acts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import cache

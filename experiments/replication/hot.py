@@ -3,8 +3,6 @@
 python -m experiments.replication.hot sweeps/paper-small
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Numbers, comparisons and claims as Markdown and CSV, and claims for a program."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -1,7 +1,5 @@
 """The replication page and its table of claims, from results alone: the same results give the same bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

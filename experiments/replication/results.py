@@ -1,8 +1,6 @@
 """A finished sweep as numbers: per run over its steps, per problem from its samples."""
 
 # Axes: S seeds, P problems.
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Mapping

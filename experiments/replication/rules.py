@@ -1,8 +1,6 @@
 """Verdicts by rule: a claim is a region in which a number is said to lie, and the number's interval decides."""
 
 # Axes: S seeds, P problems.
-from __future__ import annotations
-
 import math
 import tomllib
 from collections import defaultdict

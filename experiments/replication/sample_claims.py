@@ -1,8 +1,6 @@
 """(f) flips by difficulty, (g) UCR against temperature: both from samples."""
 
 # Axes: S seeds, P problems.
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

@@ -1,8 +1,6 @@
 """(h) What few rollouts do to the dual: exactly, from the untrained models' samples, and in training (S10)."""
 
 # Axes: P problems, C counts of correct rollouts among N.
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

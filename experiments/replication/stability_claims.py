@@ -1,7 +1,5 @@
 """(b) staleness and learning rate, (c) the log-ratio term, (d) cost, (j) loss_norm, (k) the baselines."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

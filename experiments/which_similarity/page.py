@@ -1,7 +1,5 @@
 """The measured half of docs/which-similarity.md, from the committed results of the study."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any

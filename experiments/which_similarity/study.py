@@ -8,8 +8,6 @@ task if they have the same syntax tree, or if they compute the same values on th
 left out first. The samples are those of the study of a real model, and three embedded models' in `CODE`.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 from collections import Counter
