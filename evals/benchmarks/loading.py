@@ -37,6 +37,19 @@ def has_splits(source: str) -> bool:
     return source.startswith(PREFIX) or (entry is not None and bool(entry.reasoning_gym or entry.made_by))
 
 
+def known_benchmark(name: str) -> Benchmark:
+    """`find_benchmark`; raises UsageError, which says what there is, for a name that it does not know."""
+    if entry := find_benchmark(name):
+        return entry
+    here = f" (what lies at {name} here hides a data set of that name)" if os.path.exists(name) else ""
+    raise UsageError(
+        f"unknown benchmark {name!r}{here}; expected one of {', '.join(registry())}, the path of a file "
+        f"({', '.join(FILE_ENDINGS)}), a task of reasoning-gym as {PREFIX}TASK, or a data set of the Hub as "
+        f"OWNER/NAME, OWNER/NAME:SPLIT or OWNER/NAME:CONFIG:SPLIT (your own benchmarks are entries of "
+        f"./{USER_FILE} or of the file in QUATRO_BENCHMARKS)"
+    )
+
+
 def load_problems(source: str, *, split: Split | None = None, name: str | None = None) -> list[Problem]:
     """Problems of a registered benchmark, of a data set of the Hub (`find_benchmark`), or of a file.
 
@@ -64,15 +77,7 @@ def load_problems(source: str, *, split: Split | None = None, name: str | None =
         entry = registry().get(name)
         columns = entry.columns(of_a_copy=True) if entry is not None else Columns()
         return read_problem_file(Path(source), name, columns).problems
-    entry = find_benchmark(source)
-    if entry is None:
-        here = f" (what lies at {source} here hides a data set of that name)" if os.path.exists(source) else ""
-        raise UsageError(
-            f"unknown benchmark {source!r}{here}; expected one of {', '.join(registry())}, the path of a file "
-            f"({', '.join(FILE_ENDINGS)}), a task of reasoning-gym as {PREFIX}TASK, or a data set of the Hub as "
-            f"OWNER/NAME, OWNER/NAME:SPLIT or OWNER/NAME:CONFIG:SPLIT (your own benchmarks are entries of "
-            f"./{USER_FILE} or of the file in QUATRO_BENCHMARKS)"
-        )
+    entry = known_benchmark(source)
     if entry.reasoning_gym:
         return _gym_problems(entry, split or "test")
     chosen = entry.only.items()

@@ -123,10 +123,8 @@ def _start(counts: Sequence[int]) -> float:
 def heatmap_figure(heatmaps: Mapping[str, Heatmap], *, sheet: Sheet = PAGE) -> Figure:
     """A square for each label, darker where answers are more alike, with the clusters of correct answers outlined.
 
-    Wrong answers, if there are some, stand behind them, beyond a dashed line. Raises DataError if there is no heatmap.
+    Wrong answers, if there are some, stand behind them, beyond a dashed line.
     """
-    if not heatmaps:
-        raise DataError("no samples given; name one or more .jsonl files")
     from matplotlib.layout_engine import ConstrainedLayoutEngine
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 

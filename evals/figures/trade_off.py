@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from evals.errors import DataError
 from evals.figures.grid import GREY, Part, new_figure
 from evals.figures.method_looks import BASE, delta_of, family_of
 from evals.figures.panels import line_key, line_look
-from evals.figures.sheet import PAGE, SMALL, Figure, Sheet, styled
+from evals.figures.sheet import PAGE, SMALL, Figure, styled
 
 Interval = tuple[float | None, float | None]
 
@@ -22,23 +21,16 @@ class Point(NamedTuple):
     diversity_interval: Interval = (None, None)
 
 
-def trade_off_figure(
-    points: Sequence[Point], *, accuracy: str, diversity: str, note: str = "", sheet: Sheet = PAGE
-) -> Figure:
-    """Points further to the right are right more often, points further up in more ways.
-
-    Raises DataError without a point, and UsageError if the sheet has names, and not one for each label.
-    """
-    if not points:
-        raise DataError("nothing to draw: no model was measured")
-    labels = sheet.labels([point.label for point in points])
+def trade_off_figure(points: Sequence[Point], *, accuracy: str, diversity: str, note: str = "") -> Figure:
+    """Points further to the right are right more often, points further up in more ways."""
+    labels = PAGE.labels([point.label for point in points])
     with styled():
         looks = {name: line_look(look) | {"linestyle": "none", "markersize": 6} for name, look in labels.with_looks}
         for name in looks:
             if family_of(name) == BASE:
                 looks[name] |= {"marker": "*", "markersize": 10}
         keys = [line_key(labels.shown[name], look) for name, look in looks.items()]
-        figure, (grid,) = new_figure(sheet, Part(sheet.width, 1, 2.9, keys=keys, note=note))
+        figure, (grid,) = new_figure(PAGE, Part(PAGE.width, 1, 2.9, keys=keys, note=note))
         axis = grid.axes[0]
         deltas = sorted((point for point in points if delta_of(point.label)), key=lambda one: delta_of(one.label) or 0)
         path = [point.accuracy for point in deltas], [point.diversity for point in deltas]

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from evals.errors import DataError
 from evals.files.belonging import refuse_other_run, refuse_other_tag
 from evals.files.frames import FRAME_SUFFIXES, TEXT, DataFrame, frame_of, grouped, other_columns, write_frame
-from evals.files.strict_json import parse_row, read_document, read_lines, shown
+from evals.files.strict_json import read_document, shown
 from evals.files.whole import write_whole
 from evals.intervals import PROBLEMS
 from evals.text import Grid, Shown
@@ -225,36 +225,24 @@ def read_result(path: str | Path) -> Result:
         DataError: names the file and the first key that is wrong, or says that it has no rows; or it lies in a run, and
             is not of that run.
     """
-    samples = DataError(
-        f"{path} holds samples, not a result: measure them with `quatro eval passk {path} -o passk.json` (or `eval "
-        "ucc` and so on), and give that file"
-    )
-    fault = DataError(f"{path}: not a result document (no `rows`); make one with `quatro eval passk FILES -o {path}`")
     if Path(path).name.endswith((".jsonl", ".jsonl.gz")):
-        raise samples
+        raise DataError(
+            f"{path} holds samples, not a result: measure them with `quatro eval passk {path} -o passk.json` (or `eval "
+            "ucc` and so on), and give that file"
+        )
     try:
         document = read_document(Path(path))
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error})") from error
-    except DataError as error:
-        document, fault = {}, error
     if "rows" not in document:
-        raise samples if _are_samples(Path(path)) else fault
+        made = f"make one with `quatro eval passk FILES -o {path}`"
+        raise DataError(f"{path}: not a result document (no `rows`); {made}")
     result = Result.read_from(document, Path(path))
     if not result.rows:
         raise DataError(f"{path}: it has no rows, so nothing was measured; make it again: `quatro eval ... -o {path}`")
     refuse_other_run(Path(path), result.source_digest)
     refuse_other_tag(Path(path), result.sampling.model_dump())
     return result
-
-
-def _are_samples(path: Path) -> bool:
-    """Whether the first row of ``path`` is a sample."""
-    try:
-        first = next((parse_row(line, str(path)) for _, line, _ in read_lines(path)), None)
-    except DataError:  # no JSON on the first line
-        return False
-    return first is not None and {"completion", "sample_index"} <= first.keys()
 
 
 class DifferenceRow(Document):

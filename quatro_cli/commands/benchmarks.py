@@ -77,10 +77,10 @@ def show(
       quatro benchmarks show math500
       quatro benchmarks show countdown --json
     """
-    from evals.benchmarks.loading import local_copy
+    from evals.benchmarks.loading import known_benchmark, local_copy
     from evals.benchmarks.prompts import find_template, messages
 
-    entry = _own_file(name) or _find(name)
+    entry = _own_file(name) or known_benchmark(name)
     problems, copy = local_copy(entry)
     first = problems[0] if problems else None
     turns = messages(entry.template, first.problem) if first is not None else []
@@ -116,9 +116,9 @@ def fetch(
       quatro benchmarks fetch math500
       quatro benchmarks fetch aime24 --from aime24.jsonl
     """
-    from evals.benchmarks import fetching
+    from evals.benchmarks import fetching, loading
 
-    entry = _find(name)
+    entry = loading.known_benchmark(name)
     problems, lock = fetching.fetch(entry, file=file)
     origin = f"{lock.hub} at commit {lock.commit}" if lock.hub is not None else lock.file
     output.info(f"{name}: {len(problems)} problems from {origin}, SHA-256 {lock.sha256}")
@@ -138,19 +138,6 @@ def _own_file(path: str) -> Benchmark | None:
         raise usage_error(f"there is no file {path}; name one that exists, or a benchmark of `quatro benchmarks list`")
     name = benchmark_name(path)
     return Benchmark(name=name, title=name, file=path, grader=grader_of(name))
-
-
-def _find(name: str) -> Benchmark:
-    from evals.benchmarks.catalogue import find_benchmark, registry
-
-    entry = find_benchmark(name)
-    if entry is None:
-        known = ", ".join(registry())
-        raise usage_error(
-            f"unknown benchmark {name!r}; there are {known}, tasks of reasoning-gym as reasoning-gym:TASK, and data "
-            "sets of the Hub as OWNER/NAME"
-        )
-    return entry
 
 
 def _entry(entry: Benchmark) -> dict[str, Any]:

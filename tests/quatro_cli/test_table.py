@@ -125,7 +125,7 @@ def test_what_is_not_a_result_or_a_run_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("num_rows", [1, 2])
-@pytest.mark.parametrize("name", ["drawn.jsonl", "drawn.jsonl.gz", "drawn.json"])
+@pytest.mark.parametrize("name", ["drawn.jsonl", "drawn.jsonl.gz"])
 @pytest.mark.parametrize("command", [("table",), ("plot", "passk")], ids=" ".join)
 def test_samples_in_place_of_a_result_are_recognised(command, name, num_rows, tmp_path):
     path = tmp_path / name

@@ -222,5 +222,3 @@ def test_a_trade_off_has_a_star_for_the_base_and_joins_the_deltas_in_their_order
     assert [mark.get_marker() == "*" for mark in marks] == [True, False, False, False, False]
     assert len(axis.collections) == 2  # the intervals that are known
     assert (axis.get_xlabel(), axis.get_ylabel()) == ("Pass@1, %", "ways")
-    with pytest.raises(DataError, match="nothing to draw"):
-        trade_off_figure([], accuracy="", diversity="")
