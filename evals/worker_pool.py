@@ -4,8 +4,6 @@ Rewards of the user's own run in such processes, and the sandbox. Requests and a
 and output. The processes are fresh interpreters (not forks: the parent may have threads).
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math
@@ -167,12 +165,12 @@ class WorkerPool:
         with self._lock:
             self._end(self._workers)
 
-    def _end(self, workers: Sequence[_Worker]) -> None:
+    def _end(self, workers: "Sequence[_Worker]") -> None:
         self._workers = [worker for worker in self._workers if worker not in workers]
         for worker in workers:
             worker.end()
 
-    def _messages(self) -> Iterator[tuple[_Worker, Message | Failure]]:
+    def _messages(self) -> "Iterator[tuple[_Worker, Message | Failure]]":
         """The messages of processes, once the first of them speaks, ends or is overdue."""
         expected = [worker for worker in self._workers if worker.task or not worker.is_ready]
         if not expected:

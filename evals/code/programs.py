@@ -3,8 +3,6 @@
 Completions are hostile: they are read by `ast`, never run, and there are bounds on sizes and on all parsing together.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import re
@@ -94,7 +92,7 @@ def _plain(text: str) -> str:
     return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _candidates(reader: _Reader, completion: str, prompt: str) -> Iterator[tuple[_Program, Sequence[_Program]]]:
+def _candidates(reader: "_Reader", completion: str, prompt: str) -> Iterator[tuple[_Program, Sequence[_Program]]]:
     """Programs by preference, each with those of the blocks before it."""
     alone = reader.longest(completion)
     if alone.is_whole:

@@ -5,8 +5,6 @@ output, so they are cut to a length, and control and direction characters are sp
 a report into plain JSON values, and those into a page.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,7 +37,7 @@ class ReportSamples:
     sampling: str
     tag: str
     rows: Sequence[Row]
-    views: Sequence[BenchmarkView] = ()
+    views: "Sequence[BenchmarkView]" = ()
     step: str = ""
 
 

@@ -5,8 +5,6 @@ One JSON object a line, described by `Sample`. A reader skips nothing silently: 
 (a missing index, a torn last line) is a warning in `Samples.warnings` for the caller to print.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import unicodedata
@@ -115,7 +113,7 @@ def _refuse_other_benchmarks(where: str, found: set[str], wanted: Collection[str
         )
 
 
-def _reader_warnings(reader: SamplesReader) -> list[str]:
+def _reader_warnings(reader: "SamplesReader") -> list[str]:
     warnings = []
     gaps = [problem for problem in reader.problems.values() if problem.kept and max(problem.where) + 1 != problem.kept]
     if gaps:

@@ -1,8 +1,6 @@
 """The interface of a method: a frozen config object with two pure functions, `advantages` and `loss`."""
 
 # Axes: B rows (rollouts), T response tokens.
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
@@ -43,7 +41,7 @@ class Method(Block, ABC):
         """What the method asks of the loop; by default nothing."""
         return Needs()
 
-    def at(self, carried: Mapping[str, float]) -> Method:
+    def at(self, carried: Mapping[str, float]) -> "Method":
         """The method in force in an iteration; ``carried`` is what `carry` returned for the one before, if any."""
         return self
 
@@ -148,7 +146,7 @@ class AbsentMethod(Method, extra="allow"):
     _reason: str = PrivateAttr("")
 
     @classmethod
-    def of(cls, block: dict[str, Any], reason: str) -> AbsentMethod:
+    def of(cls, block: dict[str, Any], reason: str) -> "AbsentMethod":
         found = cls.model_validate(block)
         found._reason = reason
         return found

@@ -5,8 +5,6 @@ KV cache.
 """
 
 # Axes: R places of rows (rollouts), L rows still drawing, S slots of the KV cache, V vocabulary, T response tokens.
-from __future__ import annotations
-
 import inspect
 from collections import deque
 from collections.abc import Sequence
@@ -278,7 +276,7 @@ class Live:
     def __len__(self) -> int:
         return len(self.row_L)
 
-    def __add__(self, other: Live) -> Live:
+    def __add__(self, other: "Live") -> "Live":
         pairs = zip((self.row_L, self.slot_L, self.token_L), (other.row_L, other.slot_L, other.token_L), strict=True)
         return Live(*(np.concatenate(pair) for pair in pairs))
 
