@@ -85,12 +85,13 @@ class Benchmark(_Entry):
 
     ``count`` is the number of rows (0: unknown), of which ``num_left_out`` are no problems to sample: they have no
     reference answer (``skip_empty_answer``), or another value in a column than ``only`` says.
-    ``hub`` lists data sets in order of preference; ``made_by`` is the module that makes the problems of an embedded
-    benchmark. The answer is what follows ``answer_after`` in ``answer_field`` (the whole field if that is not set), or
-    the last box of ``solution_field``. ``sha256`` is `content_hash` of the fixed rows. ``verified`` says that count and
-    hash were computed from the data. ``has_short_answers``: UCC takes each text as a solution of its own, since a
-    similarity would make one of most of them (the default of the grader countdown). ``reasoning_gym`` is a task of that
-    library, which makes ``count`` test and ``num_train`` training problems with its own ``settings``.
+    ``hub`` lists data sets in order of preference, ``hub_task`` is its name on their leaderboard; ``made_by`` is the
+    module that makes the problems of an embedded benchmark. The answer is what follows ``answer_after`` in
+    ``answer_field`` (the whole field if that is not set), or the last box of ``solution_field``. ``sha256`` is
+    `content_hash` of the fixed rows. ``verified`` says that count and hash were computed from the data.
+    ``has_short_answers``: UCC takes each text as a solution of its own, since a similarity would make one of most of
+    them (the default of the grader countdown). ``reasoning_gym`` is a task of that library, which makes ``count`` test
+    and ``num_train`` training problems with its own ``settings``.
     """
 
     name: str
@@ -100,6 +101,7 @@ class Benchmark(_Entry):
     verified: bool = False
     sha256: str = Field("", pattern="^([0-9a-f]{64})?$")
     hub: Annotated[tuple[HubSource, ...], Strict(False)] = ()  # TOML has lists only
+    hub_task: str = "default"
     file: str = ""
     problem_field: str = ""
     answer_field: str = ""

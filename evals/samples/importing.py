@@ -134,7 +134,7 @@ class _Conversion:
         completions = fields["completion"] if type(fields.get("completion")) is list else [fields.get("completion")]
         prompt = prompt_text(fields.get("prompt"))
         id = self.id(fields.get("id"), str(name), prompt, at)
-        answer = self.answer(fields.get("answer"), at)
+        answer = self.answer(fields, at)
         judged = judged_as(str(name)) or ({JUDGED_AS: Kind("code", False)._asdict()} if has_tests(fields) else {})
         extra = _plain(fields.get("extra", {}))
         for position, completion in enumerate(completions):
@@ -146,7 +146,7 @@ class _Conversion:
                 sample["prompt"] = prompt
             if (reason := _at(fields.get("finish_reason"), position)) is not None:
                 sample["finish_reason"] = reason
-            if "correct" in self.columns:
+            if "correct" in fields:
                 sample["correct"] = self.grade(fields["correct"], position, len(completions), at)
             yield {**extra, **judged, **sample}
             extra.pop("source_scores", None)  # a score of the row is not one of its other samples
@@ -154,7 +154,7 @@ class _Conversion:
     def check_whole(self, row: Fields, fields: Fields, name: Any, at: str) -> None:
         """Raises UsageError if the benchmark's name is missing, and DataError, which names all of it, if more is."""
         is_code = self.layout.tool == "evalplus" or has_tests(fields) or str(name).lower().startswith(CODE_BENCHMARKS)
-        has_answer = fields.get("answer") is not None or "correct" in self.columns or is_code
+        has_answer = fields.get("answer") is not None or "correct" in fields or is_code
         lacks = {
             "benchmark": name is None and "--benchmark NAME",
             "id or prompt": fields.get("id") is None
@@ -172,8 +172,9 @@ class _Conversion:
             raise UsageError(f"{at}: {words}")
         refuse(at, words)
 
-    def answer(self, given: Any, at: str) -> Any:
-        if not self.answer_after and "correct" not in self.columns and _GSM8K in str(given):
+    def answer(self, fields: Fields, at: str) -> Any:
+        given = fields.get("answer")
+        if not self.answer_after and "correct" not in fields and _GSM8K in str(given):
             refuse(
                 at,
                 f"the answer {shown(given)} is a whole solution as in GSM8K, which no response would equal; add "
@@ -188,7 +189,7 @@ class _Conversion:
 
     def grade(self, given: Any, position: int, num: int, at: str) -> bool:
         """The tool's own grade of one of the ``num`` samples in a row."""
-        column = self.columns["correct"]
+        column = self.columns.get("correct", "metadata.quatro.correct")
         if num > 1 and not (isinstance(given, list) and len(given) == num):
             refuse(at, f"{column} is one value for {num} samples, found {shown(given)}; leave --column correct= out")
         value = _at(given, position)

@@ -96,6 +96,7 @@ def _inspect(row: Fields, at: str) -> Fields:
     target = row.get("target")
     several = isinstance(target, list) and len(target) > 1
     scores = {name: look_up(score, "value") for name, score in object_at(row, "scores").items()}
+    ours = object_at(row, "metadata.quatro")  # of `quatro eval export`: an answer that is no text, and our grade
     return {
         **note,
         **({"remark": "have several targets, of which the first was taken"} if several else {}),
@@ -105,13 +106,14 @@ def _inspect(row: Fields, at: str) -> Fields:
         "completion": [_inspect_text(look_up(choice, "message.content"), at) for choice in choices],
         # Any one of several targets is right for inspect; our graders take one.
         "answer": target[0] if isinstance(target, list) and target else target,
-        "prompt": row.get("input"),
+        "prompt": row.get("input") or None,
         "finish_reason": [_INSPECT_STOPS.get(str(look_up(choice, "stop_reason"))) for choice in choices],
         "extra": {
-            **others(object_at(row, "metadata"), set()),
+            **others(object_at(row, "metadata"), {"quatro"}),
             "model": row.get("model"),
             "source_scores": named_scores(scores),
         },
+        **{name: ours[name] for name in ("answer", "correct") if name in ours},
     }
 
 

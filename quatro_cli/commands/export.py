@@ -1,6 +1,7 @@
 """`quatro export`: a run's weights as a plain Hugging Face folder."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 from typer import Option
@@ -20,7 +21,8 @@ def export(
     """Write a run's model as a plain Hugging Face folder.
 
     The checkpoint's hashes are verified first, and the weights are kept bit by bit; an adapter is merged, in float32.
-    The folder gets a model card; add results to it with `(echo; quatro table RESULT.json...) >> DIR/README.md`.
+    The folder gets a model card; add results to it with `(echo; quatro table RESULT.json...) >> DIR/README.md`. Those in
+    RUN/results go into .eval_results, for the model's page on the Hub.
 
     \b
     Examples:
@@ -40,3 +42,4 @@ def export(
         output.json({"schema": 1, "folder": str(out), "step": exported.step, "dtype": exported.dtype})
     else:
         output.data(str(out))
+    output.info(f"to publish it: hf upload OWNER/NAME {quote(str(out))}")

@@ -30,6 +30,7 @@ def test_an_exported_run_is_sampled_like_the_run_and_by_transformers(run, tmp_pa
     result = quatro("export", run, "-o", out)
     assert result.stdout == f"{out}\n"
     assert "step 2" in result.stderr
+    assert f"hf upload OWNER/NAME {out}" in result.stderr
     assert AutoModelForCausalLM.from_pretrained(out).config.vocab_size == 232
 
     drawn = {}

@@ -15,7 +15,9 @@ from typing import Any
 from evals.benchmarks.catalogue import find_benchmark
 from evals.errors import DataError, QuatroError, UsageError
 from evals.files.strict_json import read_document
-from evals.files.whole import fsync_directory, naming, open_like_folder, write_text
+from evals.files.whole import fsync_directory, naming, open_like_folder, write_text, write_whole
+from evals.results.exports import hub_results
+from evals.results.reading import read_sources
 from quatro.config import Config
 from quatro.policy.gguf import SMOLLM2_ID
 from quatro.policy.model_files import ADAPTER_CONFIG, base_of, check_model
@@ -52,7 +54,8 @@ def export_model(
 ) -> Exported:
     """Write the newest checkpoint of ``run``, or that of ``step``, to ``folder`` as a plain Hugging Face model.
 
-    The weights are kept bit by bit. An adapter is merged into the model that it was trained on, in float32.
+    The weights are kept bit by bit. An adapter is merged into the model that it was trained on, in float32. Results of
+    the checkpoint that lie in the run go into `.eval_results`.
 
     Raises:
         UsageError: no run, no such step, or ``folder`` holds something.
@@ -75,6 +78,7 @@ def export_model(
         check_model(str(found.model), trained_on=found.trained_on)
     if (note := checkpoint.unfinished_note(found)) is not None:
         logger.warning(note)
+    results = [one for one in read_sources([run]).results if one.result.checkpoint == found.path.name]
     final.parent.mkdir(parents=True, exist_ok=True)
     unfinished = final.with_name(f".{final.name}.{os.getpid()}.tmp")
     try:
@@ -82,6 +86,8 @@ def export_model(
         stored = _write_model(found.model, unfinished, progress)
         facts = gather_facts(run, config, found.step, name=final.name, dtype=stored, is_inside=found.is_inside)
         write_text(unfinished / "README.md", model_card(facts))
+        for name, content in hub_results(results).items():
+            write_whole(unfinished / name, [content])
         fsync_directory(unfinished)
         os.rename(unfinished, final)  # over an empty folder; it fails if somebody has filled that meanwhile
     except BaseException:

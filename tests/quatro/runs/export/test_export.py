@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file, save_file
 
 from evals.errors import DataError, UsageError
@@ -229,3 +230,26 @@ def test_the_base_model_of_an_adapter_is_the_one_at_the_end(tmp_path):
 def test_known_data_are_named_by_their_hub_id(tmp_path):
     facts = gather_facts(tmp_path, load_config("math-1.5b"), 1, name="n", dtype="float32")
     assert facts.datasets == ["DigitalLearningGmbH/MATH-lighteval"]
+
+
+def test_results_of_the_exported_checkpoint_go_with_the_model(run, tmp_path):
+    """And no others: not those of another step, and not of a benchmark that the Hub does not know."""
+    rows = [
+        {"metric": "pass@k", "benchmark": name, "k": 1, "value": 0.625, "num_problems": 4, "n": 2}
+        for name in ("gsm8k", "countdown", "average")
+    ]
+    (run / "results").mkdir()
+    for step, value in ((2, 0.25), (4, 0.625)):
+        document = {"schema": 1, "metric": "pass@k", "checkpoint": f"step-{step:06d}"}
+        document["rows"] = [{**row, "value": value} for row in rows]
+        (run / "results" / f"{step}.json").write_text(json.dumps(document), encoding="utf-8")
+    for step, value in ((None, 62.5), (2, 25.0)):
+        out = tmp_path / f"out-{step}"
+        export_model(run, out, step=step)
+        (file,) = (out / ".eval_results").iterdir()
+        (entry,) = yaml.safe_load(file.read_text(encoding="utf-8"))
+        assert (file.name, entry["dataset"]["id"], entry["value"]) == ("gsm8k.yaml", "openai/gsm8k", value)
+    (run / "results" / "2.json").write_text('{"rows": 1}', encoding="utf-8")
+    with pytest.raises(DataError, match=r"2\.json"):
+        export_model(run, tmp_path / "damaged")
+    assert not list(tmp_path.glob("*damaged*"))
