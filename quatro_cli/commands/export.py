@@ -21,8 +21,8 @@ def export(
     """Write a run's model as a plain Hugging Face folder.
 
     The checkpoint's hashes are verified first, and the weights are kept bit by bit; an adapter is merged, in float32.
-    The folder gets a model card; add results to it with `(echo; quatro table RESULT.json...) >> DIR/README.md`. Those in
-    RUN/results go into .eval_results, for the model's page on the Hub.
+    The folder gets a model card; add results to it with `(echo; quatro table RESULT.json...) >> DIR/README.md`. Those
+    in RUN/results go into .eval_results, for the model's page on the Hub.
 
     \b
     Examples:

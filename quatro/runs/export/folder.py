@@ -16,8 +16,8 @@ from evals.benchmarks.catalogue import find_benchmark
 from evals.errors import DataError, QuatroError, UsageError
 from evals.files.strict_json import read_document
 from evals.files.whole import fsync_directory, naming, open_like_folder, write_text, write_whole
-from evals.results.exports import hub_results
 from evals.results.reading import read_sources
+from evals.samples.exporting import hub_results
 from quatro.config import Config
 from quatro.policy.gguf import SMOLLM2_ID
 from quatro.policy.model_files import ADAPTER_CONFIG, base_of, check_model

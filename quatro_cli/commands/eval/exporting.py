@@ -44,25 +44,25 @@ def export(
     """
     from evals.files.whole import write_whole
     from evals.metrics.passk_ucc import passk_result, ucc_result
-    from evals.results import exports
     from evals.results.reading import read_sources
+    from evals.samples import exporting
 
     refuse_idle({"--organization": to != "every-eval-ever" and organization}, f"--to {to}")
     refuse_idle({"--dataset": to == "inspect" and dataset}, f"--to {to}")
     day = None if date is None else date.replace(tzinfo=UTC)
     documents = [] if to == "inspect" else read_sources(files).results
     if to == "hub":
-        found = exports.hub_results(documents, date=day, dataset=dataset)
+        found = exporting.hub_results(documents, date=day, dataset=dataset)
     elif day is None:
         raise usage_error(f"--to {to} needs the day of the measurement; add it, as in --date 2026-01-31")
     elif to == "every-eval-ever":
-        found = exports.every_eval_ever(documents, day, model=model, by=organization, dataset=dataset)
+        found = exporting.every_eval_ever(documents, day, model=model, by=organization, dataset=dataset)
     else:
         samples, about = shared.graded_samples(files, [])
         results = [passk_result(samples, about=about)]
         with shared.progress("clustering problems") as tell:
             results.append(ucc_result(samples, jobs=None, on_progress=tell, about=about))
-        found = exports.inspect_logs(samples, results, created=day, model=model)
+        found = exporting.inspect_logs(samples, results, created=day, model=model)
     paths = {str(out / name): content for name, content in found.items()}
     if not paths:
         raise usage_error("nothing to export; expected results of `quatro eval passk` or `ucc` with Pass@1 (--k 1)")
