@@ -116,15 +116,20 @@ def hub_results(results: Sequence[Labelled], *, date: datetime | None = None, da
         if first is None or source is None:
             logger.info(f"{shown(name)} is left out: .eval_results need Pass@1 (--k 1), and a data set (--dataset)")
             continue
+        entry, num = find_benchmark(name), first.num_problems
+        if entry is not None and entry.count - entry.num_left_out > num:
+            logger.warning(
+                f"{name} has {entry.count} problems, and the result is of {num}: it does not compare with others"
+            )
         largest = [row for row in rows if row is first or row.k == max(one.k or 0 for one in rows)]
-        notes = [f"Pass@k in %, {first.num_problems} problems, {first.n} samples each"]
+        notes = [f"Pass@k in %, {num} problems, {first.n} samples each"]
         notes += known(about, ["checkpoint"]).values()
         notes += [f"{key} {value:g}" for key, value in known(about.sampling, _SAMPLING[:2]).items()]
         notes += [f"{name_of(row)} {number_cell(row)} ({setting_of(row)})".removesuffix(" ()") for row in largest]
-        entry: dict[str, Any] = {"dataset": {"id": source[0], "task_id": source[1]}}
-        entry |= {"value": round(100 * first.value, 2), **({"date": f"{date:%Y-%m-%d}"} if date else {})}
+        found = {"dataset": {"id": source[0], "task_id": source[1]}, "value": round(100 * first.value, 2)}
+        found |= {"date": f"{date:%Y-%m-%d}"} if date else {}
         path = Path(".eval_results", f"{file_stem(name)}.yaml")
-        files.setdefault(path, []).append({**entry, "notes": _FOLDERS.sub("", "; ".join(notes))})
+        files.setdefault(path, []).append({**found, "notes": _FOLDERS.sub("", "; ".join(notes))})
     return {path: yaml.safe_dump(own, sort_keys=False, width=1000).encode() for path, own in files.items()}
 
 
