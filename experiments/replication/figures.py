@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evals.figures.bars import flips_figure, temperature_figure
-from evals.figures.delta_lambda import delta_lambda_figure, entropy_figure
 from evals.figures.grid import GREY, Part, new_figure
 from evals.figures.panels import draw_curve, line_keys, line_look, make_logarithmic, panel_title, small_title
+from evals.figures.paper import delta_lambda_figure, entropy_figure, limitation_figure, stability_figure
 from evals.figures.run_settings import Drawn, RunSetting
 from evals.figures.sheet import PAGE, save_figure, styled
-from evals.figures.stability import limitation_figure, stability_figure
 from experiments.replication.cells import (
     CELLS,
     DELTAS,

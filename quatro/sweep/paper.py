@@ -18,11 +18,10 @@ from typing import Any, NamedTuple
 from evals.errors import DataError, QuatroError
 from evals.figures.bars import flips_figure, temperature_figure
 from evals.figures.curves import curve_panels, curves_figure
-from evals.figures.delta_lambda import delta_lambda_figure, entropy_figure
+from evals.figures.paper import delta_lambda_figure, entropy_figure, limitation_figure, stability_figure
 from evals.figures.run_settings import Drawn, RunSetting
 from evals.figures.sheet import Sheet, save_figure
 from evals.figures.similarity import heatmap_figure, similarity_figure
-from evals.figures.stability import limitation_figure, stability_figure
 from evals.files.whole import write_text
 from evals.metrics.studies.similarity import heatmap_of, similarity_result
 from evals.results.document import Row

@@ -18,8 +18,13 @@ from quatro_cli.output import output
 if TYPE_CHECKING:
     from evals.results.document import Result, Row
     from quatro.sample.folder import Measured
+    from quatro.tasks.derivations import Derivation
+
+    # Of each problem the right answers by their derivation.
+    Ways = dict[str, dict[Derivation, list[str]]]
 
 LAST = 10  # iterations over which the final entropy is averaged
+K = 16  # samples of word problems among which ways are counted
 
 
 @dataclass(frozen=True)
@@ -109,12 +114,10 @@ def _tour(tour: Tour, root: Path, *, dry_run: bool) -> None:
         for top_p in tour.top_ps:
             drawing = f"-b {tour.benchmark} -n {n} --top-p {top_p:g} {tour.drawing} --grade -o".split()
             model = str(arm.run or tour.model)
-            _run(["sample", model, *drawing, str(folder_of(arm, root, top_p))], dry_run=dry_run)
+            _run(["sample", model, *drawing, str(_folder_of(arm, root, top_p))], dry_run=dry_run)
     if tour.benchmark == "word-problems":
-        from quatro_cli.commands.demo_words import show
-
         if not dry_run:
-            show(tour, arms, root)
+            _show_words(tour, arms, root)
         return
     trained, figures = arms[1:], root / "figures"
     plot = ["plot", "training", *(str(arm.run) for arm in trained), "-o", str(figures / "training.png")]
@@ -126,7 +129,7 @@ def _tour(tour: Tour, root: Path, *, dry_run: bool) -> None:
     from quatro.sample.folder import measure_samples
 
     results = {
-        (arm.label, top_p): measure_samples(folder_of(arm, root, top_p), n=n, label=arm.label)
+        (arm.label, top_p): measure_samples(_folder_of(arm, root, top_p), n=n, label=arm.label)
         for arm in arms
         for top_p in tour.top_ps
     }
@@ -169,8 +172,7 @@ def _training(tour: Tour, arm: Arm) -> list[str]:
     return ["train", str(arm.run), "--resume"]
 
 
-def folder_of(arm: Arm, root: Path, top_p: float) -> Path:
-    """Where the samples of an arm lie."""
+def _folder_of(arm: Arm, root: Path, top_p: float) -> Path:
     from quatro.sample.folder import Tag
 
     return Tag(top_p=top_p).folder(arm.run or root / "base")
@@ -226,3 +228,66 @@ def _draw(tour: Tour, arms: list[Arm], results: dict[tuple[str, float], Measured
         panels.append(CurvePanel(f"UCC@k, top_p {top_p:g}", "distinct correct answers", ucc))
     save_figure(curves_figure(panels), path)
     output.data(str(path))
+
+
+# ---- word problems
+
+
+def _show_words(tour: Tour, arms: list[Arm], root: Path) -> None:
+    """The table on the screen, root/figures/trade-off.png, and the ways to one answer."""
+    from evals.estimators import ucc_at_ks
+    from evals.figures.sheet import save_figure
+    from evals.figures.trade_off import Point, trade_off_figure
+    from evals.files.frames import grouped
+    from evals.intervals import mean_intervals
+    from evals.samples.graded import read_graded
+    from quatro.runs.metrics import read_metrics
+    from quatro.sample.folder import measure_samples
+    from quatro.tasks.derivations import derivation_of
+
+    n, k = tour.n, min(K, tour.n)
+    ks = dict.fromkeys((1, k, n))
+    rows, points, ways_of = [], [], {}
+    for arm in arms:
+        folder = _folder_of(arm, root, 1.0)
+        measured = measure_samples(folder, n=n, label=arm.label)
+        passed = [next(row for row in measured.passk.rows if row.k == at) for at in ks]
+        ucc = next(row for row in measured.ucc.rows if row.k == k)
+        problems = read_graded([folder / f"{tour.benchmark}.jsonl"])[0].graded()
+        found = ways_of[arm.label] = {one.id: grouped(one.completions, derivation_of) for one in problems}
+        sizes = [[len(texts) for how, texts in some.items() if how.verdict == "valid"] for some in found.values()]
+        (distinct,) = mean_intervals([ucc_at_ks([n] * len(sizes), sizes, [k])[None]], [k])
+        moved = [row["kl/new_old"] for row in read_metrics(arm.run)] if arm.run else []
+        false = [len(texts) for some in found.values() for how, texts in some.items() if how.verdict == "false"]
+        num_right = sum(one.correct for one in problems)
+        numbers = [*(100 * row.value for row in passed), 100 * sum(false) / max(num_right, 1)]
+        shown = [*(f"{number:.1f}" for number in numbers), f"{distinct.mean:.2f}", f"{ucc.value:.2f}"]
+        rows.append([arm.label, *shown, f"{sum(moved) / len(moved):.3f}" if moved else "-"])
+        low, high = (None if end is None else 100 * end for end in (passed[0].ci_low, passed[0].ci_high))
+        points.append(Point(arm.label, 100 * passed[0].value, distinct.mean, (low, high), distinct[1:3]))
+    columns = ["", *(f"Pass@{at}" for at in ks), "false, %", f"ways@{k}", f"UCC@{k}", "kl/new_old"]
+    output.table(f"word problems, {n} samples for each of {len(found)} held-out problems", columns, rows)
+    output.data(f"ways@{k} counts distinct valid strategies among {k} samples, UCC@{k} distinct wordings (TF-IDF).")
+    output.data("false is the share of right answers with a false derivation; the reward does not see it.")
+    note = f"95 %, over problems only; {n} samples of {len(found)} problems, one seed"
+    ways = f"distinct valid strategies among {k} samples"
+    figure = trade_off_figure(points, accuracy="Pass@1, %", diversity=ways, note=note)
+    save_figure(figure, path := root / "figures" / "trade-off.png")
+    output.data(str(path))
+    _show_problem(tour, ways_of)
+
+
+def _show_problem(tour: Tour, ways_of: dict[str, Ways]) -> None:
+    """The problem to which the first model has most valid ways: each model's ways, commonest first, and false ones."""
+    from evals.benchmarks.loading import load_problems
+    from evals.text import visible
+
+    first = next(iter(ways_of.values()))
+    id = max(first, key=lambda one: sum(how.verdict == "valid" for how in first[one]))
+    problem = next(one.problem for one in load_problems(tour.benchmark) if one.id == id)
+    output.data(f"\n{problem}")
+    for label, found in ways_of.items():
+        output.data(f"\n{label}: {sum(map(len, found[id].values()))} of {tour.n} right")
+        for derivation, texts in sorted(found[id].items(), key=lambda one: -len(one[1])):
+            text = max(texts, key=texts.count).strip()
+            output.data(f"  {len(texts):3} x {derivation.verdict:5}  {visible(text)}")

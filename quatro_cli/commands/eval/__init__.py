@@ -19,8 +19,8 @@ def _eval() -> None:
     """
 
 
-app.add("passk", "quatro_cli.commands.eval.passk:passk")
-app.add("ucc", "quatro_cli.commands.eval.ucc:ucc")
+app.add("passk", "quatro_cli.commands.eval.passk_ucc:passk")
+app.add("ucc", "quatro_cli.commands.eval.passk_ucc:ucc")
 app.add("compare", "quatro_cli.commands.eval.compare:compare")
 app.add("power", "quatro_cli.commands.eval.compare:power")
 app.add("clusters", "quatro_cli.commands.eval.studies:clusters")

@@ -1,20 +1,57 @@
 """`quatro plot passk | ucc | training | ...`: figures of results, runs and samples."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option
 
 from quatro_cli.commands.eval import shared
-from quatro_cli.commands.plot.printing import Printing
 from quatro_cli.options import Benchmarks, OfSweep, SweepCell, run_paths, split, spread, usage_error
 from quatro_cli.output import output
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from evals.figures.sheet import Sheet
 
 Results = Annotated[list[Path], run_paths("RESULT", "Files from `quatro eval ... -o FILE`, or runs with results/.")]
 OrSweeps = Annotated[
     list[Path], run_paths("RESULT", "Files from `quatro eval ... -o FILE`, runs with results/, or sweeps.")
 ]
+
+
+@dataclass(frozen=True)
+class Printing:
+    """The shared options: the width and names of a figure, and its file."""
+
+    width: Annotated[
+        Literal["column", "page"], Option("--width", metavar="column|page", help="Width in print: 3.25 or 6.75 inches.")
+    ] = "page"
+    labels: Annotated[
+        str | None,
+        Option("--labels", metavar="NAME[,NAME]", help="Names for the legend, in order; an empty one changes nothing."),
+    ] = None
+    out: Annotated[
+        Path | None,
+        Option("-o", "--out", metavar="FILE", help="PNG, SVG or PDF. Default: a PNG here, named like the command."),
+    ] = None
+
+    @property
+    def sheet(self) -> "Sheet":
+        from evals.figures.sheet import WIDTHS, Sheet
+
+        names = () if self.labels is None else tuple(name.strip() for name in self.labels.split(","))
+        return Sheet(WIDTHS[self.width], names)
+
+    def save(self, figure: "Figure", name: str, *, default: Path | None = None) -> None:
+        """Writes ``figure`` to the file asked for, else to ``default`` or NAME.png, and prints the path."""
+        from evals.figures.sheet import save_figure
+
+        path = self.out or default or Path(f"{name}.png")
+        save_figure(figure, path)
+        output.data(str(path))
 
 
 def _over_k(name: str, metric: str, said: str) -> Callable[..., None]:

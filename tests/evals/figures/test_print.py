@@ -8,13 +8,12 @@ import pytest
 
 from evals.figures.bars import flips_figure, temperature_figure
 from evals.figures.curves import CurvePanel, Point, curves_figure
-from evals.figures.delta_lambda import delta_lambda_figure, entropy_figure
 from evals.figures.method_looks import BASE, DELTA_SHADES, METHOD_LOOKS, looks_of, variants
 from evals.figures.panels import log_ticks
+from evals.figures.paper import delta_lambda_figure, entropy_figure, limitation_figure, stability_figure
 from evals.figures.run_settings import RunSetting
 from evals.figures.sheet import SMALL, WIDTHS, Sheet, styled
 from evals.figures.similarity import heatmap_figure, similarity_figure
-from evals.figures.stability import limitation_figure, stability_figure
 from evals.figures.training import TrainingCurve, training_figure
 from evals.metrics.flips import Pair, flip_rows
 from evals.metrics.studies.similarity import heatmap_of, similarity_result

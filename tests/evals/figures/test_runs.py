@@ -6,10 +6,16 @@ from dataclasses import replace
 import pytest
 
 from evals.errors import DataError
-from evals.figures.delta_lambda import delta_lambda_figure, entropy_figure, widest_by_delta
+from evals.figures.paper import (
+    comparison,
+    delta_lambda_figure,
+    entropy_figure,
+    limitation_figure,
+    stability_figure,
+    widest_by_delta,
+)
 from evals.figures.run_settings import KL, REWARD, RunSetting, mean_curve
 from evals.figures.sheet import save_figure
-from evals.figures.stability import comparison, limitation_figure, stability_figure
 
 ODD = "_odd $\\frac{1}{0}$ \x1b[31m"
 

@@ -1,4 +1,4 @@
-"""`quatro eval ucc`: `read_graded` reads and grades the samples of a file, `ucc_result` clusters and counts them."""
+"""`quatro eval passk` and `quatro eval ucc`: how often correct, and in how many ways."""
 
 from typing import Annotated
 
@@ -14,6 +14,36 @@ AlsoClustered = Annotated[
 _VALID = "Leave false derivations out, by this checker."
 Valid = Annotated[str | None, Option(metavar="NAME", help=_VALID)]
 Preset = Annotated[str | None, Option(metavar="NAME", help="paper: the paper's clustering, as we read it.")]
+
+
+@spread
+def passk(
+    files: shared.Files,
+    benchmarks: Benchmarks,
+    step: shared.Step = None,
+    k: shared.Ks = None,
+    also: shared.Also = None,
+    tau: shared.Taus = None,
+    over_seeds: shared.OverSeeds = False,
+    *,
+    counted: shared.Counted,
+    told: shared.Told,
+    written: shared.Written,
+) -> None:
+    """Pass@k: how likely at least one of k samples is correct.
+
+    The estimate is unbiased, from n samples of each problem. `quatro eval compare A B` compares two models.
+
+    \b
+    Examples:
+      quatro eval passk samples/math500.jsonl --k 1,16,256 --ci
+      quatro eval passk runs/quickstart-quatro-* --over-seeds --ci
+      quatro eval passk runs/quickstart-quatro-0 -b countdown --also maj --json
+    """
+    asked = shared.options(benchmarks, counted, also=also, tau=tau, over_seeds=over_seeds)
+    files = shared.of_step(files, step, benchmarks)
+    written.check(files, per_problem=told.per_problem)
+    written.finish(shared.measured(files, k, "pass@k", **asked, **vars(told)))
 
 
 @spread
