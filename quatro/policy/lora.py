@@ -72,23 +72,16 @@ def attach(model: Any, settings: LoraConfig, *, seed: int, frozen_dtype: torch.d
         cast_weights(model, frozen_dtype, only_frozen=True)
 
 
-def _check_targets(model: Any, wanted: Sequence[str], linear: tuple[type, ...]) -> None:
-    embedding = model.get_input_embeddings().weight
+def _check_targets(model: Any, wanted: Sequence[str], linear: Any) -> None:
+    embedding, layers = model.get_input_embeddings().weight, dict[str, Any](model.named_modules())
+    # Of a head that is tied, the adapter would change the head alone, and merged weights the embedding with it.
+    fitting = {name for name, one in layers.items() if isinstance(one, linear) and one.weight is not embedding}
     for target in wanted:
-        named: dict[str, Any] = {n: m for n, m in model.named_modules() if n == target or n.endswith(f".{target}")}
-        problem = None
-        if not named:
-            problem = "the model has no such layer"
-        for name, layer in named.items():
-            if not isinstance(layer, linear):
-                problem = f"{name} is of type {type(layer).__name__}, and only linear layers can be adapted"
-            elif getattr(layer, "weight", None) is embedding:
-                # The adapter would change the head alone, and merged weights the embedding with it.
-                problem = f"the weight of {name} is that of the input embedding too; leave it out, as all-linear does"
-        if problem is not None:
-            names = sorted({n.rpartition(".")[2] for n, m in model.named_modules() if isinstance(m, linear)})
+        named = {name for name in layers if f".{name}".endswith(f".{target}")}
+        if not named or named - fitting:
             raise UsageError(
-                f"policy.lora.target_modules: found {target}, and {problem}; the linear layers are {', '.join(names)}"
+                f"policy.lora.target_modules: found {target}; expected names of linear layers whose weight is not the "
+                f"input embedding's too: {', '.join(sorted({name.rpartition('.')[2] for name in fitting}))}"
             )
 
 

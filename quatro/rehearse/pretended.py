@@ -9,7 +9,6 @@ NCCL, kernels that PyTorch does not dispatch, or how long anything takes. Errors
 import contextlib
 import sys
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -29,7 +28,7 @@ def pretended_gpu(device: Device) -> Iterator[None]:
     """PyTorch with ``device`` as its one CUDA device, whose numbers are the CPU's."""
     calls, undo = Calls(device), []
     try:
-        for owner, name, value in (*_tensors(device), *_cuda(device), *_autograd(device, calls)):
+        for owner, name, value in (*_tensors(device), *_autograd(device, calls)):
             undo.append((owner, name, vars(owner).get(name)))
             setattr(owner, name, value)
         # The modes are those of this thread: a derivative on a thread of its own would not be seen.
@@ -58,32 +57,8 @@ def _tensors(device: Device) -> Names:
     yield torch.Tensor, "is_cuda", property(is_on_device)
     yield torch.Tensor, "is_cpu", property(lambda tensor: where(tensor).type == "cpu")
     yield torch.Tensor, "__deepcopy__", deepcopy
-
-
-def _cuda(device: Device) -> Names:
-    """What `torch.cuda` says. Its random numbers are the CPU's, so that the state of its generator is any bytes."""
-    card, version = device.card, (9, 0)
-    told = SimpleNamespace(name=card.name, total_memory=card.memory, major=9, minor=0, multi_processor_count=132)
-    state = [torch.zeros(16, dtype=torch.uint8)]
-    nothing = ("_lazy_init", "set_device", "empty_cache", "manual_seed", "manual_seed_all")
-    answers: dict[str, Any] = {
-        **dict.fromkeys(("is_available", "is_initialized", "is_bf16_supported"), lambda *_: True),
-        **dict.fromkeys(nothing, lambda *_: None),
-        **dict.fromkeys(("memory_allocated", "memory_reserved"), lambda *_: device.held),
-        **dict.fromkeys(("max_memory_allocated", "max_memory_reserved"), lambda *_: device.peak),
-        "reset_peak_memory_stats": lambda *_: setattr(device, "peak", device.held),
-        "mem_get_info": lambda *_: (card.memory - device.held, card.memory),
-        "device_count": lambda: 1,
-        "current_device": lambda: 0,
-        "get_device_name": lambda *_: card.name,
-        "get_device_capability": lambda *_: version,
-        "get_device_properties": lambda *_: told,
-        "get_rng_state": lambda *_: state[0].clone(),
-        "set_rng_state": lambda new, *_: state.__setitem__(0, Plain.clone(new)),
-        "synchronize": lambda *_: device.wait("synchronize"),
-    }
-    for name, answer in answers.items():  # a function each: torch._dynamo keeps a table of them
-        yield torch.cuda, name, lambda *args, answer=answer, **_: answer(*args)
+    for name in ("is_available", "is_bf16_supported"):
+        yield torch.cuda, name, lambda *_: True
 
 
 def _autograd(device: Device, calls: Calls) -> Names:

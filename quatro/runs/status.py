@@ -14,7 +14,6 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from email.parser import HeaderParser
 from importlib.metadata import distributions
 from pathlib import Path
 from types import UnionType
@@ -97,14 +96,8 @@ def processor() -> str:
 
 def packages() -> dict[str, str]:
     """The version of each installed package."""
-    found: dict[str, str] = {}
-    for one in distributions():
-        # Not `one.name` and `one.version`: each reads and parses the whole file, with its long description.
-        head = (one.read_text("METADATA") or one.read_text("PKG-INFO") or "").partition("\n\n")[0]
-        fields = HeaderParser().parsestr(head)
-        if fields["Name"]:
-            found[fields["Name"]] = fields["Version"]
-    return dict(sorted(found.items()))
+    heads = (one.metadata for one in distributions())  # read once each, unlike with `one.name` and `one.version`
+    return dict(sorted((head["Name"], head["Version"]) for head in heads if head["Name"]))
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 from unittest.mock import patch
 
@@ -130,6 +131,32 @@ def site() -> str:
     return outside
 
 
+def cuda(device: Device) -> dict[str, Any]:
+    """What else `torch.cuda` says. Its random numbers are the CPU's, so the state of its generator is any bytes."""
+    card, version = device.card, (9, 0)
+    told = SimpleNamespace(name=card.name, total_memory=card.memory, major=9, minor=0, multi_processor_count=132)
+    state = [torch.zeros(16, dtype=torch.uint8)]
+    nothing = ("_lazy_init", "set_device", "empty_cache", "manual_seed", "manual_seed_all")
+    answers: dict[str, Any] = {
+        "is_initialized": lambda *_: True,
+        **dict.fromkeys(nothing, lambda *_: None),
+        **dict.fromkeys(("memory_allocated", "memory_reserved"), lambda *_: device.held),
+        **dict.fromkeys(("max_memory_allocated", "max_memory_reserved"), lambda *_: device.peak),
+        "reset_peak_memory_stats": lambda *_: setattr(device, "peak", device.held),
+        "mem_get_info": lambda *_: (card.memory - device.held, card.memory),
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "get_device_name": lambda *_: card.name,
+        "get_device_capability": lambda *_: version,
+        "get_device_properties": lambda *_: told,
+        "get_rng_state": lambda *_: state[0].clone(),
+        "set_rng_state": lambda new, *_: state.__setitem__(0, Plain.clone(new)),
+        "synchronize": lambda *_: device.wait("synchronize"),
+    }
+    # A function each: torch._dynamo keeps a table of them.
+    return {name: lambda *args, answer=answer, **_: answer(*args) for name, answer in answers.items()}
+
+
 @contextmanager
 def pretended_gpu(card: Card = H100, *, strict: bool = True, hollow: bool = False) -> Iterator[WatchedDevice]:
     """As `quatro.rehearse.pretended`; yields what is counted."""
@@ -145,5 +172,6 @@ def pretended_gpu(card: Card = H100, *, strict: bool = True, hollow: bool = Fals
         patch.object(calls, "attend", attend),
         patch.object(torch.Tensor, "numpy", numpy),
         pretended.pretended_gpu(device),
+        patch.multiple(torch.cuda, **cuda(device)),
     ):
         yield device
