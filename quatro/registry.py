@@ -100,6 +100,7 @@ ENGINES = LazyTable(
     {
         "transformers": "quatro.rollout.engine:Transformers",
         "vllm": "quatro.rollout.engine:Vllm",
+        "replay": "quatro.rollout.engine:Replay",
     },
     own=lambda spec: own_kind(spec, "engine", located("quatro.rollout.engine:EngineKind")),
 )

@@ -70,7 +70,7 @@ class Rollout:
     masks, pad ids never do. A server that does not tell the ids leaves them empty. ``logp`` are their log-probabilities
     under the sampling policy at the sampling temperature, before any truncation by top_p or top_k. ``entropy`` is the
     exact entropy in nats of each next-token distribution at temperature 1. Both are None if the engine does not know
-    them. ``text`` has no special tokens and ends before a stop string. Where thoughts are told from
+    them, as in a replay. ``text`` has no special tokens and ends before a stop string. Where thoughts are told from
     answers, ``text`` is the answer, and ``thought`` is all that stands before it.
     """
 

@@ -298,7 +298,8 @@ class RolloutConfig(Block):
 
     engine: Annotated[str, *_one_of(ENGINES)] = Field(
         "transformers",
-        description="what draws responses; module:Class is an engine of your own (docs/extending.md)",
+        description="what draws responses; replay takes them from replay_file; module:Class is an engine of your own "
+        "(docs/extending.md)",
     )
     temperature: float = Field(1.0, gt=0, description="sampling temperature; the trainer scores at the same one")
     top_p: float = Field(1.0, gt=0, le=1, description="nucleus mass; 1 keeps every token")
@@ -337,13 +338,7 @@ class RolloutConfig(Block):
         "auto", description="most tokens in the cache of engine transformers; auto: 131072 on a CPU; on a GPU what fits"
     )
     gpu_memory_utilization: float = Field(0.8, gt=0, le=1, description="share of GPU memory that vLLM may take")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _nothing_was_replayed(cls, data: Any) -> Any:
-        """Runs that were begun while an engine dealt out recorded responses say in their files that theirs did not."""
-        is_said = isinstance(data, Mapping) and data.get("replay_file", "") is None
-        return {key: data[key] for key in data if key != "replay_file"} if is_said else data
+    replay_file: Text | None = Field(None, description="file of recorded responses (.jsonl) for engine replay")
 
 
 class OptimizerConfig(Block):

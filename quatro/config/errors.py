@@ -25,7 +25,6 @@ REMOVED = {
         f"method.{key}": f"it is rollout.{key} now, for every method"
         for key in ("dynamic_sampling", "max_sampling_rounds")
     },
-    "rollout.replay_file": "an engine of your own deals out responses that you have (docs/extending.md)",
     "audit_rollouts": "leave it out: audit.prompts measures the realised KL, on the responses that were learnt from",
     **{
         f"method.{key}": "docs/methods.md has a method of your own, Steered, that changes delta in the same way"

@@ -38,7 +38,7 @@ from quatro.config.blocks import (
 )
 from quatro.config.paths import Recorded, places_in
 from quatro.methods.base import Method as MethodBase
-from quatro.registry import METHODS, POLICIES
+from quatro.registry import ENGINES, METHODS, POLICIES
 from quatro.rewards.settings import RewardConfig, reward_block
 from quatro.tasks.characters import FORMS
 from quatro.tasks.word_problems import MODELS
@@ -365,9 +365,20 @@ def _check_radius(config: Config) -> Problems:
         yield "inner_updates", f"found auto, expected a whole number: {why}; use -m quatro, or set inner_updates to 1"
 
 
-def _check_order(config: Config) -> Problems:
-    if config.deterministic and config.rollout.engine == "vllm":
+def _check_recorded(config: Config) -> Problems:
+    rollout = config.rollout
+    engine, evaluations = f"engine {rollout.engine}", config.eval.every
+    if config.deterministic and rollout.engine == "vllm":
         yield "deterministic", "found true, expected false: the engine vllm computes in no fixed order"
+    if is_own(rollout.engine) or not ENGINES[rollout.engine].is_recorded:  # a run is read where its own code is not
+        if rollout.replay_file is not None:
+            yield "rollout.replay_file", f"found {rollout.replay_file}, expected null: only engine replay reads it"
+    elif rollout.replay_file is None:
+        yield "rollout.replay_file", f"missing: {engine} needs a file of recorded responses"
+    elif rollout.stop:
+        yield "rollout.stop", f"found {list(rollout.stop)}, expected []: {engine} deals out responses as they are"
+    elif evaluations:
+        yield "eval.every", f"found {evaluations}, expected 0: {engine} cannot draw samples to evaluate"
 
 
 def _check_sampler(config: Config) -> Problems:
@@ -375,6 +386,8 @@ def _check_sampler(config: Config) -> Problems:
     if key is None:
         return
     found = "found sampler, expected trainer" if key == "old_policy" else "expected null"
+    if not is_own(rollout.engine) and ENGINES[rollout.engine].is_recorded:
+        yield key, f"{found}: engine {rollout.engine} knows no log-probabilities"
     if rollout.top_p < 1 or rollout.top_k > 0:
         yield key, f"{found}: with top_p or top_k the engine draws from another distribution than its log-probabilities"
     if key == "old_policy" and config.inner_updates == "auto":
@@ -426,7 +439,7 @@ _CHECKS: tuple[Callable[[Config], Problems], ...] = (
     _check_schedule,
     _check_needs,
     _check_radius,
-    _check_order,
+    _check_recorded,
     _check_sampler,
     _check_measuring,
     _check_reference,

@@ -28,7 +28,7 @@ PATHS = "paths"  # a block of files alone, as `extends` is a key of files alone
 TEMPLATE = "data.template"  # a file that is read with the configuration, and then no more
 PASS_RATES = "data.pass_rate.from"
 PROMPTS = "data.prompts"  # a list of them has paths in it
-KEYS = ("model", "kl.reference", PROMPTS, "eval.benchmark", PASS_RATES, TEMPLATE)
+KEYS = ("model", "kl.reference", PROMPTS, "eval.benchmark", "rollout.replay_file", PASS_RATES, TEMPLATE)
 _END_BYTES = 2**20
 
 Place = tuple[str, Any, Any]  # a dotted key, the mapping or list that holds its value, and where in it

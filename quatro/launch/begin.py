@@ -79,7 +79,8 @@ def prepare(config: Config, launch: Launch | None = None) -> Prepared:
 
     Raises:
         MissingError: the model, the data, a package or the device is not on this machine.
-        DataError: a file of problems is unreadable; the prompts are empty, too long or cannot be graded.
+        DataError: a file of problems or of recorded responses is unreadable; the prompts are empty, too long or
+            cannot be graded.
         UsageError: there is no such model, benchmark or reward, the reward cannot be imported or called, vLLM
             supports neither the temperature nor the model, or the batch is too small for the ranks.
     """
@@ -98,7 +99,7 @@ def prepare(config: Config, launch: Launch | None = None) -> Prepared:
     if config.policy.lora is not None:
         require("peft", "policy.lora")
     temperatures = {"rollout.temperature": config.rollout.temperature, "eval.temperature": config.eval.temperature}
-    ENGINES[config.rollout.engine].check(temperatures=temperatures)
+    ENGINES[config.rollout.engine].check(temperatures=temperatures, replay_file=config.rollout.replay_file)
     # A file that was renamed keeps its first name, which seeds the responses to its problems.
     names = {key: benchmark_name(one.typed) for key, one in config.paths.items()}
     sources = load_sources(config.data, names)
@@ -179,11 +180,16 @@ def check_processes(config: Config, size: int, *, source: str) -> None:
 
 
 def check_ranks(config: Config, size: int) -> None:
-    """Raises UsageError if a rank would have no prompt of a minibatch."""
+    """Raises UsageError if a rank would have no prompt of a minibatch, or the engine deals out recorded responses."""
     if config.minibatch_prompts < size:
         raise UsageError(
             f"minibatch_prompts is {config.minibatch_prompts} and there are {size} ranks, so some ranks would have no "
             f"prompt of a minibatch; set minibatch_prompts to {size} or more, or start fewer processes"
+        )
+    if size > 1 and ENGINES[config.rollout.engine].is_recorded:
+        raise UsageError(
+            f"engine {config.rollout.engine} deals out recorded responses in the order of one process, and there are "
+            f"{size}; start it without torchrun"
         )
 
 

@@ -316,7 +316,7 @@ class Estimate:
         live_rows = min(batch_rows, -(-config.prompts_per_step // self.num_ranks) * config.rollouts_per_prompt)
         kv_cache = live_rows * longest * cache_token_bytes(self.shape, number_bytes(config))
         engine = ENGINES[config.rollout.engine]
-        if device_bytes is not None and not engine.shares_weights:
+        if device_bytes is not None and not (engine.shares_weights or engine.is_recorded):
             kv_cache = int(config.rollout.gpu_memory_utilization * device_bytes)
         prompts = -(-live_rows // config.rollouts_per_prompt) * self.longest_prompt
         drawing = drawing_bytes(self.shape, number_bytes(config), live_rows, prompts, self.device.type)

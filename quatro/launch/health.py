@@ -15,6 +15,7 @@ from evals.files.own_code import file_of, is_own
 from evals.results.training_metrics import EVALUATED
 from quatro.config import Config
 from quatro.config.errors import closest
+from quatro.registry import ENGINES
 from quatro.rollout.prompts import Loaded, PromptSet
 from quatro.runs.directory import step_name
 from quatro.runs.metrics import read_metrics
@@ -62,6 +63,8 @@ def startup_warnings(config: Config) -> list[str]:
             f"training rollouts are truncated (top_p {config.rollout.top_p}, top_k {config.rollout.top_k}) and the "
             "trainer's log-probabilities are not, so ratios are biased; train at top_p 1 and top_k 0"
         )
+    if ENGINES[config.rollout.engine].is_recorded:
+        found.append("replayed responses are treated as if the policy had drawn them, which it has not")
     return found
 
 

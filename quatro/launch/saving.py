@@ -220,6 +220,7 @@ def make_training_engine(config: Config, policy: Policy, tokenizer: Any) -> Engi
         rows_at_once=config.sizes.rows_at_once,
         cache_tokens=config.sizes.cache_tokens,
         gpu_memory_utilization=rollout.gpu_memory_utilization,
+        replay_file=rollout.replay_file,
         needs_logp=config.needs_sampler is not None,
     )
     kind: type[EngineKind] = ENGINES[rollout.engine]

@@ -112,7 +112,7 @@ def share_without_success(learnt: Drawn, advantage_B: Tensor) -> float:
 
 
 def rollout_records(drawn: Drawn, advantage_B: Any) -> Iterator[dict[str, Any]]:
-    """A row of a samples file (which `quatro eval` reads) for each rollout, with its reward and advantage.
+    """A row of a samples file (which `replay` and `eval` read) for each rollout, with its reward and advantage.
 
     A rollout that was dropped has neither of the two, and `is_dropped`; one that could not be graded has its `error`.
     """

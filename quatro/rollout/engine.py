@@ -1,6 +1,6 @@
 """The interface of a rollout engine and of samplers, the engines there are, and the random stream of each rollout.
 
-`transformers.py` and `vllm.py` implement it; what needs torch is imported when an engine is made. After
+`transformers.py`, `vllm.py` and `replay.py` implement it; what needs torch is imported when an engine is made. After
 each iteration the loop calls `Engine.sync`; there an engine with weights of its own takes over the policy's.
 """
 
@@ -10,12 +10,14 @@ import hashlib
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evals.errors import UsageError, require
+from evals.samples.reading import read_samples
 from quatro.config.blocks import CPU_SIZES
 from quatro.policy.device import USED_SHARE, drawing_limits, free_bytes, total_bytes
 from quatro.policy.facts import stop_ids
@@ -102,18 +104,20 @@ class Recipe:
     rows_at_once: int = CPU_SIZES.rows_at_once
     cache_tokens: int = CPU_SIZES.cache_tokens
     gpu_memory_utilization: float = 0.9
+    replay_file: str | None = None
     needs_logp: bool = False
 
 
 class EngineKind(Protocol):
     """An entry of `ENGINES`, or a user's own: how an engine is checked and made. Ours import no torch at the top."""
 
+    is_recorded: ClassVar[bool] = False  # deals out recorded responses, in one process, and draws no others
     shares_weights: ClassVar[bool] = False  # draws from the policy's own tensors, or from a copy of the policy's
     takes_adapters: ClassVar[bool] = True  # loads the folder of an adapter as it is
     rows_per_call: ClassVar[int | None] = None  # samples that a call should draw; None: fewer, the longer they are
 
     @staticmethod
-    def check(*, temperatures: Mapping[str, float]) -> None:
+    def check(*, temperatures: Mapping[str, float], replay_file: str | None = None) -> None:
         """Whether the engine can draw at all of ``temperatures``, given by the names that errors use.
 
         Raises UsageError, MissingError or DataError if it cannot, as far as that is found out without torch.
@@ -170,7 +174,7 @@ class Vllm(EngineKind):
     rows_per_call = 2048  # it batches as it sees fit and is idle only at the end of a call
 
     @staticmethod
-    def check(*, temperatures: Mapping[str, float]) -> None:
+    def check(*, temperatures: Mapping[str, float], replay_file: str | None = None) -> None:
         """Raises UsageError for a temperature that vLLM does not sample at, MissingError without its package."""
         for name, temperature in temperatures.items():
             check_temperature(name, temperature)
@@ -192,6 +196,23 @@ class Vllm(EngineKind):
         if policy is not None:
             recipe, follows = that_follows(recipe, tokenizer, policy, model)
         return VllmEngine(recipe, tokenizer, shape=model.config, eos_ids=stop_ids(tokenizer, model), follows=follows)
+
+
+class Replay(EngineKind):
+    """`rollout.engine: replay`: recorded responses from a samples file."""
+
+    is_recorded = True
+
+    @staticmethod
+    def check(*, temperatures: Mapping[str, float], replay_file: str | None = None) -> None:
+        """Raises DataError if the file of recorded responses cannot be read."""
+        read_samples([Path(replay_file or "")], keep_extra=False)
+
+    @staticmethod
+    def open(recipe: Recipe, tokenizer: Any, policy: Policy | None = None) -> Engine:
+        from quatro.rollout.replay import ReplayEngine
+
+        return ReplayEngine(Path(recipe.replay_file or ""), tokenizer)
 
 
 # --- random streams -------------------------------------------------------------------------------------------------

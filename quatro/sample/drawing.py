@@ -116,6 +116,8 @@ def plan_samples(request: SampleRequest) -> SamplePlan:
     if request.engine == "server":
         raise UsageError("--engine: found server; expected transformers or vllm; a server is named by --base-url")
     engine = "server" if endpoint is not None else request.engine or "transformers"
+    if endpoint is None and ENGINES[engine].is_recorded:
+        raise UsageError(f"the engine {engine} deals out recorded responses and draws none; leave out --engine")
     n, sampling = request.numbers()
     notes = []
     if request.out is not None and request.tag is not None:

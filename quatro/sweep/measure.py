@@ -14,6 +14,7 @@ from evals.results.entries import model_labels
 from evals.text import escaped
 from quatro.config.paths import PATHS, digest_of, relative
 from quatro.config.yaml_text import scalar_text
+from quatro.registry import ENGINES
 from quatro.runs.points import asked_as, base_name
 from quatro.runs.status import read_environment
 from quatro.sample.folder import PASSK, UCC, Tag
@@ -121,7 +122,7 @@ def sample_arguments(evaluation: SweepEvaluation, point: Point, run: Path, tag: 
     what += ["--max-tokens", str(config.rollout.max_new_tokens)]
     what += ["--stop=" + escaped(text) for text in config.stop]
     what += asked_as(config) if is_base else []
-    what += ["--engine", config.rollout.engine]
+    what += [] if ENGINES[config.rollout.engine].is_recorded else ["--engine", config.rollout.engine]
     what += ["--gpus", ",".join(map(str, range(num_gpus)))] if num_gpus > 1 else []
     return [*what, "--grade", "-o", str(tag.folder(run))]
 

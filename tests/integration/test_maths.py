@@ -21,7 +21,6 @@ from quatro.policy.loading import load_model, load_tokenizer
 from quatro.runs.directory import RunDir
 from quatro.train import train
 from tests.kit import quatro, read_json, write_rows
-from tests.recorded import Recorded
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<{{ message['role'] }}>{{ message['content'] }}\n{% endfor %}"
@@ -216,23 +215,15 @@ def weights_after_steps() -> Iterator[list[list[torch.Tensor]]]:
 
 
 @pytest.mark.parametrize("source", [made_up, pytest.param(recorded, marks=[needs_completions, pytest.mark.slow])])
-def test_recorded_completions_move_the_weights_as_computed(
-    tmp_path, byte_model, source, weights_after_steps, monkeypatch
-):
+def test_recorded_completions_move_the_weights_as_computed(tmp_path, byte_model, source, weights_after_steps):
     """Replay, maths reward, two passes over two minibatches: after each step the weights are those of the paper."""
     problems, samples = source(tmp_path)
-    monkeypatch.setattr(Recorded, "file", samples, raising=False)
     settings = {"beta": 2.0, "lr": 3e-4, "weight_decay": 5.0, "max_grad_norm": 4.0}
     options = [
         f"model={byte_model}",
+        *("dtype=float32", "steps=1", "threads=1", f"data.prompts={problems}", "rollout.engine=replay"),
         *(
-            "dtype=float32",
-            "steps=1",
-            "threads=1",
-            f"data.prompts={problems}",
-            "rollout.engine=tests.recorded:Recorded",
-        ),
-        *(
+            f"rollout.replay_file={samples}",
             "rollout.max_new_tokens=2500",
             "data.max_prompt_tokens=1024",
             "method.delta=0.05",

@@ -1,4 +1,4 @@
-"""`train` as a whole, on a tiny random policy: determinism, live rewards, safety."""
+"""`train` as a whole, on a tiny random policy: determinism, replay, live rewards, safety."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ from quatro.policy.kinds import Local
 from quatro.registry import ENGINES, POLICIES, REWARDS
 from quatro.rewards import RewardConfig, make_reward
 from quatro.rewards.base import VerifiedReward
-from quatro.rollout.engine import Engine, EngineKind
+from quatro.rollout.engine import EngineKind
+from quatro.rollout.replay import ReplayEngine
 from quatro.runs.directory import RunDir
 from quatro.sample.drawing import draw_samples
 from quatro.train import train
@@ -25,14 +26,12 @@ from tests.kit import read_rows, says, write_rows
 ANSWER = "1 + 2"
 
 
-class Parrot(Engine):
+class Parrot(ReplayEngine):
     """Says the same thing whatever it is asked."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.said = Rollout((*tokenizer(ANSWER)["input_ids"], tokenizer.eos_token_id), ANSWER, "stop")
-
-    def sync(self, named_weights: Any) -> dict[str, float]:
-        return {}
+        self._num_dealt = {}
 
     def generate(self, prompts: Any, seeds: Sequence[Sequence[int]], *_: Any, **__: Any) -> list[list[Rollout]]:
         return [[self.said for _ in group] for group in seeds]
@@ -40,7 +39,7 @@ class Parrot(Engine):
 
 class ParrotKind(EngineKind):
     @staticmethod
-    def check(*, temperatures: Mapping[str, float]) -> None:
+    def check(*, temperatures: Mapping[str, float], replay_file: str | None = None) -> None:
         if any(temperature != 1.0 for temperature in temperatures.values()):
             raise UsageError(f"a parrot has one temperature, found {temperatures}")
 

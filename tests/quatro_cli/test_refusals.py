@@ -62,6 +62,11 @@ MISSING = {
     "a benchmark": (["train", "quickstart", "-s", "data.prompts=none-such"], 2, "none-such"),
     "an evaluation": (["train", "quickstart", "-s", "eval.every=1", "-s", "eval.benchmark=no.jsonl"], 4, "no.jsonl"),
     "a reward": (["train", "quickstart", "-s", "reward=no_such_module:f"], 2, "no_such_module"),
+    "recorded responses": (
+        ["train", "quickstart", "-s", "rollout.engine=replay", "-s", "rollout.replay_file=no.jsonl"],
+        4,
+        "no.jsonl",
+    ),
     "a folder to write": (["train", "quickstart", "-o", "file/run"], 2, "file is a file"),
     "a model, dry run": (["train", "quickstart", "-s", "model=org/model", "--dry-run"], 3, "hf download org/model"),
     "a reward, dry run": (["train", "quickstart", "-s", "reward=no_such_module:f", "--dry-run"], 2, "no_such_module"),

@@ -20,7 +20,6 @@ from quatro.runs.directory import folder_bytes
 from quatro.sweep.children import launched
 from quatro_cli.commands import doctor
 from tests.kit import quatro, read_json, read_rows, says, settings, write_rows
-from tests.recorded import Recorded
 
 ROOT = Path(__file__).parents[2]
 
@@ -191,18 +190,12 @@ def test_rewards_judge_what_follows_a_thought(model, tmp_path, monkeypatch):
         encoding="utf-8",
     )
     sizes = ["steps=1", "prompts_per_step=1", "minibatch_prompts=1", "rollouts_per_prompt=4", "save_rollouts=true"]
-    sets = [
-        f"model={model}",
-        "data.prompts=p.jsonl",
-        "reward=[math, own:judged]",
-        "rollout.engine=tests.recorded:Recorded",
-        *sizes,
-    ]
+    sets = [f"model={model}", "data.prompts=p.jsonl", "reward=[math, own:judged]", "rollout.engine=replay", *sizes]
     sets += ["rollout.max_new_tokens=99", "data.template=plain", "rollout.thinking=</think>"]
 
     def rollouts(name, file):
-        monkeypatch.setattr(Recorded, "file", Path(file), raising=False)
-        quatro("train", "quickstart", *settings(*sets), "-o", name)
+        words = settings(*sets, f"rollout.replay_file={file}")
+        quatro("train", "quickstart", *words, "-o", name)
         path = Path(name, "rollouts/step-000001.jsonl")
         return path, read_rows(path)
 
@@ -212,7 +205,7 @@ def test_rewards_judge_what_follows_a_thought(model, tmp_path, monkeypatch):
     (metrics_of_1,) = metrics(Path("run"))
     assert metrics_of_1["length/unfinished_thoughts"] == 0.25
     assert metrics_of_1["reward/parts/judged/all"] == sum(map(len, texts)) / 4
-    _, again = rollouts("again", path)
+    _, again = rollouts("again", path)  # a run's rollouts can be replayed
     assert [row["completion"] for row in again] == [row["completion"] for row in rows]
 
 

@@ -21,8 +21,8 @@ from transformers import AutoTokenizer  # noqa: E402
 import quatro  # noqa: E402
 from quatro.policy.torch_policy import LocalPolicy  # noqa: E402
 from quatro.rollout.prompts import load_sources, to_prompts  # noqa: E402
+from quatro.rollout.replay import ReplayEngine  # noqa: E402
 from quatro.types import Sampling  # noqa: E402
-from tests.recorded import Recorded, ReplayEngine  # noqa: E402
 
 NUM_PROMPTS, NUM_ROLLOUTS, STEPS, PASSES, MAX_NEW_TOKENS = 8, 4, 25, 2, 16
 
@@ -92,8 +92,7 @@ def test_fifty_optimiser_steps_of_both_programs_have_the_same_gradient_norms(pol
         return done
 
     monkeypatch.setattr(LocalPolicy, "update", noting)
-    monkeypatch.setattr(Recorded, "file", samples, raising=False)
-    replayed = {"rollout.engine": "tests.recorded:Recorded"}
+    replayed = {"rollout.engine": "replay", "rollout.replay_file": str(samples)}
     run = quatro.fine_tune(config_of("math-1.5b", policy_folder, problems, SETTINGS | replayed), tmp_path / "run")
     rewards = quatro.read_metrics(run)["reward/mean"].tolist()
 

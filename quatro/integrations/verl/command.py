@@ -15,6 +15,7 @@ from evals.files.own_code import is_own
 from quatro.config import Config
 from quatro.integrations.verl.methods import refuse_inexpressible, verl_name_of
 from quatro.policy.embedded import is_made
+from quatro.registry import ENGINES
 from quatro.rollout.prompts import load_sources
 
 _ACTOR, _ROLLOUT, _REF = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
@@ -98,6 +99,7 @@ def _refuse(config: Config) -> None:
         "rollout.mask_truncated": (config.rollout.mask_truncated, "verl learns from responses that were cut, too"),
         "rollout.correction": (config.rollout.correction is not None, "the plug-in's losses take no weights"),
         "old_policy": (config.old_policy == "sampler", "the plug-in's losses need the trainer's log pi_old"),
+        "rollout.engine": (ENGINES[config.rollout.engine].is_recorded, "verl draws its responses itself"),
         "reward": (
             any("rarity" in one.names for one in config.rewards.values()),
             "verl grades each response alone, rarity all of a prompt",

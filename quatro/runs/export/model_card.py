@@ -21,7 +21,7 @@ from quatro.config import Config, leaves
 LEFT_OUT = """
 model method data.prompts device threads microbatch_tokens policy.kind policy.zero_stage policy.gradient_checkpointing
 reward.workers rollout.engine rollout.rows_at_once rollout.cache_tokens rollout.gpu_memory_utilization
-audit eval checkpoint tracking save_rollouts on_nonfinite
+rollout.replay_file audit eval checkpoint tracking save_rollouts on_nonfinite
 """
 PACKAGES = ("torch", "transformers")
 

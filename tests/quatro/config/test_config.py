@@ -109,6 +109,7 @@ def test_defaults_are_the_contracts(write):
             "rows_at_once": "auto",
             "cache_tokens": "auto",
             "gpu_memory_utilization": 0.8,
+            "replay_file": None,
         },
         "optimizer": {
             "name": "adamw",

@@ -63,7 +63,7 @@ def test_a_removed_reward_is_refused_with_what_to_name_instead(name, given, key)
         ("rollout: {top_p: 0}", "rollout.top_p: found 0, expected more than 0"),
         ("rollout: {top_p: 1.5}", "rollout.top_p: found 1.5, expected at most 1"),
         ("rollout: {temperature: 0}", "rollout.temperature: found 0, expected more than 0"),
-        ("rollout: {engine: vlm}", "vllm, module:Class; did you mean vllm?"),
+        ("rollout: {engine: vlm}", "replay, module:Class; did you mean vllm?"),
         ("rollout: 3", "rollout: found 3, expected a block of keys"),
         ("rollout:", "rollout: found null, expected a block of keys"),
         ("save_rollouts: yes", 'save_rollouts: found "yes", expected true or false'),
@@ -82,13 +82,15 @@ def test_a_removed_reward_is_refused_with_what_to_name_instead(name, given, key)
             "minibatch_prompts: found 96, expected a divisor of prompts_per_step (256)",
         ),
         ("minibatch_prompts: 512", "minibatch_prompts: found 512, expected at most prompts_per_step (256)"),
+        ("rollout: {engine: replay}", "rollout.replay_file: missing"),
+        ("rollout: {engine: replay, replay_file: a.jsonl, stop: [x]}", "rollout.stop: found ['x'], expected []"),
         ('rollout: {stop: ["a", ""]}', 'rollout.stop: found [a, ""], expected texts that are not empty'),
         ("rollout: {engine: vllm}\ndeterministic: true", "deterministic: found true, expected false: the engine vllm"),
         ("policy: {kind: deepspeed}\ndeterministic: true", "deterministic: found true, expected false: policy.kind"),
         ("rollout: {stop: [a, b, a]}", "rollout.stop: found [a, b, a], expected texts that are not empty"),
         ("rollout: {stop: def}", "rollout.stop: found def, expected a list"),
         ("rollout: {stop: [1]}", "rollout.stop.0: found 1, expected text"),
-        ("rollout: {replay_file: a.jsonl}", "rollout.replay_file: was removed; an engine of your own"),
+        ("rollout: {replay_file: a.jsonl}", "rollout.replay_file: found a.jsonl, expected null"),
         ("eval: {every: 5}", "eval.benchmark: missing"),
         ("eval: {n: 0}", "eval.n: found 0, expected a whole number of at least 1, or a list of them"),
         ("eval: {benchmark: [aime24, 7]}", "eval.benchmark: found [aime24, 7], expected a benchmark, or a list of"),
@@ -208,6 +210,16 @@ def test_small_functions_are_graded_by_their_tests(write):
 @pytest.mark.parametrize(
     ("overrides", "key", "why"),
     [
+        (
+            ["rollout.engine=replay", "rollout.replay_file=x.jsonl", "rollout.correction.cap=3"],
+            "rollout.correction",
+            "engine replay knows no",
+        ),
+        (
+            ["rollout.engine=replay", "rollout.replay_file=x.jsonl", "old_policy=sampler"],
+            "old_policy",
+            "engine replay knows no",
+        ),
         (["rollout.top_p=0.9", "rollout.correction.level=token"], "rollout.correction", "top_p or top_k"),
         (
             ["rollout.top_k=9", "old_policy=sampler"],
@@ -293,9 +305,3 @@ def test_another_method_says_that_the_preset_of_dapo_has_left_dynamic_sampling_i
     path.write_text(config_to_yaml(config), encoding="utf-8")
     said = f"-m {method} keeps rollout.dynamic_sampling=true, which dapo's presets set; -s changes it"
     assert resolve_config(path, method=method, overrides=overrides).notes == ([said] if is_kept else [])
-
-
-def test_a_run_from_before_says_in_its_file_that_nothing_was_replayed(tmp_path):
-    path = tmp_path / "config.yaml"
-    path.write_text("extends: quickstart\nrollout: {replay_file: null}\n", encoding="utf-8")
-    assert load_config(path) == load_config("quickstart")

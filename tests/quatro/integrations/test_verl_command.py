@@ -149,6 +149,7 @@ def test_warm_up_counts_iterations_there():
         (["tracking=[wandb, mine:Tracker]"], "tracking.trackers cannot be expressed"),
         (["rollout.stop=[END]"], "rollout.stop cannot be expressed"),
         (["policy.lora.rank=4"], "policy.lora cannot be expressed"),
+        (["rollout.engine=replay", "rollout.replay_file=x.jsonl"], "rollout.engine cannot be expressed"),
         (["method.name=dapo", "method.overlong_buffer=64"], "overlong_buffer: expected 0"),
         (["method.name=ucpo"], "method Ucpo: verl tells it neither texts nor log pi_old"),
         (["method.name=cluster-weighted"], "method ClusterWeighted: verl tells it neither"),

@@ -96,6 +96,7 @@ def test_the_first_prompt_is_shown_as_text_and_ids(tiny_config):
     [
         (["rollout.engine=vllm", "rollout.temperature=3"], UsageError, "rollout.temperature 3"),
         (["reward=no_such_module:f"], UsageError, "no_such_module"),
+        (["rollout.engine=replay", "rollout.replay_file=nowhere.jsonl"], DataError, "nowhere.jsonl"),
         (["eval.every=1", "eval.benchmark=nope"], UsageError, "nope"),
     ],
 )

@@ -69,7 +69,7 @@ MODULE = """
         said = None
 
         @classmethod
-        def check(cls, *, temperatures):
+        def check(cls, *, temperatures, replay_file=None):
             if temperatures.get("temperature") == 0.5:
                 raise KeyError("half")
 

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from evals.errors import DataError
+from quatro.rollout.replay import ReplayEngine
 from quatro.types import Prompt, Sampling
 from tests.kit import write_rows
-from tests.recorded import ReplayEngine
 
 
 class Characters:

@@ -58,6 +58,8 @@ def test_without_a_gpu_none_can_be_chosen(monkeypatch):
 def test_an_unknown_engine_is_refused_with_those_that_there_are():
     with pytest.raises(UsageError, match="transformers, vllm"):
         plan_samples(SampleRequest("embedded:countdown", "countdown", engine="sglang"))
+    with pytest.raises(UsageError, match="replay deals out recorded responses"):
+        plan_samples(SampleRequest("embedded:countdown", "countdown", engine="replay"))
 
 
 def test_vllm_has_bounds_for_the_temperature_and_transformers_has_none(monkeypatch):

@@ -1,23 +1,15 @@
-"""`rollout.engine=tests.recorded:Recorded`: a run on responses that a test has written into `Recorded.file`."""
+"""Recorded completions in place of sampling: rewards, advantages or a whole run on responses that you can read."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from evals.benchmarks.prompts import THOUGHT
 from evals.errors import DataError
 from evals.samples.reading import read_samples
 from evals.samples.types import Sample
-from quatro.rollout.engine import Engine, EngineKind, RolloutProgress, Seeds
+from quatro.rollout.engine import Engine, RolloutProgress, Seeds
 from quatro.types import Prompt, Rollout, Sampling, Tensor
-
-
-class Recorded(EngineKind):
-    file: ClassVar[Path]
-
-    @classmethod
-    def open(cls, recipe: Any, tokenizer: Any, policy: Any = None) -> Engine:
-        return ReplayEngine(cls.file, tokenizer)
 
 
 class ReplayEngine(Engine):
