@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from evals.code.programs import extract_program
@@ -78,15 +79,7 @@ _KINDS: dict[str, type[Asserts | Calls | Stdio]] = {"asserts": Asserts, "calls":
 ALLOW_UNSAFE = "QUATRO_ALLOW_UNSAFE_CODE"
 TIMEOUT_S = 10.0
 _SOLUTION = re.compile("^class Solution\\b", re.MULTILINE)
-_SITE_IMPORTS = """\
-import bisect, collections, functools, heapq, itertools, math, operator, random, re, string, sys
-from bisect import *
-from collections import *
-from functools import *
-from heapq import *
-from itertools import *
-from typing import *
-"""
+_SITE_IMPORTS = Path(__file__).with_name("site_imports.txt").read_text(encoding="utf-8")
 # Of address space, which numpy alone takes hundreds of.
 MEMORY_MB = 4096
 

@@ -43,6 +43,7 @@ _SAME = f"Two samples this similar count as one. Default: {THRESHOLDS}; your own
 Threshold = Annotated[float | None, Option(metavar="T", help=_SAME)]
 Linkage = Annotated[str, Option(metavar="NAME", help="components, complete, average or greedy.", show_default=False)]
 Tokens = Annotated[str | None, Option(metavar="NAME", help="math, sklearn, whitespace; for programs: code.")]
+Partition = Annotated[str | None, Option(metavar="judge:URL", help="A language model says which are the same.")]
 Jobs = Annotated[int | None, Option(metavar="N", min=1, help="Processes. Default: one per usable core.")]
 Id = Annotated[str, Option(metavar="ID", help="The problem.")]
 
@@ -61,9 +62,7 @@ class Same:
 class SameOrJudged(Same):
     """The same, or as a language model says."""
 
-    partition: Annotated[str | None, Option(metavar="judge:URL", help="A language model says which are the same.")] = (
-        None
-    )
+    partition: Partition = None
     max_calls: Annotated[int | None, Option(metavar="N", min=0, help="Most calls of the judge. Default: 10000.")] = None
 
 
@@ -141,8 +140,7 @@ def options(benchmarks: list[str], *typed: Same | Counted, **others: Any) -> dic
     partition, max_calls = given.pop("partition", None), given.pop("max_calls", None)
     readers: dict[str, Callable[[Any, str], Any]] = {"similarity": names, "also": names}
     readers |= dict.fromkeys(("threshold", "tau"), partial(numbers, kind=float))
-    for name in readers.keys() & given.keys():
-        given[name] = readers[name](given[name], f"--{name}")
+    given |= {name: read(given[name], f"--{name}") for name, read in readers.items() if name in given}
     if partition is None and max_calls is not None:
         raise usage_error("--max-calls is for --partition judge:URL; add it, or leave this out")
     if partition is not None:
