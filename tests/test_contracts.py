@@ -72,3 +72,38 @@ def test_a_command_is_there(command):
 
 def test_a_table_has_four_formats():
     assert "markdown (default), latex, csv, json" in " ".join(quatro("table", "--help").stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("eval passk", "-b --k --ci --seed --json -o --label --per-problem"),
+        ("eval ucc", "-b --k --similarity --threshold --linkage --tokens --ci --json -o --per-problem"),
+        ("table", "--average --with-paper --format -o"),
+        ("train", "-s -m -o --resume --new --steps --dry-run"),
+        ("sample", "-b -n --n --tag --base-url --temperature --top-p -o --dry-run"),
+        ("sweep", "-g -s --seeds --dry-run -o"),
+    ],
+)
+def test_options_that_scripts_type_are_there(command, options):
+    words = set(quatro(*command.split(), "--help").stdout.replace(",", " ").split())
+    assert set(options.split()) <= words
+
+
+def test_keys_that_configurations_have_are_there():
+    from quatro.config import load_config
+
+    settings = ["rollout.engine=replay", "rollout.replay_file=rollouts", "model=m"]
+    found = load_config("quickstart", overrides=settings).model_dump()
+    for block, keys in {
+        "rollout": "engine temperature top_p top_k max_new_tokens gpu_memory_utilization replay_file",
+        "optimizer": "name lr betas weight_decay max_grad_norm warmup_steps",
+        "kl": "beta estimator aggregate",
+        "policy": "kind zero_stage lora",
+        "eval": "every benchmark n temperature top_p",
+        "checkpoint": "every keep",
+        "method": "name delta log_ratio ratio loss_norm max_log_ratio boundary_cap advantage_floor",
+    }.items():
+        assert set(keys.split()) <= found[block].keys(), block
+    keys = "model dtype seed steps data reward prompts_per_step rollouts_per_prompt minibatch_prompts inner_updates"
+    assert set(keys.split()) | {"microbatch_tokens", "entropy_coefficient", "audit", "on_nonfinite"} <= found.keys()
