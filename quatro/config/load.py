@@ -72,7 +72,6 @@ def resolve_config(source: str | Path, *, overrides: Sequence[str] = (), method:
     found = read_settings(path)
     settings = [_parse_override(text) for text in overrides]
     notes = _choose_method(found, method, settings)
-    _move_recorded(found)
     for setting in settings:
         if setting.key != _METHOD_NAME:
             found.replace(setting.key, setting.value, setting.text)
@@ -93,20 +92,6 @@ def resolve_config(source: str | Path, *, overrides: Sequence[str] = (), method:
     origins = _origins(config, found.places)
     origins |= {key: f"{origins[key]}, {one.note}" for key, one in kept.items() if one.note and key in origins}
     return ResolvedConfig(config, path, origins, notes)
-
-
-def _move_recorded(found: Settings) -> None:
-    """Where a run of DAPO that was recorded before has the keys of dynamic sampling, below `method`, move them.
-
-    A recorded file has all keys. One of the user's that has only one of them is refused (`REMOVED`).
-    """
-    block = found.tree.get("method")
-    if not isinstance(block, dict) or not block.keys() >= {*_OF_DAPO, "preset", "standardise"}:
-        return
-    for key in _OF_DAPO:
-        value, place = block[key], found.places.get(("method", key), "")
-        found.drop(("method", key))
-        found.replace(("rollout", key), value, place)
 
 
 def path_texts(config: Config) -> dict[str, str]:
@@ -207,7 +192,7 @@ class _Setting(NamedTuple):
 
 
 _METHOD_NAME = ("method", "name")
-# Keys of `rollout` that were keys of this method -> their default now, and then.
+# Keys of `rollout` that count as keys of this method in the digests of its runs -> their default now, and then.
 _OF_DAPO = {"dynamic_sampling": (False, True), "max_sampling_rounds": (10, 10)}
 # Texts that YAML would often take for something else, such as `Question: {problem}`. Without quotes they are taken as
 # typed, with the escapes of `unescaped`.
@@ -352,10 +337,6 @@ def lasting_differences(then: Mapping[str, Any], digests: Mapping[str, str], con
 
     ``digests`` are those of its paths; of a path that has one on both sides it is compared.
     """
-    found = Settings()
-    found.extend(then, {})
-    _move_recorded(found)
-    then = {str(key): value for key, value in found.tree.items()}
     with suppress(ValueError):  # a key that is gone is a difference to be shown
         # Defaults stand for keys that it lacks because they are newer.
         then = Config.model_validate_json(json.dumps(then)).model_dump(mode="json")

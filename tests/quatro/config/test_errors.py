@@ -5,8 +5,7 @@ import pytest
 from evals.errors import UsageError
 from quatro.config import load_config, resolve_config
 from quatro.config.errors import REMOVED
-from quatro.config.load import config_to_yaml, lasting_differences, lasting_digest
-from quatro.config.yaml_text import to_yaml
+from quatro.config.load import config_to_yaml, lasting_digest
 from quatro.rewards.settings import REMOVED as REMOVED_REWARDS
 from tests.kit import says
 
@@ -257,7 +256,7 @@ def test_the_cap_of_a_correction_is_verls_or_trls_where_it_is_not_set(block, cap
     assert (correction.level, correction.cap) == ("sequence", cap)
 
 
-# The digests that runs have recorded while the keys of dynamic sampling were DAPO's own.
+# The digests that runs have recorded: in them the keys of dynamic sampling are still DAPO's own.
 @pytest.mark.parametrize(
     ("settings", "digest", "is_on"),
     [
@@ -269,22 +268,11 @@ def test_the_cap_of_a_correction_is_verls_or_trls_where_it_is_not_set(block, cap
         (["rollout.dynamic_sampling=false"], "f14f9e8bbfaf28d9", False),
     ],
 )
-def test_a_run_of_dapo_that_was_recorded_with_its_own_keys_is_still_that_run(tmp_path, settings, digest, is_on):
+def test_a_run_of_dapo_has_the_digest_that_it_has_recorded(settings, digest, is_on):
     overrides = ["steps=3", "model=embedded:countdown", *settings]
     config = load_config("quickstart", method="dapo", overrides=overrides)
     assert config.rollout.dynamic_sampling == is_on
     assert lasting_digest(config) == digest
-    tree = config.model_dump(mode="json")
-    then = {**tree, "method": {**tree["method"]}, "rollout": {**tree["rollout"]}}
-    for key in ("dynamic_sampling", "max_sampling_rounds"):
-        then["method"][key] = then["rollout"].pop(key)
-    assert lasting_differences(then, {}, config) == []
-    path = tmp_path / "config.yaml"
-    path.write_text(to_yaml(then), encoding="utf-8")
-    assert load_config(path) == config
-    assert load_config(path, method="quatro").rollout == load_config("quickstart").rollout
-    then["method"]["dynamic_sampling"] = not is_on
-    assert lasting_differences(then, {}, config) == [f"rollout.dynamic_sampling was {not is_on}, is {is_on}"]
 
 
 @pytest.mark.parametrize(
