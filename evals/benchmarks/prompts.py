@@ -26,7 +26,6 @@ ChatTemplate = Callable[..., str]  # of messages, and what else the chat templat
 
 # The column of a samples file that holds the thought; the completion beside it is the rest.
 THOUGHT = "thought"
-MARKERS_ARE = "expected the end marker, such as `</think>`, or both, such as `<think> </think>`"
 PLACE = "{problem}"
 CHAT = "chat:"
 # What quatro itself says to what renders a chat template.
@@ -137,8 +136,8 @@ def _named(name: str) -> Template:
 
 def _unknown(name: str) -> UsageError:
     return UsageError(
-        f"unknown prompt template {shown(name)}; the templates are {', '.join(TEMPLATES)}; or write a text with "
-        f"{PLACE} in it, or the name of a file that holds one"
+        f"unknown prompt template {shown(name)}; expected one of {', '.join(TEMPLATES)}, a text with {PLACE} in it, or "
+        "the name of a file that holds one"
     )
 
 
@@ -178,7 +177,10 @@ def check_markers(markers: str) -> str:
     """``markers``, an end marker or a start and an end marker with white space between; else raises UsageError."""
     found = markers.split()
     if len(found) not in (1, 2) or len(set(found)) < len(found):
-        raise UsageError(f"thinking markers {markers!a:.80}: {MARKERS_ARE}")
+        raise UsageError(
+            f"thinking markers {markers!a:.80}: expected the end marker, such as `</think>`, or both, such as `<think> "
+            "</think>`"
+        )
     return markers
 
 

@@ -14,9 +14,7 @@ from pydantic_core import PydanticCustomError
 from evals.benchmarks.gym import PREFIX
 from evals.benchmarks.problems import benchmark_name
 from evals.benchmarks.prompts import (
-    MARKERS_ARE,
     OWN_TEMPLATES,
-    PLACE,
     TEMPLATES,
     Template,
     check_markers,
@@ -24,7 +22,6 @@ from evals.benchmarks.prompts import (
     find_template,
     template_text,
 )
-from evals.errors import UsageError
 from quatro.methods.base import Aggregate
 from quatro.registry import ENGINES, POLICIES, TRACKERS, LazyTable
 from quatro.rewards.settings import RewardConfig, reward_block
@@ -58,26 +55,10 @@ def _clean_text(value: str) -> str:
 Text = Annotated[str, AfterValidator(_clean_text)]
 
 
-def _template(value: str) -> str:
-    try:
-        return template_text(value)
-    except UsageError:
-        raise ValueError(
-            f"expected one of {', '.join(TEMPLATES)}, a text with {PLACE} in it, or the name of a file that holds one"
-        ) from None
-
-
 def _stop_strings(value: tuple[str, ...]) -> tuple[str, ...]:
     if not are_stop_strings(value):
         raise ValueError("expected texts that are not empty, each given once")
     return value
-
-
-def _markers(value: str) -> str:
-    try:
-        return check_markers(value)
-    except UsageError:
-        raise ValueError(MARKERS_ARE) from None
 
 
 def _targets(value: Any) -> Any:
@@ -132,7 +113,7 @@ def own_template(source: str) -> str | None:
     return own.get(source) or ("reasoning-gym" if source.startswith(PREFIX) else None)
 
 
-PromptTemplate = Annotated[str, AfterValidator(_template)]
+PromptTemplate = Annotated[str, AfterValidator(template_text)]
 
 
 class SourceConfig(Block):
@@ -310,7 +291,7 @@ class RolloutConfig(Block):
         description='strings such as "\\ndef": a response ends before the first of them; the token that completes it '
         "is learnt from. null: those of data.template",
     )
-    thinking: Annotated[str, AfterValidator(_markers)] | None = Field(
+    thinking: Annotated[str, AfterValidator(check_markers)] | None = Field(
         None,
         description="markers of a thought before the answer: its end, such as `</think>`, or start and end, "
         "`<think> </think>`. Only the text after the last end marker is judged (docs/data.md#models-that-think). "

@@ -98,7 +98,10 @@ def test_a_removed_reward_is_refused_with_what_to_name_instead(name, given, key)
         ("eval: {benchmark: [a/p.jsonl, b/p.jsonl]}", "expected benchmarks of different names"),
         ("data: {prompts: countdown}", "reward: found math, expected countdown"),
         ("reward: countdown", "reward: found countdown, expected math"),
-        ("data: {template: plan}", "data.template: found plan, expected one of qwen-boxed, "),
+        (
+            "data: {template: plan}",
+            "data.template: found plan, unknown prompt template 'plan'; expected one of qwen-boxed, ",
+        ),
         ("data: {prompts: ''}", "data.prompts: found"),
         ("optimizer: {min_lr: 1e-7}", "optimizer.min_lr: found 1e-07, expected 0: lr is constant"),
         (
