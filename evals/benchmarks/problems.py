@@ -202,7 +202,7 @@ def problems_of(rows: Iterable[Row], benchmark: str, columns: Columns, *, id_pre
 def _problem_of(row: dict[str, Any], benchmark: str, default_id: str, at: str, columns: Columns) -> Problem:
     field = _first(columns.problem, row)
     if field is None:
-        refuse(at, f"has no problem; expected a field named {', '.join(columns.problem)}, found {_keys(row)}")
+        refuse(at, f"has no problem; expected a field named {', '.join(columns.problem)}, found {shown(list(row))}")
     text = row[field]
     if type(text) is not str:
         refuse(at, f"{field} must be a string, found {shown(text)}")
@@ -243,7 +243,7 @@ def _answer_of(row: dict[str, Any], at: str, columns: Columns) -> tuple[str | No
                 *(f"a `{name}` with a last \\boxed" for name in columns.solution),
             ]
         )
-        refuse(at, f"lacks {wanted}, found {_keys(row)}")
+        refuse(at, f"lacks {wanted}, found {shown(list(row))}")
     if type(row[field]) is not str:
         refuse(at, f"{field} must be a string, found {shown(row[field])}")
     from evals.grading import last_boxed  # here: a run whose answers need no grader does not wait for it
@@ -262,7 +262,3 @@ def _is_json(value: object) -> bool:
 
 def _first(names: tuple[str, ...], row: dict[str, Any]) -> str | None:
     return next((name for name in names if name in row), None)
-
-
-def _keys(row: dict[str, Any]) -> str:
-    return shown(list(row))

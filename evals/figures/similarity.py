@@ -43,7 +43,8 @@ def similarity_figure(rows_of: Mapping[str, Sequence[Row]], *, sheet: Sheet = PA
     from matplotlib.lines import Line2D
 
     labels = sheet.labels(list(rows))
-    lowest = {name: _lowest([row for row in everyone if row.similarity == name], name) for name in measures}
+    starts = {name: [_start(histogram_of(row)) for row in everyone if row.similarity == name] for name in measures}
+    lowest = {name: min((default_threshold(name) or 1.0) - 0.1, *found) for name, found in starts.items()}
     with styled():
         keys = [
             *line_keys(labels, is_whole=True),
@@ -103,11 +104,6 @@ def _draw(axis: Axes, rows: Sequence[tuple[Look, Row]], measure: str) -> None:
     num_pairs = [(row.model_extra or {}).get("num_pairs") for _, row in rows]
     if rows and type(num_pairs[0]) is int and all(one == num_pairs[0] for one in num_pairs):
         small_title(axis, f"{num_pairs[0]:,} pairs")
-
-
-def _lowest(rows: Sequence[Row], measure: str) -> float:
-    """Where the x axis of a column begins, the same for all benchmarks."""
-    return min((default_threshold(measure) or 1.0) - 0.1, *(_start(histogram_of(row)) for row in rows))
 
 
 def _start(counts: Sequence[int]) -> float:

@@ -32,8 +32,11 @@ def read_lines(file: Path) -> Iterator[tuple[int, bytes, bool]]:
             for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE_BYTES), b""), start=1):
                 if len(line) == MAX_LINE_BYTES:
                     refuse(f"{file}:{number}", f"the line is longer than {MAX_LINE_BYTES} bytes")
-                if number == 1:
-                    line = _check_first_bytes(line, f"{file}:1")
+                if number == 1 and line.startswith(WIDE_MARKS):
+                    refuse(f"{file}:1", "the file is UTF-16 or UTF-32; expected UTF-8")
+                if number == 1 and line.startswith(b"\x1f\x8b"):
+                    refuse(f"{file}:1", "the content is gzip; give the file a name that ends in .jsonl.gz")
+                line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
                 if not line.isspace() and line:
                     yield number, line, line.endswith(b"\n")
     except DataError:
@@ -41,14 +44,6 @@ def read_lines(file: Path) -> Iterator[tuple[int, bytes, bool]]:
     except (OSError, EOFError, zlib.error, ValueError) as error:  # ValueError: a name no file system takes
         reason = "not a complete gzip file" if file.suffix == ".gz" else "cannot be read"
         raise DataError(f"{file}: {reason} ({getattr(error, 'strerror', None) or error})") from error
-
-
-def _check_first_bytes(line: bytes, at: str) -> bytes:
-    if line.startswith(WIDE_MARKS):
-        refuse(at, "the file is UTF-16 or UTF-32; expected UTF-8")
-    if line.startswith(b"\x1f\x8b"):
-        refuse(at, "the content is gzip; give the file a name that ends in .jsonl.gz")
-    return line.removeprefix(b"\xef\xbb\xbf")
 
 
 def parse_row(
