@@ -102,12 +102,7 @@ class _LogHandler(logging.Handler):
     """Log records of our libraries become messages on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        try:
-            message = record.getMessage()
-        except (TypeError, ValueError):
-            self.handleError(record)
-            return
-        (output.warn if record.levelno >= logging.WARNING else output.info)(message)
+        (output.warn if record.levelno >= logging.WARNING else output.info)(record.getMessage())
 
 
 class _Root(Group):
