@@ -77,8 +77,8 @@ def samples(tmp_path: Path) -> Path:
 def results(samples: Path, tmp_path: Path) -> list[Path]:
     """Pass@k and UCC@k with intervals of the samples."""
     files = [tmp_path / "passk.json", tmp_path / "ucc.json"]
-    for command, file in zip(("passk", "ucc"), files, strict=True):
-        quatro("eval", command, samples, "--k", "1,4", "--ci", "-o", file)
+    for command, file in zip((["passk", "--also", "pass^k"], ["ucc"]), files, strict=True):
+        quatro("eval", *command, samples, "--k", "1,4", "--ci", "-o", file)
     return files
 
 
@@ -119,7 +119,9 @@ def test_a_record_of_every_eval_ever_has_each_number_with_its_setting_and_interv
         found = (one["score_details"]["score"], interval["lower"], interval["upper"], interval["confidence_level"])
         assert found == (row["value"], row["ci_low"], row["ci_high"], 0.95)
         assert interval["method"].endswith(row["ci_over"])
-        how = one["metric_config"]["metric_parameters"]
+        how, config = one["metric_config"]["metric_parameters"], one["metric_config"]
+        assert config["metric_name"] == row["metric"].replace("k", str(row["k"]), row["k"] is not None)
+        assert (config["metric_id"] == "pass_at_k") == (row["metric"] == "pass@k")
         assert how.get("k") == row["k"]
         names = ("n", "similarity", "threshold", "linkage", "tokens")
         assert [how.get(name) for name in names] == [row.get(name) for name in names]
@@ -139,7 +141,7 @@ def test_samples_drawn_otherwise_are_another_record(samples, results, tmp_path):
     words = ["--to", "every-eval-ever", "--model", "me/tuned", *DAY, "-o", tmp_path / "eee"]
     quatro("eval", "export", *results, tmp_path / "hot.json", tmp_path / "toy.json", *words)
     records = [read_json(file) for file in sorted((tmp_path / "eee").rglob("*.json"))]
-    assert sorted(len(one["evaluation_results"]) for one in records) == [3, 3, 8]
+    assert sorted(len(one["evaluation_results"]) for one in records) == [3, 3, 10]
     assert len({one["evaluation_id"] for one in records}) == 3
     assert {one["source_metadata"]["evaluator_relationship"] for one in records} == {"other"}
     for one in records:
