@@ -105,14 +105,15 @@ class Sampling:
     stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not are_stop_strings(self.stop):
-            raise UsageError(f"stop strings are texts that are not empty, each given once; found {list(self.stop)!a}")
+        checked_stop(self.stop)
 
 
-def are_stop_strings(stop: Sequence[str]) -> bool:
-    """Whether they are Unicode text, none is empty and no two are the same."""
+def checked_stop(stop: tuple[str, ...]) -> tuple[str, ...]:
+    """``stop``; raises UsageError unless all are Unicode text, none is empty and no two are the same."""
     has_surrogate = any("\ud800" <= character <= "\udfff" for text in stop for character in text)
-    return "" not in stop and len(set(stop)) == len(stop) and not has_surrogate
+    if "" in stop or len(set(stop)) < len(stop) or has_surrogate:
+        raise UsageError(f"stop strings are texts that are not empty, each given once; found {list(stop)!a}")
+    return stop
 
 
 @dataclass(frozen=True)

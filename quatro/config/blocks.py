@@ -27,7 +27,7 @@ from quatro.registry import ENGINES, POLICIES, TRACKERS, LazyTable
 from quatro.rewards.settings import RewardConfig, reward_block
 from quatro.tasks.characters import FORMS
 from quatro.tasks.word_problems import WORD_PROBLEMS
-from quatro.types import Block, KlEstimator, are_stop_strings
+from quatro.types import Block, KlEstimator, checked_stop
 
 
 class Sizes(NamedTuple):
@@ -53,12 +53,6 @@ def _clean_text(value: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_clean_text)]
-
-
-def _stop_strings(value: tuple[str, ...]) -> tuple[str, ...]:
-    if not are_stop_strings(value):
-        raise ValueError("expected texts that are not empty, each given once")
-    return value
 
 
 def _targets(value: Any) -> Any:
@@ -286,7 +280,7 @@ class RolloutConfig(Block):
     top_p: float = Field(1.0, gt=0, le=1, description="nucleus mass; 1 keeps every token")
     top_k: int = Field(0, ge=0, description="number of likeliest tokens that are kept; 0 keeps every token")
     max_new_tokens: int = Field(1024, ge=1, description="longest response, in tokens, the stop token included")
-    stop: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_stop_strings)] | None = Field(
+    stop: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(checked_stop)] | None = Field(
         None,
         description='strings such as "\\ndef": a response ends before the first of them; the token that completes it '
         "is learnt from. null: those of data.template",

@@ -68,10 +68,12 @@ class ConfigProblems(ValueError):
         self.problems = problems
 
 
-def _known_model(value: str) -> str:
+def known_model(value: str) -> str:
+    """``value``; raises UsageError if it begins as the name of an embedded model and is none."""
     if value.startswith("embedded:") and embedded_benchmark(value) is None:
-        raise ValueError(
-            f"expected one of {', '.join(EMBEDDED_MODELS)} (with @1, @2, ... of another seed), a folder or a Hub id"
+        raise UsageError(
+            f"unknown embedded model {value!r}; expected one of {', '.join(EMBEDDED_MODELS)} (with @1, @2, ... of "
+            "another seed), a folder or a Hub id"
         )
     return value
 
@@ -117,7 +119,7 @@ def build_method(value: Any) -> Any:
 class Config(Block):
     """One training run. Frozen; equal configurations give equal runs on one machine."""
 
-    model: Annotated[Text, AfterValidator(_known_model)] = Field(
+    model: Annotated[Text, AfterValidator(known_model)] = Field(
         description=f"what to fine-tune: a folder, a Hub id, a run (RUN for its newest checkpoint, RUN@STEP, "
         f"RUN@best), a GGUF file, {' or '.join(MODELS)} (docs/real-model.md), or one of {', '.join(EMBEDDED_MODELS)} "
         "(@1, @2, ... after the name: other seeds)"

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evals.benchmarks.catalogue import maker_of
-from evals.errors import MissingError, UsageError
+from evals.errors import MissingError
 from evals.files.whole import cache_root, lock_file, open_like_folder
 from quatro.config.blocks import OptimizerConfig
-from quatro.config.model import EMBEDDED_MODELS, embedded_benchmark
+from quatro.config.model import EMBEDDED_MODELS, known_model
 from quatro.policy import gguf
 from quatro.tasks import countdown
 from quatro.tasks.warm_start import EOS, EOS_ID, PAD, PAD_ID, UNKNOWN, Vocabulary, WarmStart, WarmstartRows
@@ -68,14 +68,8 @@ def recipe_of(name: str) -> WarmStart:
 
     Raises UsageError if no embedded model has this name.
     """
-    benchmark = embedded_benchmark(name)
-    if benchmark is None:
-        raise UsageError(
-            f"unknown embedded model {name!r}; there are {', '.join(EMBEDDED_MODELS)}, and each with another seed of "
-            "its warm start, such as embedded:countdown@1"
-        )
-    family, _, seed = name.partition("@")
-    recipe: WarmStart = maker_of(benchmark).RECIPES[family]
+    family, _, seed = known_model(name).partition("@")
+    recipe: WarmStart = maker_of(EMBEDDED_MODELS[family]).RECIPES[family]
     return replace(recipe, seed=int(seed or 0))
 
 
