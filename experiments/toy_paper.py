@@ -4,17 +4,17 @@
     quatro paper sweeps/toy-paper -o paper/
 
 The sweep is that of toy_paper.yaml. Its models know nothing of mathematics: in place of `quatro sample` this module
-records, for each problem, answers that are right with a chance that `chance` states, worded in one of as many ways as
-`LEVELS` states, and the replay engine deals them out. So the tables that must come out are known (`expected`).
+deals out, for each problem, answers that are right with a chance that `chance` states, worded in one of as many ways as
+`LEVELS` states. So the tables that must come out are known (`expected`).
 """
+
+from __future__ import annotations
 
 import argparse
 import os
 import sys
-import tempfile
 import zlib
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,8 +24,6 @@ from evals.benchmarks.loading import load_problems
 from evals.benchmarks.problems import Problem
 from evals.errors import MissingError
 from evals.results.paper import BENCHMARKS
-from evals.samples.types import Sample
-from evals.samples.writing import SampleWriter
 from quatro.config import load_config
 from quatro.policy.embedded import resolve_model
 from quatro.policy.loading import load_tokenizer
@@ -33,7 +31,6 @@ from quatro.processes.stop import StopRequest
 from quatro.rewards import make_reward
 from quatro.rollout.engine import RolloutProgress, Seeds, sample_seed, uniforms
 from quatro.rollout.prompts import to_prompts
-from quatro.rollout.replay import ReplayEngine
 from quatro.runs.identity import run_digest
 from quatro.sample.benchmark import sample_benchmark
 from quatro.sample.settings import SampleSettings, Source
@@ -110,7 +107,7 @@ def problems_of(benchmark: str, count: int = NUM_PROBLEMS) -> list[Problem]:
         return [Problem(benchmark, f"invented/{i}", f"What is {i} + {i}?", str(2 * i)) for i in range(count)]
 
 
-def answers(label: str, problem: Problem, indices: Sequence[int], seed: int) -> list[Sample]:
+def answers(label: str, problem: Problem, indices: Sequence[int], seed: int) -> list[str]:
     """Right or wrong as the chance says; each has its own stream of random numbers."""
     level, right = LEVELS[label], chance(label, problem.benchmark, problem.id)
     seeds = [sample_seed(seed, f"{label} {problem.benchmark}", problem.id, index) for index in indices]
@@ -120,19 +117,26 @@ def answers(label: str, problem: Problem, indices: Sequence[int], seed: int) -> 
         # Few different wrong answers: each costs the grader a proof.
         said = problem.answer if first < right else f"{problem.answer} + {1 + int(5 * second)}"
         texts.append(f"{WORDINGS[int(level.ways * second)]} \\boxed{{{said}}}.")
-    return [
-        Sample(benchmark=problem.benchmark, id=problem.id, sample_index=index, completion=text, answer=problem.answer)
-        for index, text in zip(indices, texts, strict=True)
-    ]
+    return texts
 
 
-class WholeAnswers(ReplayEngine):
-    """Deals out answers of any length: the runs themselves were trained on responses of a few tokens."""
+class Answers(NamedTuple):
+    """A sampler that gives `answers` to ``problems``: that of a seed has the index which `sample_benchmark` gave it."""
+
+    label: str
+    problems: Mapping[str, Problem]
+    n: int
+    seed: int
 
     def generate(
         self, prompts: Sequence[Prompt], seeds: Seeds, sampling: Sampling, *, progress: RolloutProgress | None = None
     ) -> list[list[Rollout]]:
-        return super().generate(prompts, seeds, replace(sampling, max_new_tokens=sys.maxsize), progress=progress)
+        groups = []
+        for prompt, group in zip(prompts, seeds, strict=True):
+            index_of = {sample_seed(0, prompt.benchmark, prompt.id, index): index for index in range(self.n)}
+            texts = answers(self.label, self.problems[prompt.id], [index_of[seed] for seed in group], self.seed)
+            groups.append([Rollout((), text, "stop") for text in texts])
+        return groups
 
 
 def sample(arguments: Sequence[str]) -> None:
@@ -158,24 +162,9 @@ def sample(arguments: Sequence[str]) -> None:
     reward = make_reward("math")
     for benchmark in options.b.split(","):
         problems = problems_of(benchmark, options.problems)
-        options.o.mkdir(parents=True, exist_ok=True)
-        with SampleWriter(options.o / f"{benchmark}.jsonl") as drawn:
-            there = drawn.present
-        with tempfile.TemporaryDirectory() as folder:
-            recorded = Path(folder) / "recorded.jsonl"
-            with SampleWriter(recorded) as writer:
-                for problem in problems:
-                    wanted = [index for index in range(options.n) if (problem.id, index) not in there]
-                    # An engine without a recorded answer would be refused, even where none is wanted.
-                    wanted = wanted or [0]
-                    writer.append(answers(label, problem, wanted, seed=int(1000 * options.temperature)))
-            sample_benchmark(
-                WholeAnswers(recorded, tokenizer),
-                list(to_prompts(problems, "plain", tokenizer)),
-                settings,
-                options.o,
-                reward=reward,
-            )
+        drawing = Answers(label, {one.id: one for one in problems}, options.n, int(1000 * options.temperature))
+        prompts = list(to_prompts(problems, "plain", tokenizer))
+        sample_benchmark(drawing, prompts, settings, options.o, reward=reward)
 
 
 def main() -> int:
