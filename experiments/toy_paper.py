@@ -8,8 +8,6 @@ deals out, for each problem, answers that are right with a chance that `chance` 
 `LEVELS` states. So the tables that must come out are known (`expected`).
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys
