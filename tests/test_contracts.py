@@ -1,5 +1,7 @@
 """What other programs import and type: names, arguments and results that stay as they are."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -77,7 +79,7 @@ def test_a_table_has_four_formats():
 @pytest.mark.parametrize(
     ("command", "options"),
     [
-        ("eval passk", "-b --k --ci --seed --json -o --label --per-problem"),
+        ("eval passk", "-b --k --ci --json -o --label --per-problem"),
         ("eval ucc", "-b --k --similarity --threshold --linkage --tokens --ci --json -o --per-problem"),
         ("table", "--average --with-paper --format -o"),
         ("train", "-s -m -o --resume --new --steps --dry-run"),
@@ -88,6 +90,12 @@ def test_a_table_has_four_formats():
 def test_options_that_scripts_type_are_there(command, options):
     words = set(quatro(*command.split(), "--help").stdout.replace(",", " ").split())
     assert set(options.split()) <= words
+
+
+def test_a_seed_of_intervals_is_taken(tmp_path):
+    row = {"benchmark": "b", "id": "p", "sample_index": 0, "completion": "x", "answer": "1", "correct": True}
+    (tmp_path / "a.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    quatro("eval", "passk", str(tmp_path / "a.jsonl"), "--k", "1", "--ci", "--seed", "0", "--json", code=0)
 
 
 def test_keys_that_configurations_have_are_there():

@@ -74,7 +74,7 @@ class Counted:
     grader: Grader = None
     cluster: Annotated[str | None, Option(metavar="KEY", help="Intervals over families that share this key.")] = None
     jobs: Jobs = None
-    seed: Annotated[int, Option(metavar="N", min=0, help="Has no effect: intervals are computed, not drawn.")] = 0
+    seed: Annotated[int, Option(metavar="N", min=0, help="Of no effect.", hidden=True)] = 0
 
 
 @dataclass(frozen=True)
