@@ -30,6 +30,7 @@ _PARTS = {
     "weights": ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "pytorch_model*.bin.index.json"),
 }
 _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
+_MOST_HEADER_BYTES = 10 * 10**6  # models of thousands of tensors have less than one
 _MOST_TEXT_BYTES = 256 * 2**20  # the largest tokenizers have a tenth
 _TEXTS = (".json", ".jinja", ".txt", ".model")
 _FOLDERS = ("", "additional_chat_templates")
@@ -307,6 +308,13 @@ def refuse_incomplete(folder: Path) -> None:
     for file in files:
         if not file.is_file():
             raise DataError(f"{file} is missing, and {_INDEX} names it; copy or download the complete model")
+        with file.open("rb") as stream:
+            length = int.from_bytes(stream.read(8), "little")
+        if length > _MOST_HEADER_BYTES:
+            raise DataError(
+                f"{file} is no safetensors file: its first 8 bytes say that its header has {length:,} bytes, expected "
+                f"{_MOST_HEADER_BYTES:,} at most; copy it again"
+            )
         try:
             with safe_open(file, framework="numpy"):
                 pass

@@ -95,6 +95,7 @@ GUARDS = [
     Guard(40, "weights are not looked at", "quatro/policy/model_files.py", "        refuse_incomplete(Path(place))\n", "        pass\n"),
     Guard(40, "pipes are waited for", "quatro/policy/model_files.py", "if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):", "if False:"),
     Guard(40, "an index leads anywhere", "quatro/policy/model_files.py", 'if Path(name).is_absolute() or ".." in Path(name).parts:', "if False:"),
+    Guard(40, "headers have any size", "quatro/policy/model_files.py", "if length > _MOST_HEADER_BYTES:", "if False:"),
     Guard(40, "tokens are any model's", "quatro/policy/facts.py", "if size is not None and id >= size:", "if False:"),
     Guard(40, "the file chooses a kernel", "quatro/policy/loading.py", "    found._attn_implementation = None  #", "    pass  #"),
     Guard(40, "a damaged generation_config.json is passed over", "quatro/policy/loading.py", "settings = settings_in(name, GENERATION_CONFIG)", "settings: dict[str, Any] = {}"),

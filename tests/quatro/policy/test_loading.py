@@ -240,12 +240,12 @@ def test_fault_40_a_text_without_end_is_not_read(folder, name):
             load(str(folder))
 
 
-def test_fault_40_a_header_that_is_longer_than_the_file_is_not_read(folder):
+def test_fault_40_a_header_of_more_than_ten_million_bytes_is_not_read(folder):
     file = folder / "model.safetensors"
     content = file.read_bytes()
     for length in (10**7 + 1, 2**63):
         file.write_bytes(length.to_bytes(8, "little") + content[8:])
-        with pytest.raises(DataError, match=r"model\.safetensors is no safetensors file.*header.*copy it again"):
+        with pytest.raises(DataError, match=rf"model.safetensors.* {length:,} bytes, expected 10,000,000"):
             require_model(str(folder))
     file.write_bytes((100_000).to_bytes(8, "little") + b"[" * 100_000)
     with pytest.raises(DataError, match=r"model\.safetensors is no safetensors file.*\(100,008 bytes\).*copy it again"):
