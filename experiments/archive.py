@@ -18,6 +18,7 @@ import lzma
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -149,10 +150,16 @@ def unpack(archive: Path, sweep: Path) -> None:
 
 
 def _larger_plan(text: str, kept: Path) -> str:
-    """``text``, or the plan that is kept if it has all of its points: a part of a sweep is packed into the whole."""
+    """``text`` with the points that only the kept plan has; that plan itself if it has all: a part may be packed."""
     before = str(_files_in(kept)[_PLAN]) if kept.is_file() else text
     points, known = (set(yaml.safe_load(one)["points"]) for one in (text, before))
-    return before if points <= known else text
+    if points <= known:
+        return before
+    for block in ("points:\n", "cells:\n"):  # in which each line is a point
+        own, kept_lines = (one.partition(block)[2].splitlines(keepends=True) for one in (text, before))
+        missing = [line for line in takewhile(lambda line: line.startswith("  "), kept_lines) if line not in own]
+        text = text.replace(block, block + "".join(missing), 1)
+    return text
 
 
 def _files_in(path: Path) -> Files:

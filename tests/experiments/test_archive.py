@@ -12,6 +12,7 @@ from evals.results.document import ProblemEntry, Result, Row
 from experiments.archive import METRICS, known_archives, pack, unpack
 from experiments.counts import counts_in
 from experiments.replication.results import Run, read_results
+from quatro.runs.points import read_points
 from quatro.sweep.plan import Axis, plan_sweep, read_plan
 from quatro.sweep.results import Tag, read_sweep
 from quatro.sweep.run import write_plan
@@ -132,3 +133,14 @@ def test_torch_and_processor_are_kept(sweep, tmp_path):
         shutil.rmtree(run)
         unpack(tmp_path / "kept", sweep)
         assert read_json(run / "environment.json") == {"processor": "A 1", "torch": "2.0"}
+
+
+def test_a_part_of_a_sweep_is_packed_beside_another_part(sweep, tmp_path):
+    pack(sweep, tmp_path / "kept")
+    other = plan_sweep("quickstart", [Axis("method.delta", ("0.3", "0.01"))])
+    write_plan(other, tmp_path / "other")
+    pack(tmp_path / "other", tmp_path / "kept")
+    unpack(tmp_path / "kept", tmp_path / "again")
+    names = {point.name for point in (*read_plan(sweep).points, *other.points)}
+    assert set(read_points(tmp_path / "again")) == names
+    assert sum((run.folder / "status.json").is_file() for run in read_sweep(tmp_path / "again")[0]) == 1
