@@ -18,7 +18,6 @@ import pytest
 
 from quatro.runs.directory import folder_bytes
 from quatro.sweep.children import launched
-from quatro_cli.commands import doctor
 from tests.kit import quatro, read_json, read_rows, says, settings, write_rows
 
 ROOT = Path(__file__).parents[2]
@@ -253,7 +252,6 @@ def test_names_of_ours_mean_the_same_beside_folders_and_modules_of_these_names(t
     ]
     for command in commands:
         assert str(tmp_path) not in quatro(*command).stdout
-    assert doctor._lock()
     version = launched([sys.executable, "-m", "quatro_cli", "--version"], 1)  # as a sweep starts its points
     assert subprocess.run(version, check=True, capture_output=True, text=True).stdout.startswith("quatro ")
 
