@@ -12,6 +12,7 @@ from evals.estimators import g_pass_at_k, ucc_at_k
 from evals.grading import grade_many
 from evals.metrics.counting import count_clusters
 from evals.metrics.measuring import Options
+from evals.results.shown import metric_at
 from evals.samples.types import GradedProblem
 from evals.similarity import Setting
 
@@ -32,7 +33,7 @@ class AtK:
         self._metric = metric
         self.setting = Options(["ucc@k"], **settings).clustering.settings("", _KIND)[0] if known else None
         words = f"/{self.setting}".replace(" >= ", "/").replace(", ", "/").removesuffix(" tokens") if known else ""
-        self.k_of = {metric.replace("k", str(one)) + words: one for one in ([k] if isinstance(k, int) else k)}
+        self.k_of = {metric_at(metric, one) + words: one for one in ([k] if isinstance(k, int) else k)}
 
     def of_problem(self, texts: Sequence[str], is_right: Sequence[bool]) -> dict[str, float]:
         """By name the value of a problem; NaN with fewer than k responses, no distinct@k with fewer correct ones."""

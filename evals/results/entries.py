@@ -19,6 +19,7 @@ from evals.intervals import PROBLEMS, mean_of_seeds
 from evals.results.document import AVERAGE, ProblemEntry, Result, largest_value
 from evals.results.paper import paper
 from evals.results.reading import Labelled, RunHead, Sources, told_apart
+from evals.results.shown import metric_at
 from evals.results.training_metrics import LAST_ITERATIONS, metric_rows
 from evals.similarity import setting_of
 from evals.text import visible
@@ -278,7 +279,7 @@ def _by_problem(path: Path, problems: _Problems, key: Key, value: float) -> dict
 
 
 def _named(key: Key) -> str:
-    name = key.metric if key.k is None else key.metric.replace("@k", f"@{key.k}")
+    name = metric_at(key.metric, key.k)
     name += f" of {shown(key.benchmark)}" if key.benchmark is not None else ""
     return f"{name} ({key.setting})" if key.setting else name
 

@@ -3,6 +3,7 @@
 Readers meet benchmarks by their titles, in the paper's order, which is the registry's.
 """
 
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -66,6 +67,11 @@ def rows_in_order(rows: Iterable[AnyRow]) -> list[AnyRow]:
     found = list(rows)
     places = {name: place for place, name in enumerate(in_order(row.benchmark for row in found))}
     return sorted(found, key=lambda row: places[row.benchmark])
+
+
+def metric_at(metric: str, k: int | None) -> str:
+    """`pass@8` for pass@k at k = 8; the metric itself where there is no k."""
+    return metric if k is None else re.sub("(?<=[@^])k", str(k), metric)
 
 
 def metric_title(metric: str, setting: str = "") -> str:

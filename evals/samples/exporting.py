@@ -25,7 +25,7 @@ from evals.files.whole import file_stem
 from evals.intervals import PROBLEMS
 from evals.results.document import AVERAGE, About, Document, Result, Row, largest_value
 from evals.results.reading import Labelled
-from evals.results.shown import number_cell
+from evals.results.shown import metric_at, number_cell
 from evals.samples.types import Sample, Samples
 from evals.similarity import setting_of
 
@@ -51,7 +51,7 @@ def known(document: Document, names: Sequence[str]) -> dict[str, Any]:
 
 def name_of(row: Row) -> str:
     """`pass@8` for the row of pass@k at k = 8."""
-    return re.sub("(?<=[@^])k", str(row.k), row.metric)
+    return metric_at(row.metric, row.k)
 
 
 def inspect_logs(samples: Samples, results: Sequence[Result], *, created: datetime, model: str | None = None) -> Files:
