@@ -20,13 +20,14 @@ from torch import Tensor
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from evals.benchmarks.catalogue import Kind
+from evals.clustering import cluster, cluster_sizes
 from evals.errors import DivergedError, UsageError
 from evals.estimators import OF_COUNTS
-from evals.metrics.counting import BY_DEFAULT, count_clusters
+from evals.metrics.counting import Counts
 from evals.metrics.passk_ucc import resolve_ks
+from evals.results.shown import metric_at
 from evals.samples.fields import reply_text
-from evals.samples.types import GradedProblem
+from evals.similarity import DEFAULT
 from quatro import ops
 from quatro.config.blocks import KlConfig
 from quatro.loop.audit import audit
@@ -164,18 +165,16 @@ class QuatroTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _measure(self, text_B: Sequence[str], is_correct_B: Sequence[bool]) -> None:
         """Logs the numbers of each prompt, of which TRL logs the means: those of `quatro eval` by default."""
-        n, kind = self._group_size, Kind("math", has_short_answers=False)
-        right_QN = [
-            [text for text, correct in zip(text_B[at : at + n], is_correct_B[at : at + n], strict=True) if correct]
-            for at in range(0, len(text_B), n)
-        ]
-        problems = [GradedProblem("", str(q), None, n, right_N, recorded=kind) for q, right_N in enumerate(right_QN)]
-        (counted,) = count_clusters(problems, {"": BY_DEFAULT.settings("", kind)}).values()
+        n, problems = self._group_size, []
+        for at in range(0, len(text_B), n):
+            graded = zip(text_B[at : at + n], is_correct_B[at : at + n], strict=True)
+            right = [text for text, correct in graded if correct]
+            problems.append(Counts("", str(at), n, len(right), cluster_sizes(cluster(right, similarity=DEFAULT))))
         wanted = [(metric, k) for k in resolve_ks(problems, None) for metric in ("pass@k", "ucc@k")]
-        for one in counted:
+        for one in problems:
             for metric, k in (*wanted, ("pairs", 1)):
                 value = OF_COUNTS[metric](n, one.correct, one.sizes or (), k)
-                self._log[metric.replace("@k", f"@{k}")].append(value)
+                self._log[metric_at(metric, k)].append(value)
 
     def _generate_and_score_completions(self, inputs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         rows: dict[str, Any] = super()._generate_and_score_completions(inputs)
