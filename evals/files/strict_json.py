@@ -32,11 +32,12 @@ def read_lines(file: Path) -> Iterator[tuple[int, bytes, bool]]:
             for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE_BYTES), b""), start=1):
                 if len(line) == MAX_LINE_BYTES:
                     refuse(f"{file}:{number}", f"the line is longer than {MAX_LINE_BYTES} bytes")
-                if number == 1 and line.startswith(WIDE_MARKS):
-                    refuse(f"{file}:1", "the file is UTF-16 or UTF-32; expected UTF-8")
-                if number == 1 and line.startswith(b"\x1f\x8b"):
-                    refuse(f"{file}:1", "the content is gzip; give the file a name that ends in .jsonl.gz")
-                line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+                if number == 1:
+                    if line.startswith(WIDE_MARKS):
+                        refuse(f"{file}:1", "the file is UTF-16 or UTF-32; expected UTF-8")
+                    if line.startswith(b"\x1f\x8b"):
+                        refuse(f"{file}:1", "the content is gzip; give the file a name that ends in .jsonl.gz")
+                    line = line.removeprefix(b"\xef\xbb\xbf")
                 if not line.isspace() and line:
                     yield number, line, line.endswith(b"\n")
     except DataError:
