@@ -8,6 +8,7 @@ from evals.files.strict_json import parse_row, read_lines, refuse, shown
 from evals.samples.types import FIELDS
 
 Fields = dict[str, Any]
+ID_CHARS = 12  # of a hash in place of an id: two of a million prompts are equal with a chance of 1 in 500
 
 # Columns of a table that say what somebody else thought of a sample.
 _SCORES = ("correct", "is_correct", "score", "reward", "acc", "accuracy")

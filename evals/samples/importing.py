@@ -18,12 +18,11 @@ from evals.benchmarks.catalogue import CODE_BENCHMARKS, JUDGED_AS, Kind, judged_
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import refuse, shown
 from evals.files.whole import finite, write_whole
-from evals.samples.fields import Fields, look_up, prompt_text, score_of
+from evals.samples.fields import ID_CHARS, Fields, look_up, prompt_text, score_of
 from evals.samples.layouts import TOOLS, Layout
 from evals.samples.reading import SamplesReader
 from evals.samples.types import FIELDS, Sample
 
-_ID_CHARS = 12  # of a hash: two of a million prompts are equal with a chance of 1 in 500
 _GSM8K = "####"  # stands between the solution and the answer
 
 
@@ -207,7 +206,7 @@ class _Conversion:
             return str(given)
         assert prompt is not None  # `check_whole`
         self.prompts_without_id.add((benchmark, prompt))
-        return hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()[:_ID_CHARS]
+        return hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()[:ID_CHARS]
 
     def is_other_filter(self, row: Fields, fields: Fields) -> bool:
         """Whether the row repeats another: lm-eval writes a row for each filter of a task, with the same responses."""

@@ -13,7 +13,17 @@ from typing import Any
 
 from evals.files.frames import csv_rows, parquet_rows
 from evals.files.strict_json import read_document, refuse, shown
-from evals.samples.fields import Fields, json_rows, look_up, named_scores, object_at, objects_in, others, reply_text
+from evals.samples.fields import (
+    ID_CHARS,
+    Fields,
+    json_rows,
+    look_up,
+    named_scores,
+    object_at,
+    objects_in,
+    others,
+    reply_text,
+)
 from evals.samples.inspect_logs import inspect_rows
 
 # samples_TASK_TIME.jsonl of lm-eval.
@@ -250,7 +260,7 @@ def _verifiers(row: Fields, at: str) -> Fields:
     return {
         "benchmark": row["benchmark"],
         # Without an id of its own a task is known by a hash of its content.
-        "id": data.get("id") or (str(key)[:12] if key and key == look_up(row, "task.hash") else key),
+        "id": data.get("id") or (str(key)[:ID_CHARS] if key and key == look_up(row, "task.hash") else key),
         "completion": row.get("root_reply") or look_up(nodes[sampled[-1]], "message.content") or "",
         "answer": data.get("answer"),
         "prompt": [node.get("message") for node in nodes[: sampled[0]]],
