@@ -71,7 +71,7 @@ class _Helping:
     def get_help(self, ctx: Any) -> str:
         from evals.errors import with_pages
 
-        return with_pages(super().get_help(ctx))  # type: ignore[misc]
+        return with_pages(super().get_help(ctx))  # type: ignore[misc]  # of the Typer class that stands behind this
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Arguments, then options. The metavar says what goes there: the type that Typer adds is left out."""

@@ -47,7 +47,7 @@ class Fixed(LightevalModel):
         return [ModelResponse(input=one.query, text=texts[one.query][: one.num_samples]) for one in docs]
 
     def loglikelihood(self, docs):
-        raise NotImplementedError
+        raise NotImplementedError("no task here asks for it")
 
     loglikelihood_rolling = loglikelihood
 """
@@ -82,7 +82,7 @@ def run_lm_eval(responses: Responses) -> tuple[str, Path, Path]:
             return [next(left[one.args[0]]) for one in requests]
 
         def loglikelihood(self, requests: Any, disable_tqdm: bool = False) -> Any:
-            raise NotImplementedError
+            raise NotImplementedError("no task here asks for it")
 
         loglikelihood_rolling = loglikelihood
 
