@@ -191,7 +191,7 @@ def parquet_rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
     Raises MissingError if pyarrow is not installed, and DataError if the file is missing, or no parquet.
     """
-    require("pyarrow", "reading parquet")
+    require("pyarrow", f"reading {file} as parquet")
     import pyarrow
     from pyarrow import parquet
 

@@ -215,15 +215,16 @@ class _Conversion:
         return self.filter_of.setdefault(str(fields.get("id")), str(row["filter"])) != str(row["filter"])
 
     def check_weights(self, row: Fields, at: str) -> None:
-        """Raises DataError where the samples of another model follow, or of another step of its training."""
-        for name in ("model", "step") if self.layout.tool in ("verl", "verifiers", "trl") else ("model",):
+        """Raises DataError where samples of another model follow, or those drawn at another step or for training."""
+        steps = {"verl": ("step",), "trl": ("step",), "verifiers": ("run.work.type", "run.work.step")}
+        for name in ("model", *steps.get(self.layout.tool, ())):
             value = row.get(name)
             first = self.weights.setdefault(name, value)
             if value != first:
                 refuse(
                     at,
-                    f"{name} {shown(value)} after {shown(first)}: samples of other weights; write the rows of each to "
-                    "a file of their own first",
+                    f"{name} {shown(value)} after {shown(first)}: these samples were drawn with other weights or for "
+                    "another purpose; write the rows of each to a file of their own first",
                 )
 
     def notes(self) -> list[str]:

@@ -234,10 +234,11 @@ def _verifiers_rows(file: Path) -> Iterator[tuple[int, Fields]]:
         traces = row["traces"]
         if not isinstance(traces, list) or not all(isinstance(trace, dict) for trace in traces):
             refuse(f"{file}:{number}", f"traces must be a list of objects, found {shown(traces)}")
-        env, step = look_up(row, "env.id") or look_up(row, "env.name"), look_up(row, "run.work.step")
+        env = look_up(row, "env.id") or look_up(row, "env.name")
+        work = {f"run.work.{name}": look_up(row, f"run.work.{name}") for name in ("type", "step")}
         for trace in traces or [{"task": row.get("task")}]:  # an episode that failed early has none
             model = look_up(trace, "agent.config.model")
-            yield number, {**trace, "benchmark": env, "step": step, "model": model, "traces": len(traces)}
+            yield number, {**trace, **work, "benchmark": env, "model": model, "traces": len(traces)}
 
 
 def _verifiers(row: Fields, at: str) -> Fields:
@@ -267,7 +268,7 @@ def _verifiers(row: Fields, at: str) -> Fields:
         "finish_reason": ends[-1] if ends and ends[-1] in ("stop", "length") else None,
         "extra": {
             **others(data, _OF_TASKS),
-            **{name: row[name] for name in ("model", "step") if row[name] is not None},
+            **{k: row[key] for k, key in (("model", "model"), ("step", "run.work.step")) if row[key] is not None},
             "source_scores": named_scores({**rewards, **object_at(row, "metrics")}),
         },
     }

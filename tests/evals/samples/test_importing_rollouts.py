@@ -148,16 +148,28 @@ def test_of_several_turns_the_last_counts_with_how_it_ended(tmp_path, convert):
     ]
 
 
-def test_prime_rls_steps_are_not_mixed(tmp_path, convert):
-    rows = [episode({}, run={"type": "train", "work": {"type": "eval", "step": step}}) for step in (10, 10, 20)]
-    file = tmp_path / "f.jsonl"
-    write_rows(file, rows[:2])
-    assert [row.extra["step"] for row in convert(file, "verifiers")[0]] == [10, 10]
+# The files of prime-rl hold the episodes above as its file monitor writes them: one file for the evaluation at a step
+# (commit 0b77f237), and one stream for all work of a run (commit 048a6e23), here two episodes of each kind of work.
+
+
+def test_an_evaluation_of_prime_rl_holds_the_samples_of_verifiers(copied, convert, tmp_path):
+    expected, _ = convert(copied("verifiers-0.4.0/traces.jsonl"), "verifiers")
     (tmp_path / "out.jsonl").unlink()
-    write_rows(file, rows)
-    with pytest.raises(DataError) as refusal:
-        convert(file, "verifiers")
-    says(refusal, "f.jsonl:3", key="step", value=20)
+    samples, _ = convert(copied("prime-rl/traces.jsonl"), "verifiers")
+    assert [row.extra.pop("step") for row in samples] == [20] * 5
+    assert samples == expected
+
+
+def test_evaluations_and_training_in_the_stream_of_prime_rl_are_not_mixed(copied, convert, tmp_path):
+    file = copied("prime-rl/00000.jsonl")
+    rows = [row for _, row in json_rows(file)]
+    for next_two, key, value in ((rows[2:4], "run.work.type", "train"), (rows[4:], "run.work.step", 20)):
+        write_rows(file, rows[:2] + next_two)
+        with pytest.raises(DataError) as refusal:
+            convert(file, "verifiers")
+        says(refusal, "00000.jsonl:3", key=key, value=value)
+    write_rows(file, rows[4:])
+    assert [(row.sample_index, row.extra["step"]) for row in convert(file, "verifiers")[0]] == [(0, 20), (1, 20)]
 
 
 # ---- TRL
