@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from evals.errors import DataError, UsageError
@@ -19,13 +18,10 @@ from evals.figures.panels import (
     smaller,
 )
 from evals.figures.sheet import PAGE, SMALL, Axes, Figure, Sheet, fitted, styled
-from evals.files.frames import grouped
 from evals.intervals import kinds_text
-from evals.results.document import Comparison, Row
+from evals.results.document import Row
 from evals.results.entries import Entry
-from evals.results.reading import labels_of, sides_of
-from evals.results.shown import is_share, rows_in_order, title_of, without_lone_average
-from evals.similarity import setting_of
+from evals.results.shown import title_of, without_lone_average
 from evals.tables.parts import unique_labels
 from evals.text import visible
 
@@ -77,32 +73,6 @@ def curve_panels(entries: Sequence[Entry], metric: str, *, benchmarks: Collectio
             over = kinds_text({label: [one.over for one in points] for label, points in curves.items()})
             note = ", ".join(filter(None, [setting, over]))
             panels.append(CurvePanel(title_of(name), Y_LABELS[metric], curves, metric == "pass@k", note))
-    return panels
-
-
-def difference_panels(comparison: Comparison, *, benchmarks: Collection[str] = ()) -> list[CurvePanel]:
-    """A panel for each metric, benchmark and setting that has values at k: what each B has more than A, paired.
-
-    Raises UsageError if the comparison has none of ``benchmarks``.
-    """
-    rows = [row for row in comparison.rows if row.k is not None and "/" not in row.metric]
-    names = list(dict.fromkeys(row.benchmark for row in rows))
-    wanted = _wanted(benchmarks, names, "the comparison")
-    bs = [one.b for one in comparison.each()]
-    label_of = dict(zip(bs, labels_of([Path(b) for b in bs]) if len(bs) > 1 else sides_of(comparison)[1:], strict=True))
-    panels = []
-    groups = grouped(rows_in_order(rows), lambda row: (row.metric, row.benchmark, setting_of(row)))
-    for (metric, name, setting), some in groups.items():
-        if name not in wanted:
-            continue
-        curves: dict[str, list[Point]] = {label: [] for label in label_of.values()}
-        for row in some:
-            point = Point(row.k, row.difference, row.ci_low, row.ci_high, row.ci_over)
-            curves[label_of[row.samples_b or comparison.b]].append(point)
-        note = ", ".join(filter(None, [setting, kinds_text({"": [row.ci_over for row in some]})]))
-        name_of_metric = Y_LABELS.get(metric, metric).partition(",")[0]
-        y_label = f"{name_of_metric}, B minus A{', points' if is_share(metric) else ''}"
-        panels.append(CurvePanel(title_of(name), y_label, curves, is_share(metric), note))
     return panels
 
 

@@ -14,11 +14,11 @@ from scipy.special import stdtr
 from evals.clustering import cluster, cluster_sizes
 from evals.estimators import Floats, pass_at_k, ucc_at_k
 from evals.figures.sheet import save_figure
-from evals.figures.trade_off import Point, trade_off_figure
 from evals.files.frames import grouped
 from evals.intervals import Estimate, PairedDifference, mean_intervals, mean_over_seeds_and_problems
 from evals.metrics.valid import shares_of_right
 from experiments.real_model.study import ARMS, SEEDS, best_rate, calibrations, jobs, pass_at_1, read
+from experiments.real_model.trade_off import Point, trade_off_figure
 from experiments.replication.markdown import csv_text, filled, grid
 from experiments.replication.results import json_text
 from quatro.tasks.derivations import Derivation, derivation_of

@@ -5,6 +5,7 @@ import pytest
 
 from evals.intervals import PairedDifference
 from experiments.real_model import page
+from experiments.real_model.trade_off import Point, trade_off_figure
 
 
 @pytest.mark.parametrize(
@@ -48,3 +49,21 @@ def test_answers_count_strategies_of_valid_ones_alone():
     found = page.Answers.of(4, {"p": right, "q": []})
     np.testing.assert_allclose(found.pass_at(1), [[[0.75], [0.0]]])
     np.testing.assert_allclose(found.ways_at(2), [[[1 - 1 / 6], [0.0]]])  # 1 - C(2, 2) / C(4, 2)
+
+
+def test_a_trade_off_has_a_star_for_the_base_and_joins_the_deltas_in_their_order():
+    points = [
+        Point("base", 30.0, 1.5, (25.0, 35.0), (1.4, 1.6)),
+        Point("QUATRO delta=0.1", 42.0, 1.0),
+        Point("QUATRO delta=0.001", 35.0, 1.4),
+        Point("QUATRO delta=0.01", 44.0, 1.2),
+        Point("GSPO", 43.0, 0.9),
+    ]
+    figure = trade_off_figure(points, accuracy="Pass@1, %", diversity="ways", note="one seed")
+    (axis,) = figure.axes
+    path, *marks = axis.lines
+    assert path.get_xydata().tolist() == [[35.0, 1.4], [44.0, 1.2], [42.0, 1.0]]
+    assert [tuple(mark.get_xydata()[0]) for mark in marks] == [point[1:3] for point in points]
+    assert [mark.get_marker() == "*" for mark in marks] == [True, False, False, False, False]
+    assert len(axis.collections) == 2  # the intervals that are known
+    assert (axis.get_xlabel(), axis.get_ylabel()) == ("Pass@1, %", "ways")

@@ -68,7 +68,7 @@ def test_python_finds_the_installed_packages(made, typed):
 
 
 def test_help_and_configurations_are_there(typed):
-    assert "quatro demo --model smollm2" in typed("quatro", "demo", "--help")
+    assert "quatro demo --steps 20" in typed("quatro", "demo", "--help")
     assert "Fine-tune a model." in typed("quatro", "--help")
     assert "name: quatro" in typed("quatro", "config", "show", "quickstart")
     names = [path.stem for path in (ROOT / "configs").glob("*.yaml")]

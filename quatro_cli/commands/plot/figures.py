@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from typer import Argument, Option
+from typer import Option
 
 from quatro_cli.commands.eval import shared
 from quatro_cli.options import Benchmarks, OfSweep, SweepCell, run_paths, split, spread, usage_error
@@ -104,32 +104,6 @@ ucc = _over_k(
       quatro plot ucc runs/quickstart-quatro-0 -b countdown -o ucc.svg
     """,
 )
-
-
-@spread
-def differences(
-    file: Annotated[Path, Argument(metavar="COMPARISON", help="A file from `quatro eval compare ... -o FILE.json`.")],
-    benchmarks: Benchmarks,
-    *,
-    printing: Printing,
-) -> None:
-    """Draw paired differences in Pass@k, UCC@k and distinct@k.
-
-    Each metric, benchmark and similarity has a panel, with a curve for each model.
-
-    \b
-    Examples:
-      quatro plot differences difference.json
-      quatro plot differences difference.json -b math500 -o differences.pdf
-    """
-    from evals.figures.curves import curves_figure, difference_panels
-    from evals.results.document import read_comparison
-
-    found = read_comparison(file)
-    if found is None:
-        raise usage_error(f"{file} is no comparison; make one: `quatro eval compare A B -o {file.stem}.json`")
-    panels = difference_panels(found, benchmarks=split(benchmarks, "-b"))
-    printing.save(curves_figure(panels, sheet=printing.sheet), "differences")
 
 
 @spread

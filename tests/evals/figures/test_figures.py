@@ -7,7 +7,6 @@ import pytest
 from evals.errors import DataError, UsageError
 from evals.figures.method_looks import PALETTE
 from evals.figures.sheet import save_figure
-from evals.figures.trade_off import Point, trade_off_figure
 from evals.figures.training import TrainingCurve, training_figure
 from evals.results.training_metrics import running_mean, series
 
@@ -204,21 +203,3 @@ def test_evaluations_have_bars_of_one_standard_error_which_are_named():
     assert not panels["Reward"].collections
     words = " ".join(text.get_text() for text in figure.findobj(lambda one: hasattr(one, "get_text")))
     assert "± 1 standard error, over problems only" in " ".join(words.split())
-
-
-def test_a_trade_off_has_a_star_for_the_base_and_joins_the_deltas_in_their_order():
-    points = [
-        Point("base", 30.0, 1.5, (25.0, 35.0), (1.4, 1.6)),
-        Point("QUATRO delta=0.1", 42.0, 1.0),
-        Point("QUATRO delta=0.001", 35.0, 1.4),
-        Point("QUATRO delta=0.01", 44.0, 1.2),
-        Point("GSPO", 43.0, 0.9),
-    ]
-    figure = trade_off_figure(points, accuracy="Pass@1, %", diversity="ways", note="one seed")
-    (axis,) = figure.axes
-    path, *marks = axis.lines
-    assert path.get_xydata().tolist() == [[35.0, 1.4], [44.0, 1.2], [42.0, 1.0]]
-    assert [tuple(mark.get_xydata()[0]) for mark in marks] == [point[1:3] for point in points]
-    assert [mark.get_marker() == "*" for mark in marks] == [True, False, False, False, False]
-    assert len(axis.collections) == 2  # the intervals that are known
-    assert (axis.get_xlabel(), axis.get_ylabel()) == ("Pass@1, %", "ways")

@@ -10,12 +10,10 @@ from evals.figures.curves import (
     Point,
     curve_panels,
     curves_figure,
-    difference_panels,
 )
 from evals.figures.method_looks import METHOD_LOOKS, looks_of
 from evals.figures.sheet import Sheet, fitted, inches_of, save_figure
 from evals.figures.similarity import heatmap_figure, similarity_figure
-from evals.metrics.comparing import compare_ucc
 from evals.metrics.counting import Clustering
 from evals.metrics.flips import Pair, flip_rows
 from evals.metrics.studies.similarity import Heatmap, heatmap_of, similarity_result
@@ -240,33 +238,3 @@ def test_a_heatmap_of_all_answers_has_the_wrong_ones_behind_a_line_and_says_its_
     assert [label.get_text() for label in axis.get_yticklabels()] == ["correct", "wrong"]
     assert axis.get_xlabel().startswith("4 answers, 2 wrong")
     assert "scale 0 to 1" in bar.get_ylabel()
-
-
-def test_differences_are_drawn_as_they_were_compared():
-    sides = [
-        Samples(
-            [
-                Sample("toy", f"p{p}", i, f"ok {i}" if i < right + p % 2 else "no", "7", correct=i < right + p % 2)
-                for p in range(6)
-                for i in range(8)
-            ],
-            [],
-        )
-        for right in (4, 5, 6)
-    ]
-    clustering = Clustering(["exact"])
-    found = compare_ucc(*sides, names=("a.jsonl", "b.jsonl", "c.jsonl"), clustering=clustering, ks=[1, 2, 4])
-    panels = difference_panels(found)
-    assert [panel.y_label for panel in panels] == ["UCC@k, B minus A", "distinct@k, B minus A"]
-    for panel, metric in zip(panels, ("ucc@k", "distinct@k"), strict=True):
-        for label, points in panel.rows.items():
-            rows = [row for row in found.rows if (row.metric, row.samples_b) == (metric, f"{label}.jsonl")]
-            assert [(p.k, p.value, p.ci_low, p.ci_high) for p in points] == [
-                (row.k, row.difference, row.ci_low, row.ci_high) for row in rows
-            ]
-    lines = curves_figure(panels).axes[0].lines
-    assert [list(line.get_ydata()) for line in lines if len(line.get_xdata()) == 3][:2] == [
-        [point.value for point in points] for points in panels[0].rows.values()
-    ]
-    with pytest.raises(UsageError, match="toy"):
-        difference_panels(found, benchmarks=["other"])

@@ -53,12 +53,3 @@ def test_results_without_a_label_are_called_by_the_method_of_their_samples_or_by
     named = named_by_samples(read_sources(paths))
     assert [one.label for one in named.results] == ["gspo", "quatro", "c", "d"]
     quatro("plot", "passk", *paths, "-o", tmp_path / "x.png")
-
-
-def test_a_comparison_is_drawn_and_anything_else_is_refused(samples, tmp_path):
-    pytest.importorskip("matplotlib")
-    other, out = tmp_path / "ours.jsonl", tmp_path / "c.json"
-    other.write_bytes(samples.read_bytes())
-    quatro("eval", "compare", samples, other, "--k", "1,2", "-o", out)
-    assert quatro("plot", "differences", out, "-o", tmp_path / "d.svg").stdout == f"{tmp_path / 'd.svg'}\n"
-    assert "quatro eval compare" in quatro("plot", "differences", samples, code=2).stderr
