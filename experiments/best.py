@@ -30,8 +30,8 @@ REWARDS = {"countdown-distance": "graded rewards", "outlier": "one prompt in eig
 NAMES = {"quatro": "QUATRO", "budgeted": "budgeted QUATRO"}
 _OTHER_LAMBDA = tuple(f"QUATRO, {words}" for words in KINDS["method.temperature"].values())
 _OWN_LAMBDA = (
-    "- **A λ of each prompt's own** is not shown to matter: a z-score, a fixed temperature or one λ for the batch is "
-    "below QUATRO only where it had fewer settings: {}."
+    "- **A λ of its own for each prompt** is not shown to help: a z-score, a fixed temperature or one λ for the batch "
+    "is below QUATRO only where fewer of its settings were tried ({})."
 )
 
 
@@ -131,7 +131,10 @@ def page(sweeps: Mapping[str, Results]) -> str:
     worse = {
         name for name, gaps in gaps_of.items() if name[0] in _OTHER_LAMBDA and any(_ends(one)[1] < 0 for one in gaps)
     }
-    fewer = [f"{name} on {task}, {tried[name, task]} against {tried['QUATRO', task]}" for name, task in sorted(worse)]
+    fewer = [
+        f"{name} on {task}, {tried[name, task]} against QUATRO's {tried['QUATRO', task]}"
+        for name, task in sorted(worse)
+    ]
     is_fair = all(tried[one] < tried["QUATRO", one[1]] for one in worse)
     own_lambda = _OWN_LAMBDA.format("; ".join(fewer)) if worse and is_fair else ""
     return filled(
@@ -154,16 +157,16 @@ def _sides(gap_of: Mapping[tuple[str, str], Estimate | None], before: str = "") 
     above = sorted({names for names, gap in gap_of.items() if _ends(gap)[0] > 0})
     below = sorted({names for names, gap in gap_of.items() if _ends(gap)[1] < 0})
     higher = "; ".join(dict.fromkeys(method for method, _ in below))
-    lower = f"{len(above)} ({'; '.join(f'{method} on {task}' for method, task in above)})" if above else "none"
+    lower = f"{len(above)} (with {'; '.join(f'{method} on {task}' for method, task in above)})" if above else "none"
     open_ones = [_ends(gap) for names, gap in gap_of.items() if names not in (*above, *below)]
     alone = sum(np.isinf(low) for low, _ in open_ones)
     equal = sum(max(-low, high) < EQUAL for low, high in open_ones)
     who = "the same methods" if higher == before else higher
     rest = len(open_ones) - alone - equal
     are = "is" if rest == 1 else "are"
-    text = f"higher in {len(below)} (than {who}) and lower in {lower}; {rest} {are} undecided."
-    text += f" {alone} have fewer than two seeds, so no interval." if alone else ""
-    return text + (f" In {equal} both are equal, which tells nothing." if equal else ""), higher
+    text = f"higher in {len(below)} comparisons (with {who}) and lower in {lower}. {rest} {are} undecided."
+    text += f" {alone} have no interval, for want of a second seed." if alone else ""
+    return text + (f" In {equal} both methods are equal, which tells nothing." if equal else ""), higher
 
 
 def every_arm(sweeps: Mapping[str, Results]) -> str:

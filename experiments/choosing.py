@@ -175,8 +175,9 @@ def _outcome(
     count = Counter(one.verdict for one in beside_rival)
     kept, lost, open_ones = (count[verdict] for verdict in (Verdict.holds, Verdict.does_not, Verdict.undecided))
     said = (
-        f"In {kept} of {len(found)} ways of training the rule's δ had a Pass@1 at most {100 * PASS1.small:g} points "
-        f"below that of the better of the other two δ. In {lost} it was further below, and {open_ones} are undecided."
+        f"In {kept} of {len(found)} ways of training, the rule's δ reached the Pass@1 of the better of the other two δ "
+        f"or fell short by at most {100 * PASS1.small:g} points. In {lost} it fell further below, and {open_ones} are "
+        "undecided."
     )
     if not beside_middle:
         return f"{said} It chose δ {MIDDLE} in all of them.", []
@@ -186,12 +187,14 @@ def _outcome(
         for one in beside_middle
         if one.what not in in_table
     ]
-    gaps = [f"Where it chose another δ than {MIDDLE} and the rival is a third one:", "", *shown] if shown else []
+    gaps = (
+        [f"Where the rule chose another δ than {MIDDLE}, and the rival is not {MIDDLE}:", "", *shown] if shown else []
+    )
     unsure = sum(one.verdict is Verdict.undecided for one in beside_middle)
     if all(known(one.estimate).mean < 0 for one in beside_middle):
         said = (
-            f"On these tasks take δ {MIDDLE}. Nothing here shows that the rule below, which measures the realised KL, "
+            f"On these tasks take δ {MIDDLE}. The rule below measures the realised KL, but nothing here shows that it "
             f"chooses better. In {len(beside_middle)} ways of training it chose another δ, and Pass@1 was lower "
-            f"(undecided in {unsure} of them). It does tell how small a δ the realised KL can follow.\n\n{said}"
+            f"(undecided in {unsure} of them). The rule does tell down to which δ the realised KL follows δ.\n\n{said}"
         )
     return said, gaps

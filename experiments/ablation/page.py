@@ -166,13 +166,13 @@ def _without_stabiliser(sweeps: Mapping[str, Results]) -> list[str]:
         if max(passed_1, key=lambda kind: passed_1[kind]) == "none":
             none, dual = (" and ".join(f"{_mean(groups[kind], of)} %" for of in _LINE[1:]) for kind in _PAIR)
             best.append(
-                f"In {name} the means are highest without the stabiliser: {none} for accuracy in training and Pass@1, "
-                f"against {dual} with the dual."
+                f"In {name} the arm without the stabiliser has the highest means: {none} for accuracy in training and "
+                f"Pass@1, against {dual} for the dual."
             )
     if not moves:
         return []
     return [
         f"t51: {' '.join(best)} Without the stabiliser the realised KL of an iteration is larger by a factor of "
-        f"{', '.join(moves)}. No run was made at a learning rate at which the steps are equal, so t51 does not "
-        "separate the stabiliser from the size of the step.",
+        f"{', '.join(moves)}. We made no run with a learning rate that makes the steps equally large, so t51 "
+        "does not separate the effect of the stabiliser from that of the step size.",
     ]

@@ -39,11 +39,11 @@ CELLS = {
     "S3": "K = 2, 4 minibatches",
     "S4": "K = 5 full batches, learning rates 1e-4 and 1e-3",
     "S5": "K = 2 full batches, δ 0.1, with and without the log-ratio",
-    "S6": "as S1, harder base",
+    "S6": "as S1, from weaker base models (countdown-hard)",
     "S7": "K = 1, one full batch",
     "S8": "as S1, loss summed over rollouts",
     "S9": "K = 5 full batches of 128 prompts, learning rate 3e-5",
-    "S10": "as S1, 4, 16 or 32 rollouts of a prompt and 256 an iteration",
+    "S10": "as S1, but 4, 16 or 32 rollouts per prompt and 256 per iteration",
 }
 
 # The direction that the paper's constraint bounds by delta.

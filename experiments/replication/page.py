@@ -132,7 +132,7 @@ def _at_their_best(found: Replication) -> list[str]:
     ]
     extra = with_common_spread([*found.findings, Finding("", "", "", tuple(comparisons))])[-1]
     lines = [
-        f"GSPO has its highest Pass@1 in {best}. We chose this cell after the results were known, so it is no claim:",
+        f"GSPO has its highest Pass@1 in {best}. We chose the cell after the results were known, so this is no claim:",
         "",
     ]
     rows = []
@@ -154,7 +154,7 @@ def _realised(results: Results) -> list[str]:
             rows.append([cell, *(number(one, ratio) for one in found)])
     if not rows:
         return []
-    about = "The mean realised KL of an iteration, divided by δ. Above 1 the policy moves further than δ:"
+    about = "Below is the mean realised KL of an iteration, divided by δ. Above 1 the policy moves further than δ:"
     return [about, "", *grid(["cell", *(f"δ {delta}" for delta in DELTAS)], rows), ""]
 
 

@@ -21,11 +21,12 @@ _MEASURES = ("kappa", "precision", "recall", "ari")
 def page(before: str) -> str:
     """The page, of which the part before `MARK` is kept as it is in ``before``."""
     intro = (
-        "Each similarity stands at the threshold with the highest kappa (*favoured*) and at its *default*, with\n"
-        "connected components and math or code tokens. Intervals are 95 %, over problems;\n"
-        "[data/which-similarity.csv](data/which-similarity.csv) has every setting, with precision. UCC@16 is of all\n"
-        "right answers; in brackets, of valid ones. It is 0 for a problem that is never solved, so the mean may lie\n"
-        "below 1."
+        "The tables show each similarity at two thresholds: the one with the highest kappa (*favoured*) and its\n"
+        "*default*. Linkage is `components`, and tokens are those of maths or of code. Intervals are 95 %, over\n"
+        "problems. [similarity.md](similarity.md#which-one-is-right) explains kappa, recall and ARI, and\n"
+        "[data/which-similarity.csv](data/which-similarity.csv) has every setting, also with precision. UCC@16\n"
+        "counts all right answers, and in brackets only valid ones. A problem that is never solved counts as 0, so\n"
+        "a mean may lie below 1."
     )
     lines = [MARK, intro]
     for name in TASKS:
@@ -92,8 +93,9 @@ def rankings(ucc: Mapping[str, Mapping[str, float]], rules: Sequence[str]) -> li
     return [
         *grid([f"UCC@{K}", *models], body),
         "",
-        f"Of {told.shape[1]} pairs of models, {num_changed} change their order between some of {len(told)} settings.",
-        f"Kendall's tau between the orders of the models under two settings is {tau:.2f} on average.",
+        f"The {len(told)} settings disagree on which model has the higher UCC in {num_changed} of {told.shape[1]} "
+        "pairs of models.",
+        f"Kendall's tau between the rankings of the models by two settings is {tau:.2f} on average.",
     ]
 
 

@@ -10,7 +10,9 @@ def test_comparisons_that_can_tell_nothing_are_not_undecided():
     gaps |= {("alone", "a task"): Estimate(0.3, None, None, 1, 1), ("never", "a task"): None}
     said, higher = _sides(gaps)
     assert higher == "worse"
-    assert said.startswith("higher in 1 (than worse) and lower in 1 (better on a task); 1 is undecided.")
-    assert "2 have fewer than two seeds" in said
-    assert "In 1 both are equal" in said
+    assert said.startswith(
+        "higher in 1 comparisons (with worse) and lower in 1 (with better on a task). 1 is undecided."
+    )
+    assert "2 have no interval" in said
+    assert "In 1 both methods are equal" in said
     assert "undecided" not in _sides({("same", "a task"): gaps["same", "a task"]})[0].replace("0 are undecided", "")
