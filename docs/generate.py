@@ -208,7 +208,7 @@ def api_page() -> str:
     import quatro.api
 
     about = (
-        "`help(quatro.NAME)` has the types, every argument and what is raised: `UsageError` for an option that is "
+        "`help(quatro.NAME)` lists the types, all arguments and the errors: `UsageError` for an option that is "
         "unknown or out of range, `MissingError` for what is not on this machine, `DataError` for a damaged file. "
         "The fields of `quatro.Config` are the keys of [config.md](config.md)."
     )

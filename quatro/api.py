@@ -10,8 +10,8 @@
     800
 
 `import quatro` itself loads neither torch nor pandas; they load when a function first needs them. A function
-that takes a path also takes a run. Errors that a user can correct are of the class `evals.errors.QuatroError`, which
-is a ValueError.
+that takes a path also takes a run that another function returned. Errors that a user can correct are of the class
+`evals.errors.QuatroError`, which is a ValueError.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def fine_tune(
     """Trains a model in the new folder ``out``, as `quatro train` does, and returns the finished run.
 
     The folder holds configuration, environment, status, metrics, checkpoints, rollouts and log. The first
-    Ctrl-C saves a checkpoint and raises KeyboardInterrupt, the second stops at once; ``resume`` goes on from there.
+    Ctrl-C saves a checkpoint and raises KeyboardInterrupt, a second one stops at once; ``resume`` continues the run.
 
         >>> run = quatro.fine_tune("quickstart", "runs/gspo", overrides={"method.name": "gspo", "steps": 2})
         >>> run.status, run.step, run.config.method.name
@@ -76,7 +76,7 @@ def fine_tune(
         config: a `Config`, the name of a shipped configuration, a YAML file, or a run whose configuration is used.
         out: the run's folder, which must be new or empty.
         overrides: values for keys of ``config`` by dotted name; `quatro config schema` lists the keys.
-        resume: if ``out`` holds a run of this configuration, continue it; if it is done, only return it. Overrides of
+        resume: if ``out`` holds a run of this configuration, continue it; a finished one is returned. Overrides of
             `steps`, `checkpoint`, `early_stop`, `save_rollouts` and `tracking` may differ: `{"steps": 200}` trains on.
             Model and data may lie elsewhere than when the run began, but must be the same.
         observer: called with the metrics of each iteration; `quatro.show()` shows the run while it trains.
@@ -203,8 +203,8 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> float | Floats: ...
 def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> float | Floats:
     """The chance that at least one of k samples is correct, if c of n samples are: the exact, unbiased estimate.
 
-    With arrays of n and c (or columns of a data frame) the result has one row per problem, with several k one column
-    per k. The mean over the problems is a benchmark's Pass@k.
+    With arrays of n and c (or columns of a data frame) the result has one row per problem; with several k it has one
+    column per k. The mean over the problems is a benchmark's Pass@k.
 
         >>> quatro.pass_at_k(4, 1, 2)
         0.5
@@ -231,7 +231,7 @@ def ucc_at_k(
     linkage: str = "components",
     tokens: str = "math",
 ) -> float | Floats:
-    """Expected number of different correct solutions among k samples, from all samples of one problem.
+    """Expected number of different correct solutions among k samples, estimated from all samples of one problem.
 
     A benchmark's UCC@k is the mean over its problems. Texts are compared as they are: strip them first if white space
     around them does not matter. The default similarity is always `rouge-l`.

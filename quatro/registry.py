@@ -68,7 +68,7 @@ def located(location: str) -> Any:
 
 
 class _Methods(LazyTable):
-    """The methods: name -> class, whose fields are the hyper-parameters; docs/methods.md compares them.
+    """The class of each method by its name; its fields are the hyper-parameters. docs/methods.md compares methods.
 
     >>> list(quatro.METHODS)
     ['quatro', 'budgeted', 'grpo', 'gspo', 'gmpo', 'gpg', 'dapo', 'cispo', 'ucpo', 'cluster-weighted']

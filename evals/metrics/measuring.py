@@ -142,10 +142,10 @@ def measure(
     progress: Progress | None = None,
     **options: Any,
 ) -> Measured:
-    """Pass@k and UCC@k of samples: the results of `quatro eval passk` and `quatro eval ucc`, by their metric.
+    """Pass@k and UCC@k of samples: a dict of the results of `quatro eval passk` and `quatro eval ucc`, by metric.
 
     Each result has `rows`, `warnings`, `frame()`, `document()` (what --json prints) and `write(FILE)`. The `frame()` of
-    both together has all rows. Samples without a grade are graded, as there.
+    the dict has the rows of both. Samples without a grade are graded.
 
         >>> measured = quatro.measure("runs/first", k=[1, 2], ci=True)
         >>> measured["pass@k"] == quatro.measure("runs/first", k=[1, 2], metric="pass@k", ci=True)["pass@k"]
@@ -155,7 +155,7 @@ def measure(
         [1, 2]
 
     Args:
-        samples: one or several samples files, runs or folders, or results of `draw_samples`: together one result.
+        samples: one or several samples files, runs or folders, or results of `draw_samples`; they make one result.
         k: numbers of draws. Default: 1, 2, 4, ..., 256, up to n.
         metric: `pass@k` or `ucc@k` alone. Clustering, which only `ucc@k` needs, may take minutes. Default: both.
         ci: add 95 % intervals (`evals.intervals.mean_intervals`): over problems only, or with ``over_seeds`` over seeds
@@ -172,7 +172,7 @@ def measure(
         valid: a checker of derivations, `word-problems`, `codegrammar` or your own as `module:function`: UCC@k without
             the right answers that it calls false stands beside the other, and their share.
         cluster: a key of the rows whose value problems of a family share; such problems are not drawn apart.
-        jobs: processes; with more than one a script needs `if __name__ == "__main__":`. None: one a usable core.
+        jobs: processes; with more than one a script needs `if __name__ == "__main__":`. None: one per usable core.
         progress: opens what shows how far the work is, by its name. Default: a line on a terminal or in a notebook.
 
     Raises:
@@ -215,9 +215,9 @@ def compare(
 ) -> Comparison:
     """How much better ``b`` does than ``a`` on the same problems, and whether it may be chance: `quatro eval compare`.
 
-    `rows` have `difference`, b minus a, with its 95 % interval and `p`; `frame()`, `document()` and `write(FILE)` are
-    as of a result. It is shown with its `warnings`. ``a`` and ``b`` are samples, with ``over_seeds`` as many of each,
-    and the options those of `measure`.
+    The comparison has `rows` with `difference` (b minus a), its 95 % interval and `p`; `warnings`, `frame()`,
+    `document()` and `write(FILE)` are as those of a result. ``a`` and ``b`` are samples; with ``over_seeds`` each has
+    as many seeds as the other. The options are those of `measure`.
 
         >>> hotter = quatro.draw_samples("runs/first", "countdown", n=2, temperature=1.5, grade=True)
         >>> found = quatro.compare("runs/first/samples/T1-p1-step000002", hotter, k=1)
@@ -225,8 +225,8 @@ def compare(
         (True, True)
 
     Args:
-        others: more samples of the same problems, each of which is compared with ``a`` as ``b`` is; the rows name
-            theirs in ``samples_b``, and `each()` has a comparison for each.
+        others: more samples of the same problems, each compared with ``a`` as ``b`` is. A row names its samples in
+            ``samples_b``, and `each()` returns a comparison for each.
         metric: `pass@k`, perhaps with ``also``, or `ucc@k`, which brings its parts, distinct@k, pairs and more.
 
     Raises:

@@ -218,10 +218,10 @@ def number(value: float | None, digits: int = 3, *, share: bool = False) -> str:
 
 
 class Show:
-    """The ``observer`` of `fine_tune` that shows the run as `quatro train` does.
+    """An ``observer`` for `fine_tune` that shows the run as `quatro train` does.
 
-    In a notebook it is a panel: what goes on inside the iteration and how far it is, a clock, and the metrics of the
-    last iteration. Elsewhere it is lines on stderr.
+    In a notebook it shows a panel: the progress inside the iteration, a clock, and the metrics of the last iteration.
+    Elsewhere it prints lines on stderr.
 
         >>> observer = quatro.show()  # then quatro.fine_tune("quickstart", "runs/shown", observer=observer)
     """
