@@ -9,9 +9,8 @@
     >>> len(quatro.read_samples(samples))
     800
 
-`import quatro` itself loads neither torch nor pandas; they load when a function first needs them. A function
-that takes a path also takes a run that another function returned. Errors that a user can correct are of the class
-`evals.errors.QuatroError`, which is a ValueError.
+`import quatro` itself loads neither torch nor pandas. A function that takes a path also takes a run that another
+function returned. Errors that a user can correct are of the class `evals.errors.QuatroError`, which is a ValueError.
 """
 
 from __future__ import annotations
@@ -65,8 +64,8 @@ def fine_tune(
 ) -> RunSummary:
     """Trains a model in the new folder ``out``, as `quatro train` does, and returns the finished run.
 
-    The folder holds configuration, environment, status, metrics, checkpoints, rollouts and log. The first
-    Ctrl-C saves a checkpoint and raises KeyboardInterrupt, a second one stops at once; ``resume`` continues the run.
+    The first Ctrl-C saves a checkpoint and raises KeyboardInterrupt, a second one stops at once; ``resume`` continues
+    the run.
 
         >>> run = quatro.fine_tune("quickstart", "runs/gspo", overrides={"method.name": "gspo", "steps": 2})
         >>> run.status, run.step, run.config.method.name

@@ -45,7 +45,7 @@ def check_files(folder: Path, heading: str, *, also: tuple[str, ...] = ()) -> No
 
 
 def test_the_columns_of_samples_are_those_that_are_read():
-    rows = re.findall(r"^\| `(\w+)` \| (yes)? ", section("## Samples"), re.MULTILINE)
+    rows = re.findall(r"^- `(\w+)`( \(required\))?: ", section("## Samples"), re.MULTILINE)
     columns = {name: bool(required) for name, required in rows}
     assert tuple(name for name in columns if name not in (THOUGHT, JUDGED_AS)) == FIELDS
     assert tuple(name for name, required in columns.items() if required) == REQUIRED_FIELDS
