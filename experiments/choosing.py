@@ -110,8 +110,8 @@ def findings_of(sweeps: Mapping[str, Results]) -> list[Finding]:
     return with_common_spread(findings)
 
 
-def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
-    """The whole page as Markdown; ``findings`` are those of `findings_of`."""
+def page(sweeps: Mapping[str, Results], findings: Sequence[Finding], advice: list[str]) -> str:
+    """The whole page as Markdown; ``findings`` are those of `findings_of`, ``advice`` follows from another test."""
     found = list(regimes(sweeps))
     everything, of = findings, {one.name: one for one in findings}
     beside_rival, beside_middle = (of[name].comparisons for name in ("r1", "r2"))
@@ -129,6 +129,7 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
         outcome=outcome,
         gaps=gaps,
         trades=_trades(findings),
+        advice=advice,
     )
 
 

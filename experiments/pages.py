@@ -34,8 +34,10 @@ def main() -> int:
             sweeps = {name: unpacked(archive, Path(scratch) / name) for name, archive in known_archives().items()}
             written = write_replication(replicate(sweeps["paper-small"]), out) if "paper-small" in sweeps else []
             findings = {"choosing-delta": choosing.findings_of(sweeps), "ablation": ablation.findings_of(sweeps)}
+            compared = budgeted.findings_of(sweeps)
+            advice = budgeted.advice(sweeps, compared) if compared else []
             texts = {
-                out / "choosing-delta.md": choosing.page(sweeps, findings["choosing-delta"]),
+                out / "choosing-delta.md": choosing.page(sweeps, findings["choosing-delta"], advice),
                 out / "ablation.md": ablation.page(sweeps, findings["ablation"]),
                 **{out / f"{name}.json": document(some, schema=1) for name, some in findings.items()},
                 out / "best.md": best.page(sweeps),
@@ -46,7 +48,7 @@ def main() -> int:
                 out / "which-similarity.md": which.page((DOCS / "which-similarity.md").read_text(encoding="utf-8")),
                 out / "data/which-similarity.csv": which.agreement_csv(),
             }
-            if compared := budgeted.findings_of(sweeps):
+            if compared:
                 texts[out / "budgeted.md"] = budgeted.page(sweeps, compared)
                 texts[out / "budgeted.json"] = budgeted.document(sweeps, compared)
                 texts[out / "data/budgeted.csv"] = budgeted.outcomes_csv(sweeps, compared)

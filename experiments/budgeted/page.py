@@ -50,6 +50,11 @@ CLAIMS = {
 }
 TOGETHER = ("u1", "u2", "u3")  # by Holm's rule
 SEEDS = 8  # planned; with fewer nothing is judged
+HOLDS, HALF, OPEN = "**holds**", "holds in one of two outcomes", "not shown"
+ADVICE = {  # by the design choosing-delta.md recommends it if the claim holds in both outcomes
+    "u4": "`method.centred: true` at δ 0.1",
+    "u1": "`method.name: budgeted` where rewards have partial credit",
+}
 
 
 def arm(sweeps: Mapping[str, Results], cell: str, settings: Mapping[str, str]) -> Group:
@@ -150,7 +155,18 @@ def verdict(name: str, primary: Sequence[Comparison], p_of: Mapping[tuple[str, s
         holding = [known(one.estimate).mean > 0 and p_of[name, one.what] <= 0.05 for one in primary]
     else:
         holding = [one.verdict == "holds" for one in primary]
-    return "**holds**" if all(holding) else "holds in one of two outcomes" if any(holding) else "does not hold"
+    return HOLDS if all(holding) else HALF if any(holding) else OPEN
+
+
+def advice(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> list[str]:
+    """What the design says follows for choosing-delta.md: a line for each setting, recommended or not, and why."""
+    of_claims, lines = judged(sweeps, findings), []
+    for name, words in ADVICE.items():
+        told = verdict(name, of_claims[name], chances(of_claims))
+        measured = "; ".join(f"{one.what} {number(one.estimate, one.unit)}" for one in of_claims[name])
+        is_so = "is recommended" if told == HOLDS else "is not recommended"
+        lines.append(f"- {words} {is_so}. {name} {told.strip('*')}: {measured}.")
+    return lines
 
 
 def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
@@ -176,13 +192,14 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
         claims.append([name, words, f"{kl:.2f}", "<br>".join(texts), ps, told])
     return filled(
         Path(__file__).with_suffix(".md"),
+        findings=findings,
         runs=sum(len(one.runs) for one in of),
         minutes=f"{sum(map(training_seconds, of)) / 60:.0f}",
         programs="; ".join(sorted({text for one in of for text in commits(one)})),
         found=[
             line
-            for told, some in said.items()
-            for line in (f"{told.capitalize()}:", "", *(f"- {one}" for one in some), "")
+            for told in sorted(said, key=lambda told: (HOLDS, HALF, OPEN, told).index(told))
+            for line in (f"{told.strip('*').capitalize()}:", "", *(f"- {one}" for one in said[told]), "")
         ],
         claims=grid(["", "difference", "KL", "measured", "p", "verdict"], claims),
     )
