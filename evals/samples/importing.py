@@ -223,8 +223,8 @@ class _Conversion:
             if value != first:
                 refuse(
                     at,
-                    f"{name} {shown(value)} after {shown(first)}: these samples were drawn with other weights or for "
-                    "another purpose; write the rows of each to a file of their own first",
+                    f"{name} {shown(value)} after {shown(first)}: samples of other weights, or drawn for other work; "
+                    "write the rows of each to a file of their own first",
                 )
 
     def notes(self) -> list[str]:
