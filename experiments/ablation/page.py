@@ -60,7 +60,7 @@ OUTCOMES = {
 GAINS = ("accuracy in training", "Pass@1, top_p 0.7")
 _PAIR = ("none", "dual")
 
-# What the page has of every arm: columns of `COLUMNS`, without intervals.
+# What the page has of arms: columns of `COLUMNS`, without intervals.
 _LINE = ("realised KL, nats", "accuracy in training, %", "Pass@1 (top_p 0.7), %")
 
 
@@ -125,12 +125,8 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
     missing = f" ({planned - len(used)} planned ones were not made)" if len(used) < planned else ""
     minutes = sum(float(run.values("perf/step_s").sum()) for run in [*used, *later]) / 60
     programs = {text for cell in CELLS.values() if cell.sweep in sweeps for text in commits(sweeps[cell.sweep])}
-    arms = [
-        [name, words, str(len(group)), *(_mean(group, of) for of in _LINE)]
-        for name in CELLS
-        for kind, words in WORDS.items()
-        if (group := arm(sweeps, name, kind))
-    ]
+    shown = [kind for kind in WORDS if any(arm(sweeps, name, kind) for name in CELLS)]
+    rows = [[name, *(_cell(arm(sweeps, name, kind)) for kind in shown)] for name in CELLS]
     return filled(
         Path(__file__).with_suffix(".md"),
         findings=findings,
@@ -142,8 +138,13 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
         summary=summary({"Predictions and later questions": findings}),
         claims=claims_table(findings),
         without_stabiliser=_without_stabiliser(sweeps),
-        arms=grid(["cell", "arm", "seeds", *_LINE], arms),
+        arms=grid(["cell", *(WORDS[kind] for kind in shown)], rows),
     )
+
+
+def _cell(group: Group) -> str:
+    """Pass@1, with the realised KL in brackets; nothing for an arm that was not run."""
+    return f"{_mean(group, _LINE[2])} ({_mean(group, _LINE[0])})" if group else ""
 
 
 def _mean(group: Group, column: str) -> str:

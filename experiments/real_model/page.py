@@ -213,7 +213,7 @@ def page(before: str) -> str:
     lines = []
     for heading in (HOLDS, FAILS, SMALL, OPEN):
         own = [f"- {claim.text}: {_signed(found)}." for claim, found in verdicts if claim.verdict(found) == heading]
-        lines += ["", f"**{heading}**", "", *(own or ["None."])]
+        lines += ["", f"**{heading}**", "", *own] if own else []
     return before.partition(MARK)[0] + filled(
         Path(__file__).with_suffix(".md"),
         rates=rates,

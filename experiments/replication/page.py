@@ -112,7 +112,7 @@ def document(found: Replication) -> str:
 def _not_run(results: Results) -> str:
     missing = results.num_points - len(results.runs)
     unknown = (
-        " They cannot be added, because the archived runs did not record which weights they began with."
+        " They cannot be added, because the archive does not say which weights its runs began with."
         if any(run.digest is None for run in results.runs)
         else ""
     )
