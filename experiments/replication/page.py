@@ -132,7 +132,7 @@ def _at_their_best(found: Replication) -> list[str]:
     ]
     extra = with_common_spread([*found.findings, Finding("", "", "", tuple(comparisons))])[-1]
     lines = [
-        f"GSPO has its highest Pass@1 in {best}. We chose the cell after the results were known, so this is no claim:",
+        f"GSPO has its highest Pass@1 in {best}. We chose the cell knowing the results, so this is no claim:",
         "",
     ]
     rows = []
