@@ -82,7 +82,7 @@ def test_measured_numbers_of_the_readme_are_those_of_the_pages():
     few, one = (sorted(set(numbers)) for numbers in zip(*others, strict=True))
     for said in (
         f"adds {min(gains):.0f} to {max(gains):.0f} points of accuracy",
-        f"(QUATRO of {many} on countdown and of {few[0]} or {few[-1]} elsewhere; GSPO of {some} and of {one[0]})",
+        f"(QUATRO has {many} on countdown and {few[0]} or {few[-1]} elsewhere; GSPO has {some} and {one[0]})",
     ):
         assert said in " ".join(readme.split())
     assert len(few) == 2
