@@ -30,7 +30,7 @@ NAMES = {"quatro": "QUATRO", "budgeted": "budgeted QUATRO"}
 _OTHER_LAMBDA = tuple(f"QUATRO, {words}" for words in KINDS["method.temperature"].values())
 _OWN_LAMBDA = (
     "- **A λ of its own for each prompt** is not shown to help: a z-score, a fixed temperature or one λ for the batch "
-    "is below QUATRO only where fewer of its settings were tried ({})."
+    "is below QUATRO only where fewer of its settings were tried."
 )
 
 
@@ -129,12 +129,8 @@ def page(sweeps: Mapping[str, Results]) -> str:
     worse = {
         name for name, gaps in gaps_of.items() if name[0] in _OTHER_LAMBDA and any(_ends(one)[1] < 0 for one in gaps)
     }
-    fewer = [
-        f"{name} on {task}, {tried[name, task]} against QUATRO's {tried['QUATRO', task]}"
-        for name, task in sorted(worse)
-    ]
     is_fair = all(tried[one] < tried["QUATRO", one[1]] for one in worse)
-    own_lambda = _OWN_LAMBDA.format("; ".join(fewer)) if worse and is_fair else ""
+    own_lambda = _OWN_LAMBDA if worse and is_fair else ""
     return filled(
         Path(__file__).with_suffix(".md"),
         count=len(gaps_of),

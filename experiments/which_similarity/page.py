@@ -94,8 +94,7 @@ def rankings(ucc: Mapping[str, Mapping[str, float]], rules: Sequence[str]) -> li
         *grid([f"UCC@{K}", *models], body),
         "",
         f"The {len(told)} settings disagree on which model has the higher UCC in {num_changed} of {told.shape[1]} "
-        "pairs of models.",
-        f"Kendall's tau between the rankings of the models by two settings is {tau:.2f} on average.",
+        f"pairs of models. Kendall's tau between two settings' rankings is {tau:.2f} on average.",
     ]
 
 
