@@ -11,6 +11,7 @@ import numpy as np
 from evals.estimators import ucc_at_k
 from experiments.replication.cells import PASS1, REALISED, K, measured, pass_at
 from experiments.replication.markdown import arms_csv, filled, grid, number
+from experiments.replication.markdown import by_seed as seeds_of
 from experiments.replication.results import ALL, Group, Results, Run, difference
 from experiments.replication.rules import Estimate, Unit, estimate_of
 from quatro.config.yaml_text import load_yaml
@@ -114,7 +115,8 @@ def page(sweeps: Mapping[str, Results]) -> str:
             chosen = {seed: one.group[seed] for seed, one in by_seed.items()}
             where = dict.fromkeys(f"{one.cell}: {one.words}" if one.words else one.cell for one in by_seed.values())
             kl, passed = measured(chosen, REALISED.measure), measured(chosen, PASS1.measure)
-            shown = [number(passed, _PERCENT), _KL.text(kl.mean) if kl else "–"]
+            seeds = f" ({values})" if (values := seeds_of(passed, _PERCENT)) else ""
+            shown = [f"{number(passed, _PERCENT)}{seeds}", _KL.text(kl.mean) if kl else "–"]
             if method != "QUATRO":
                 gaps = [estimate_of(difference(chosen, ours, of)) for of in (PASS1.measure, pass_at(K, ALL).measure)]
                 shown += [number(gap, _POINTS) for gap in gaps]
