@@ -170,7 +170,7 @@ def counted(top: Path) -> dict[str, list[int]]:
     verdicts = Counter(one["verdict"] for one in claims if not one["is_ours"])
     faults = re.findall(r"^- \*\*([\d, ]+)\*\* ", (DOCS / "guarantees.md").read_text(encoding="utf-8"), re.M)
     return {
-        "N cases of its loss and N of its dual": [cases("quatro"), cases("dual")],
+        "N cases of QUATRO's loss and N of its dual": [cases("quatro"), cases("dual")],
         "and N cases of the other methods": [cases("baselines")],
         "in N places": [len(MUTANTS)],
         "lists N faults": [len(", ".join(faults).split(","))],
