@@ -2,7 +2,9 @@
 
 import difflib
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from importlib import resources
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -19,34 +21,11 @@ Problem = tuple[KeyPath, str]
 # The classes of blocks that `Config` does not know: the method, the options of the reward; at () of another root.
 Owners = Mapping[KeyPath, type[BaseModel]]
 
+_TABLES = tomllib.loads(resources.files("quatro.config").joinpath("errors.toml").read_text(encoding="utf-8"))
 # Keys that quatro no longer has -> what to do instead; those of a sweep file's cells have their own table.
-REMOVED = {
-    **{
-        f"method.{key}": f"it is rollout.{key} now, for every method"
-        for key in ("dynamic_sampling", "max_sampling_rounds")
-    },
-    "audit_rollouts": "leave it out: audit.prompts measures the realised KL, on the responses that were learnt from",
-    **{
-        f"method.{key}": "docs/methods.md has a method of your own, Steered, that changes delta in the same way"
-        for key in ("delta_schedule", "delta_target", "delta_bounds")
-    },
-}
-REMOVED_OF_CELLS = {
-    "exclude": "list the points that you want under `include`, or write two cells",
-    "per_method": "write a cell for each method, with these settings as its `overrides`",
-}
-_EXPECTED = {
-    "int_type": "a whole number",
-    "float_type": "a number",
-    "bool_type": "true or false",
-    "string_type": "text",
-    "tuple_type": "a list",
-    "list_type": "a list",
-    "model_type": "a block of keys",
-    "dict_type": "a block of keys",
-    "finite_number": "a finite number",
-    "none_required": "null",
-}
+REMOVED: Mapping[str, str] = _TABLES["removed"]
+REMOVED_OF_CELLS: Mapping[str, str] = _TABLES["removed of cells"]
+_EXPECTED: Mapping[str, str] = _TABLES["expected"]
 _BOUND_WORDS = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import inspect
 import logging
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from importlib import resources
 from typing import Any
 
 import torch
@@ -39,32 +41,7 @@ from quatro.types import Advantages, Batch, LossTerm
 logger = logging.getLogger(__name__)
 
 # What to do instead -> options of GRPOConfig that would be ignored, or would break the trust region.
-_REFUSED = {
-    "the ratio is never clipped, kl_radius (in nats) bounds the step": ("delta", "epsilon", "epsilon_high"),
-    "the loss is that of QUATRO; for another one take trl.GRPOTrainer": (
-        *("loss_type", "importance_sampling_level", "sapo_temperature_neg", "sapo_temperature_pos"),
-        *("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"),
-    ),
-    "the dual finds the scale of the rewards itself, and scaled rewards give the same advantages": ("scale_rewards",),
-    "the dual needs one reward for each response; weigh the functions with reward_weights": (
-        "multi_objective_aggregation",
-    ),
-    "the trust region is that of whole responses, and every row counts; to discourage some, lower their reward": (
-        *("mask_truncated_completions", "top_entropy_quantile", "off_policy_mask_threshold"),
-    ),
-    "responses must be drawn from the policy itself; set temperature instead": (
-        *("top_p", "top_k", "min_p", "repetition_penalty", "generation_kwargs", "vllm_structured_outputs_regex"),
-    ),
-    "log pi_old is computed by the trainer, not by vLLM, so there is nothing to correct": (
-        *("vllm_importance_sampling_correction", "vllm_importance_sampling_mode", "vllm_importance_sampling_clip_max"),
-        *("vllm_importance_sampling_clip_min", "vllm_importance_sampling_cap"),
-    ),
-    "the gradient of the reverse KL is that of kl_estimator='sequence-exact'": ("use_bias_correction_kl",),
-    "set a constant entropy_coef instead": (
-        *("use_adaptive_entropy", "entropy_coef_min", "entropy_coef_max", "entropy_coef_delta", "entropy_target"),
-    ),
-    "with dropout the same weights give different log-probabilities, and log-ratios are noise": ("disable_dropout",),
-}
+_REFUSED = tomllib.loads(resources.files("quatro.integrations").joinpath("refused.toml").read_text(encoding="utf-8"))
 
 
 def _of(block: Any, name: str) -> Any:

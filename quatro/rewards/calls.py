@@ -23,18 +23,8 @@ from evals.worker_pool import Message
 from quatro.types import Prompt, Rollout
 
 # What a function may ask for, and how it is called in the plural by a function that takes a whole group.
-PLURALS = {
-    "prompt": "prompts",
-    "problem": "problems",
-    "answer": "answers",
-    "reference": "references",  # the same, as a grader calls it
-    "completion": "completions",
-    "thought": "thoughts",
-    "id": "ids",
-    "row": "rows",
-    "num_tokens": "num_tokens",
-    "finish_reason": "finish_reasons",
-}
+_NAMES = ("prompt", "problem", "answer", "reference", "completion", "thought", "id", "row", "finish_reason")
+PLURALS = {**{name: f"{name}s" for name in _NAMES}, "num_tokens": "num_tokens"}
 BATCHED = "completions"
 VERDICT = "correct"  # what a function may return beside `reward` that is no metric of its own
 _SINGULARS = {plural: name for name, plural in PLURALS.items()}

@@ -152,7 +152,7 @@ def garbled(draw: Callable[..., Any]) -> bytes:
     return json.dumps(document).encode()
 
 
-FIGURES = {"passk": b"pass@", "ucc": b"ucc@", "flips": b"flip", "similarity": b"histogram", "side-by-side": b"ucr"}
+FIGURES = {"passk": b"pass@", "ucc": b"ucc@", "flips": b"flip", "similarity": b"histogram"}
 
 
 def show_result(path: Path, *, with_figure: bool = True) -> None:

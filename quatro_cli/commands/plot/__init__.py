@@ -16,5 +16,5 @@ def _plot() -> None:
     """
 
 
-for name in ("training", "passk", "ucc", "flips", "similarity", "heatmap", "side-by-side"):
+for name in ("training", "passk", "ucc", "flips", "similarity", "heatmap"):
     app.add(name, f"quatro_cli.commands.plot.figures:{name.replace('-', '_')}")

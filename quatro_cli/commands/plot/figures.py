@@ -152,24 +152,6 @@ def similarity(results: Results, *, printing: Printing) -> None:
 
 
 @spread
-def side_by_side(results: Results, *, printing: Printing) -> None:
-    """Draw UCR beside pass@1, a bar for each set of samples.
-
-    The files are those of `quatro eval ucc`, such as one for each temperature.
-
-    \b
-    Examples:
-      quatro plot side-by-side cold-ucc.json hot-ucc.json
-      quatro plot side-by-side gspo-ucc.json ours-ucc.json -o ucr.pdf
-    """
-    from evals.figures.bars import temperature_figure
-    from evals.results.reading import rows_by_label
-
-    rows = rows_by_label(results, ("ucr", "pass@k", "ucc@k"), made_by="quatro eval ucc FILES -o FILE")
-    printing.save(temperature_figure(rows, sheet=printing.sheet), "side-by-side")
-
-
-@spread
 def heatmap(
     files: shared.Files,
     benchmarks: Benchmarks,

@@ -95,7 +95,6 @@ def test_every_result_has_its_figure(files, tmp_path):
         "ucc": ["ucc", files["tuned"]],
         "flips": ["flips", files["base"], files["tuned"]],
         "similarity": ["similarity", files["tuned"]],
-        "side-by-side": ["ucc", files["tuned"]],
     }
     for name, arguments in made.items():
         document, figure = tmp_path / f"{name}.json", tmp_path / f"{name}.png"

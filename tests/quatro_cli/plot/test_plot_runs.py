@@ -79,7 +79,7 @@ def test_the_size_and_names_are_options(sweep, tmp_path):
     assert "GSPO,QUATRO δ 0.01" in result.stderr
 
 
-COMMANDS = ("training", "passk", "ucc", "flips", "similarity", "heatmap", "side-by-side")
+COMMANDS = ("training", "passk", "ucc", "flips", "similarity", "heatmap")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
