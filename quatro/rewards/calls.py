@@ -23,8 +23,19 @@ from evals.worker_pool import Message
 from quatro.types import Prompt, Rollout
 
 # What a function may ask for, and how it is called in the plural by a function that takes a whole group.
-_NAMES = ("prompt", "problem", "answer", "reference", "completion", "thought", "id", "row", "finish_reason")
-PLURALS = {**{name: f"{name}s" for name in _NAMES}, "num_tokens": "num_tokens"}
+_NAMES = (
+    "prompt",
+    "problem",
+    "answer",
+    "reference",
+    "completion",
+    "thought",
+    "id",
+    "row",
+    "num_tokens",
+    "finish_reason",
+)
+PLURALS = {name: name if name == "num_tokens" else f"{name}s" for name in _NAMES}
 BATCHED = "completions"
 VERDICT = "correct"  # what a function may return beside `reward` that is no metric of its own
 _SINGULARS = {plural: name for name, plural in PLURALS.items()}
