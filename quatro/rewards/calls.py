@@ -23,19 +23,8 @@ from evals.worker_pool import Message
 from quatro.types import Prompt, Rollout
 
 # What a function may ask for, and how it is called in the plural by a function that takes a whole group.
-_NAMES = (
-    "prompt",
-    "problem",
-    "answer",
-    "reference",
-    "completion",
-    "thought",
-    "id",
-    "row",
-    "num_tokens",
-    "finish_reason",
-)
-PLURALS = {name: name if name == "num_tokens" else f"{name}s" for name in _NAMES}
+_NAMES = ("prompt", "problem", "answer", "reference", "completion", "thought", "id", "row", "num_tokens")
+PLURALS = {name: name if name == "num_tokens" else f"{name}s" for name in (*_NAMES, "finish_reason")}
 BATCHED = "completions"
 VERDICT = "correct"  # what a function may return beside `reward` that is no metric of its own
 _SINGULARS = {plural: name for name, plural in PLURALS.items()}
