@@ -51,18 +51,11 @@ LARGEST_DEFAULT_K = 256
 Least = Mapping[tuple[str, str], int]  # by benchmark and id of a problem; see `least_correct`
 # What can be asked for beside each of the two, as `--also`.
 BESIDE = {"pass@k": ("maj", "g-pass", "pass^k"), "ucc@k": ("distinct",)}
-_REMOVED = {
-    "cover": "G-Pass@k at k = n is the same: `quatro eval passk FILES --also g-pass --tau T --k N`",
-    "vendi": "`pairs`, which `quatro eval ucc` prints, says how different correct samples are; of a matrix K of c "
-    "similarities the Vendi score is exp(-sum of w ln w) over the eigenvalues w of K / c",
-}
 
 
 def check_beside(metric: str, also: Sequence[str], taus: Sequence[float] = ()) -> None:
     """Raises UsageError for a name in ``also`` that does not go with ``metric``, or a tau outside [0, 1]."""
     for name in also:
-        if name in _REMOVED:
-            raise UsageError(f"`--also {name}` was removed: {_REMOVED[name]}")
         if name not in BESIDE[metric]:
             other = "ucc" if metric == "pass@k" else "passk"
             where = f" (it is one of `quatro eval {other} --also`)" if name in sum(BESIDE.values(), ()) else ""

@@ -5,7 +5,7 @@ import pytest
 from evals.errors import UsageError
 from evals.estimators import ucc_at_k
 from evals.metrics.counting import Clustering, Counted
-from evals.metrics.passk_ucc import passk_result, ucc_result
+from evals.metrics.passk_ucc import ucc_result
 from evals.samples.types import Sample, Samples
 
 
@@ -70,11 +70,3 @@ def test_numbers_of_some_problems_are_over_those_that_every_seed_has():
 def test_ucc_refuses_names_that_it_does_not_know(also):
     with pytest.raises(UsageError, match=f"unknown metric '{also}'"):
         ucc_result(samples({"a": ["one"]}), also=[also])
-
-
-@pytest.mark.parametrize(
-    ("measured", "name", "instead"), [(ucc_result, "vendi", "ln w"), (passk_result, "cover", "g-pass")]
-)
-def test_a_metric_that_was_removed_is_refused_with_another_way(measured, name, instead):
-    with pytest.raises(UsageError, match=f"`--also {name}` was removed: .*{instead}"):
-        measured(samples({"a": ["one"]}), also=[name])
