@@ -174,7 +174,7 @@ def counted(top: Path) -> dict[str, list[int]]:
         "and N cases of the other methods": [cases("baselines")],
         "in N places": [len(MUTANTS)],
         "lists N faults": [len(", ".join(faults).split(","))],
-        "N hold on small models, N do not and N are undecided": [
+        "N of the paper's claims hold on small models, N do not and N are undecided": [
             verdicts[one] for one in ("holds", "does not", "undecided")
         ],
     }

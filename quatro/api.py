@@ -200,7 +200,7 @@ def pass_at_k(n: int, c: int, k: int) -> float: ...
 @overload
 def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> float | Floats: ...
 def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> float | Floats:
-    """The chance that at least one of k samples is correct, if c of n samples are: the exact, unbiased estimate.
+    """The exact, unbiased estimate of the chance that at least one of k samples is correct, with c of n correct.
 
     With arrays of n and c (or columns of a data frame) the result has one row per problem; with several k it has one
     column per k. The mean over the problems is a benchmark's Pass@k.

@@ -68,7 +68,7 @@ def located(location: str) -> Any:
 
 
 class _Methods(LazyTable):
-    """The class of each method by its name; its fields are the hyper-parameters. docs/methods.md compares methods.
+    """The class of each method by name; a class's fields are its hyper-parameters. docs/methods.md compares methods.
 
     >>> list(quatro.METHODS)
     ['quatro', 'budgeted', 'grpo', 'gspo', 'gmpo', 'gpg', 'dapo', 'cispo', 'ucpo', 'cluster-weighted']

@@ -216,8 +216,8 @@ def compare(
     """How much better ``b`` does than ``a`` on the same problems, and whether it may be chance: `quatro eval compare`.
 
     The comparison has `rows` with `difference` (b minus a), its 95 % interval and `p`; `warnings`, `frame()`,
-    `document()` and `write(FILE)` are as those of a result. ``a`` and ``b`` are samples; with ``over_seeds`` each has
-    as many seeds as the other. The options are those of `measure`.
+    `document()` and `write(FILE)` are those of a result. ``a`` and ``b`` are samples; with ``over_seeds`` both have
+    the same number of seeds. The options are those of `measure`.
 
         >>> hotter = quatro.draw_samples("runs/first", "countdown", n=2, temperature=1.5, grade=True)
         >>> found = quatro.compare("runs/first/samples/T1-p1-step000002", hotter, k=1)
@@ -225,7 +225,7 @@ def compare(
         (True, True)
 
     Args:
-        others: more samples of the same problems, each compared with ``a`` as ``b`` is. A row names its samples in
+        others: more samples of the same problems, each of which is compared with ``a``. A row names its samples in
             ``samples_b``, and `each()` returns a comparison for each.
         metric: `pass@k`, perhaps with ``also``, or `ucc@k`, which brings its parts, distinct@k, pairs and more.
 

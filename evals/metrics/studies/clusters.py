@@ -106,8 +106,8 @@ def clusters(
 ) -> ProblemClusters:
     """The clusters of one problem's correct samples, largest first, as `quatro eval clusters` shows them.
 
-    Each entry has `clusters`, with a `size` and the commonest `text` each; `document()` returns what --json prints. The
-    options are those of `measure`. Only the samples of this problem are graded.
+    Each entry has `clusters`, and each cluster a `size` and its commonest `text`. `document()` returns what --json
+    prints. The options are those of `measure`. Only the samples of this problem are graded.
 
         >>> found = quatro.clusters("runs/first", id="countdown/test/0000")
         >>> [one.n for one in found], sum(one.size for one in found[0].clusters) == found[0].correct
