@@ -160,9 +160,9 @@ def _sides(gap_of: Mapping[tuple[str, str], Estimate | None], before: str = "") 
     who = "the same methods" if higher == before else higher
     rest = len(open_ones) - alone - equal
     are = "is" if rest == 1 else "are"
-    text = f"higher in {len(below)} comparisons (with {who}) and lower in {lower}. {rest} {are} undecided."
-    text += f" {alone} have no interval, for want of a second seed." if alone else ""
-    return text + (f" In {equal} both methods are equal, which tells nothing." if equal else ""), higher
+    text = f"higher in {len(below)} comparisons (with {who}). It is lower in {lower}. {rest} {are} undecided."
+    text += f" {alone} have no interval, because fewer than two seeds can be compared." if alone else ""
+    return text + (f" In {equal} both methods are equal." if equal else ""), higher
 
 
 def every_arm(sweeps: Mapping[str, Results]) -> str:

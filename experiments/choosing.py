@@ -176,9 +176,9 @@ def _outcome(
     count = Counter(one.verdict for one in beside_rival)
     kept, lost, open_ones = (count[verdict] for verdict in (Verdict.holds, Verdict.does_not, Verdict.undecided))
     said = (
-        f"In {kept} of {len(found)} ways of training, the rule's δ reached the Pass@1 of the better of the other two δ "
-        f"or fell short by at most {100 * PASS1.small:g} points. In {lost} it fell further below, and {open_ones} are "
-        "undecided."
+        f"In {kept} of {len(found)} ways of training, the Pass@1 of the rule's δ was at most {100 * PASS1.small:g} "
+        "points below that of the better of the other two δ. "
+        f"In {lost} it fell further below, and {open_ones} are undecided."
     )
     if not beside_middle:
         return f"{said} It chose δ {MIDDLE} in all of them.", []
@@ -194,8 +194,8 @@ def _outcome(
     unsure = sum(one.verdict is Verdict.undecided for one in beside_middle)
     if all(known(one.estimate).mean < 0 for one in beside_middle):
         said = (
-            f"On these tasks take δ {MIDDLE}. The rule below measures the realised KL, but nothing here shows that it "
-            f"chooses better. In {len(beside_middle)} ways of training it chose another δ, and Pass@1 was lower "
+            f"Take δ {MIDDLE} on these tasks. The rule below measures the realised KL, but nothing here shows that its "
+            f"choice is better. In {len(beside_middle)} ways of training it chose another δ, and Pass@1 was lower "
             f"(undecided in {unsure} of them). The rule does tell down to which δ the realised KL follows δ.\n\n{said}"
         )
     return said, gaps

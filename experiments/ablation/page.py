@@ -165,15 +165,15 @@ def _without_stabiliser(sweeps: Mapping[str, Results]) -> list[str]:
         log_kl = {kind: known(measured(groups[kind], REALISED.measure)).mean for kind in _PAIR}
         moves.append(f"{math.exp(log_kl['none'] - log_kl['dual']):.0f} in {name}")
         if max(passed_1, key=lambda kind: passed_1[kind]) == "none":
-            none, dual = (" and ".join(f"{_mean(groups[kind], of)} %" for of in _LINE[1:]) for kind in _PAIR)
+            right, passed = ([f"{_mean(groups[kind], of)} %" for kind in _PAIR] for of in _LINE[1:])
             best.append(
-                f"In {name} the arm without the stabiliser has the highest means: {none} for accuracy in training and "
-                f"Pass@1, against {dual} for the dual."
+                f"In {name} the arm without the stabiliser has the highest means. Its accuracy in training is "
+                f"{right[0]} (the dual's {right[1]}), and its Pass@1 is {passed[0]} (the dual's {passed[1]})."
             )
     if not moves:
         return []
     return [
         f"t51: {' '.join(best)} Without the stabiliser the realised KL of an iteration is larger by a factor of "
-        f"{', '.join(moves)}. We made no run with a learning rate that makes the steps equally large, so t51 "
-        "does not separate the effect of the stabiliser from that of the step size.",
+        f"{', '.join(moves)}. We made no run with a learning rate that makes the steps equally large, so the "
+        "step size may be the cause.",
     ]

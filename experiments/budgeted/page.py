@@ -163,9 +163,9 @@ def advice(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> list[s
     of_claims, lines = judged(sweeps, findings), []
     for name, words in ADVICE.items():
         told = verdict(name, of_claims[name], chances(of_claims))
-        measured = "; ".join(f"{one.what} {number(one.estimate, one.unit)}" for one in of_claims[name])
+        measured = "; ".join(f"{one.what}: {number(one.estimate, one.unit)}" for one in of_claims[name])
         is_so = "is recommended" if told == HOLDS else "is not recommended"
-        lines.append(f"- {words} {is_so}. {name} {told.strip('*')}: {measured}.")
+        lines.append(f"- {words} {is_so}. {name} {told.strip('*')} ({measured}).")
     return lines
 
 

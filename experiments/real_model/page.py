@@ -198,7 +198,7 @@ def page(before: str) -> str:
     measured = arms()
     by_arm = grouped(calibrations(), lambda job: job.arm).items()
     rates = "; ".join(
-        f"{TITLES[arm]} {' and '.join(f'{100 * pass_at_1(read(job.path)):.1f}' for job in some)}"
+        f"{TITLES[arm]} {' and '.join(f'{100 * pass_at_1(read(job.path)):.1f} ({job.rate})' for job in some)}"
         for arm, some in by_arm
     )
     rows = []

@@ -244,7 +244,7 @@ def summary(findings_of: Mapping[str, Sequence[Finding]]) -> list[str]:
     not_run = f"; {len(comparisons) - len(run)} were not run" if len(run) < len(comparisons) else ""
     return [
         *lines,
-        f"- Of {len(comparisons)} comparisons {len(run) - len(open_ones)} are decided{not_run}. "
+        f"- {len(run) - len(open_ones)} of {len(comparisons)} comparisons are decided{not_run}. "
         f"{hopeless} of the undecided ones would need more than {MOST_SEEDS} seeds.",
     ]
 

@@ -112,11 +112,11 @@ def document(found: Replication) -> str:
 def _not_run(results: Results) -> str:
     missing = results.num_points - len(results.runs)
     unknown = (
-        " They cannot be added, because the archive does not say which weights its runs began with."
+        " These runs cannot be added, because the archive does not say with which weights its runs began."
         if any(run.digest is None for run in results.runs)
         else ""
     )
-    return f" {missing} planned runs are not done; a claim that needs them is undecided.{unknown}" if missing else ""
+    return f" {missing} planned runs are not done, and claims that need them are undecided.{unknown}" if missing else ""
 
 
 def _at_their_best(found: Replication) -> list[str]:
@@ -132,7 +132,7 @@ def _at_their_best(found: Replication) -> list[str]:
     ]
     extra = with_common_spread([*found.findings, Finding("", "", "", tuple(comparisons))])[-1]
     lines = [
-        f"GSPO has its highest Pass@1 in {best}. We chose the cell knowing the results, so this is no claim:",
+        f"GSPO has its highest Pass@1 in {best}. We chose this cell after seeing the results, so this is no claim:",
         "",
     ]
     rows = []
@@ -154,7 +154,7 @@ def _realised(results: Results) -> list[str]:
             rows.append([cell, *(number(one, ratio) for one in found)])
     if not rows:
         return []
-    about = "Below is the mean realised KL of an iteration, divided by δ. Above 1 the policy moves further than δ:"
+    about = "The table shows the mean realised KL of an iteration, divided by δ:"
     return [about, "", *grid(["cell", *(f"δ {delta}" for delta in DELTAS)], rows), ""]
 
 

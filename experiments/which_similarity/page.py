@@ -24,7 +24,7 @@ def page(before: str) -> str:
         "The tables show each similarity at two thresholds: the one with the highest kappa (*favoured*) and its\n"
         "*default*. Linkage is `components`, and tokens are those of maths or of code. Intervals are 95 %, over\n"
         "problems. [similarity.md](similarity.md#which-one-is-right) explains kappa, recall and ARI, and\n"
-        "[data/which-similarity.csv](data/which-similarity.csv) has every setting, also with precision. UCC@16\n"
+        "[data/which-similarity.csv](data/which-similarity.csv) has every setting and the precision. UCC@16\n"
         "counts all right answers, and in brackets only valid ones. A problem that is never solved counts as 0, so\n"
         "a mean may lie below 1."
     )
@@ -93,8 +93,8 @@ def rankings(ucc: Mapping[str, Mapping[str, float]], rules: Sequence[str]) -> li
     return [
         *grid([f"UCC@{K}", *models], body),
         "",
-        f"The {len(told)} settings disagree on which model has the higher UCC in {num_changed} of {told.shape[1]} "
-        f"pairs of models. Kendall's tau between two settings' rankings is {tau:.2f} on average.",
+        f"In {num_changed} of {told.shape[1]} pairs of models, the {len(told)} settings disagree on which model has "
+        f"the higher UCC. Kendall's tau between two settings' rankings is {tau:.2f} on average.",
     ]
 
 

@@ -11,7 +11,7 @@ def test_comparisons_that_can_tell_nothing_are_not_undecided():
     said, higher = _sides(gaps)
     assert higher == "worse"
     assert said.startswith(
-        "higher in 1 comparisons (with worse) and lower in 1 (with better on a task). 1 is undecided."
+        "higher in 1 comparisons (with worse). It is lower in 1 (with better on a task). 1 is undecided."
     )
     assert "2 have no interval" in said
     assert "In 1 both methods are equal" in said
