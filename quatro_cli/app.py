@@ -27,7 +27,7 @@ from quatro_cli.output import output
 COMMANDS = {
     "Train": ("train", "sweep", "runs", "rollouts", "export", "verl-command"),
     "Measure": ("sample", "eval"),
-    "Present": ("table", "plot", "report", "paper"),
+    "Present": ("view", "table", "plot", "report", "paper"),
     "Reference": ("config", "benchmarks", "doctor", "demo"),
 }
 GROUPS = ("runs", "eval", "plot", "config", "benchmarks")

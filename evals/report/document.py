@@ -20,8 +20,9 @@ from importlib.resources import files
 from evals.estimators import OF_COUNTS
 from evals.figures.method_looks import PALETTE
 from evals.intervals import kinds_text, mean_of_seeds
-from evals.report import LONGEST_NAME, BenchmarkView, Report, ReportRun, capped, setting_text
-from evals.report.problems import Json, problem_sets
+from evals.report import BenchmarkView, Report, ReportRun, setting_text
+from evals.report.answers import LONGEST_NAME, Json, capped
+from evals.report.problems import problem_sets
 from evals.results import training_metrics
 from evals.results.document import AVERAGE, VALID, Row, largest_value
 from evals.results.shown import rows_in_order, title_of
@@ -223,20 +224,29 @@ def _by_problem(view: BenchmarkView, metric: str, k: int) -> dict[str, float]:
 # ---- the page
 
 SCRIPTS = ("report_base.js", "report_charts.js", "report_tables.js", "report_problems.js", "report.js")
+LIVE_SCRIPTS = (*SCRIPTS[:-1], "live.js", "report.js")
 _ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
 
-def report_page(values: Json) -> str:
-    """The page of a `document` as HTML; the same values give the same bytes."""
+def report_page(values: Json, *, is_live: bool = False) -> str:
+    """The page of a `document` as HTML; the same values give the same bytes.
+
+    ``is_live``: it may ask the server that it came from, as `quatro view` does.
+    """
     colors = "".join(f"--c{position}:{color};" for position, color in enumerate(PALETTE))
     style = f":root{{{colors}}}\n{_asset('report.css')}"
-    script = '"use strict";\n(() => {\n' + "\n".join(_asset(name) for name in SCRIPTS) + "})();\n"
+    script = (
+        '"use strict";\n(() => {\n'
+        + "\n".join(_asset(name) for name in (LIVE_SCRIPTS if is_live else SCRIPTS))
+        + "})();\n"
+    )
     policy = "; ".join(
         (
             "default-src 'none'",
             f"script-src {_hash_source(script)}",
             f"style-src {_hash_source(style)}",
             "img-src data:",
+            *["connect-src 'self'"] * is_live,
             "base-uri 'none'",
             "form-action 'none'",
             "require-trusted-types-for 'script'",

@@ -6,14 +6,13 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from evals.report import LONGEST_NAME, MOST_SIZES, ProblemView, Report, Shown, Text, capped, setting_text
+from evals.report import ProblemView, Report, setting_text
+from evals.report.answers import LONGEST_NAME, Json, Text, capped
 from evals.results.shown import in_order, title_of
 from evals.text import visible
 
 DEFAULT_PROBLEMS = 100
 ANSWER_BYTES = 8 * 1024 * 1024
-
-Json = dict[str, Any]
 
 
 class _Sampled(NamedTuple):
@@ -23,6 +22,7 @@ class _Sampled(NamedTuple):
     tag: str
     setting: str
     problems: dict[str, ProblemView]
+    source: str
 
 
 def problem_sets(report: Report, *, num_problems: int | None) -> tuple[list[Json], list[str]]:
@@ -37,7 +37,7 @@ def problem_sets(report: Report, *, num_problems: int | None) -> tuple[list[Json
             for view in samples.views:
                 by_id = {problem.counts.id: problem for problem in view.problems}
                 setting = setting_text(view.setting)
-                one = _Sampled(index, samples.tag, setting, by_id)
+                one = _Sampled(index, samples.tag, setting, by_id, view.source)
                 groups.setdefault((samples.sampling, view.benchmark), []).append(one)
     sets, notes = [], []
     samplings = dict.fromkeys(sampling for sampling, _ in groups)
@@ -77,7 +77,8 @@ def _problem_set(
             "setting": one.setting,
             "n": [_count(one, id, "n") for id in ids],
             "c": [_count(one, id, "correct") for id in ids],
-            "clusters": [None if id not in one.problems else len(one.problems[id].counts.sizes or ()) for id in ids],
+            "clusters": [_num_clusters(one.problems.get(id)) for id in ids],
+            **({"source": one.source} if one.source else {}),
         }
         for one in members
     ]
@@ -107,31 +108,23 @@ def _count(one: _Sampled, id: str, name: str) -> int | None:
     return getattr(one.problems[id].counts, name) if id in one.problems else None
 
 
+def _num_clusters(problem: ProblemView | None) -> int | None:
+    return None if problem is None or problem.counts.sizes is None else len(problem.counts.sizes)
+
+
 def _answers(members: Sequence[_Sampled], id: str, texts: dict[Text, int]) -> Json:
-    present = [(position, one.problems[id]) for position, one in enumerate(members) if id in one.problems]
-    prompt = next((problem.prompt for _, problem in present if problem.prompt is not None), None)
-    return {
-        "prompt": None if prompt is None else _place(prompt, texts),
-        "answer": _place(present[0][1].answer, texts),
-        "runs": [
-            {
-                "member": position,
-                "sizes": list((problem.counts.sizes or ())[:MOST_SIZES]),
-                "clusters": [_shown(one, texts) for one in problem.clusters],
-                "wrong": [_shown(one, texts) for one in problem.wrong],
-                "distinct_wrong": problem.num_distinct_wrong,
-                "truncated": problem.num_truncated,
-            }
-            for position, problem in present
-        ],
-    }
+    """What each run answered to a problem, with the place of a text among ``texts`` in place of it."""
+    found = [
+        (at, answers) for at, one in enumerate(members) if id in one.problems and (answers := one.problems[id].answers)
+    ]
+    head = {name: next((one[name] for _, one in found if one[name] is not None), None) for name in ("prompt", "answer")}
 
+    def placed(value: Any) -> Any:
+        if isinstance(value, Text):
+            return texts.setdefault(value, len(texts))  # the last of the page if it is new
+        if isinstance(value, dict):
+            return {key: placed(one) for key, one in value.items() if key not in head}
+        return [placed(one) for one in value] if isinstance(value, list) else value
 
-def _shown(one: Shown, texts: dict[Text, int]) -> list[int]:
-    """[size, distinct texts, times, place of the text]."""
-    return [one.size, one.num_distinct, one.times, _place(one.text, texts)]
-
-
-def _place(text: Text, texts: dict[Text, int]) -> int:
-    """The place of ``text`` among the ``texts`` of the page, of which it is the last if it is new."""
-    return texts.setdefault(text, len(texts))
+    placed_head = {name: placed(text) for name, text in head.items()}
+    return {**placed_head, "runs": [{"member": at, **placed(answers)} for at, answers in found]}

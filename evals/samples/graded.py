@@ -28,7 +28,7 @@ from evals.samples.about import note_file, stem_of
 from evals.samples.code import BESIDE, looked_up, sandbox_here, tests_digests
 from evals.samples.graders import GradingSettings
 from evals.samples.reading import named_files, read_files, read_samples, sample_files
-from evals.samples.types import Samples
+from evals.samples.types import GradedProblem, Problem, Samples
 
 _SETTINGS = tuple(one.name for one in fields(GradingSettings))
 
@@ -150,6 +150,16 @@ def read_graded(
     here = f"{ungraded[0] if ungraded else samples.files[0]}{graders.GRADED_HERE}"
     grader = graders.agreed_grader({**said_by, here: made_here})
     return replace(samples, rows=rows, warnings=warnings), grader
+
+
+def graded_problem(problem: Problem) -> GradedProblem:
+    """The problem with its right answers; samples without a grade are graded here. Raises as `grade_rows`."""
+    rows = list(problem.samples)
+    places = [place for place, row in enumerate(rows) if row.correct is None]
+    grades = graders.grade_rows([rows[place] for place in places], jobs=1) if places else ()
+    for place, grade in zip(places, grades, strict=True):
+        rows[place] = replace(rows[place], correct=grade.correct)
+    return Samples(rows, []).graded()[0]
 
 
 def read_recorded(path: Path) -> Samples:

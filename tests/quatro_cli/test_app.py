@@ -94,7 +94,7 @@ def test_commands_stand_under_what_they_are_for():
     assert found == {
         "Train": ["train", "sweep", "runs", "rollouts", "export"],
         "Measure": ["sample", "eval"],
-        "Present": ["table", "plot", "report", "paper"],
+        "Present": ["view", "table", "plot", "report", "paper"],
         "Reference": ["config", "benchmarks", "doctor", "demo"],
     }
     assert [path[1] for path in COMMANDS if path[:1] == ("eval",) and len(path) == 2][:2] == ["passk", "ucc"]

@@ -1,12 +1,8 @@
 // Puts the page together.
 
 firstShown().forEach((group) => setShown(group, true));
-buildHeader();
-buildPicker();
-buildRuns();
-buildConfiguration();
-buildTraining();
-buildResults();
-buildProblems();
+SECTIONS.forEach(build);
+document.getElementById("nav").append(...SECTIONS.filter(({ title }) => title).map(({ id, title }) => el("li", {}, el("a", { href: `#${id}` }, title))));
 changed();
 document.documentElement.dataset.ready = "yes";
+if (data.token) listen();

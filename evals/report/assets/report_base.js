@@ -1,6 +1,6 @@
 // What every part of the page uses: the data, elements made of text, which runs are shown and how each one looks.
 
-const data = JSON.parse(document.getElementById("data").textContent);
+let data = JSON.parse(document.getElementById("data").textContent);
 
 const SVG = "http://www.w3.org/2000/svg";
 const NUM_COLORS = 7;
@@ -54,12 +54,33 @@ function show(value, digits = 4) {
 const whole = (value) => value.toLocaleString("en-US");
 const plural = (count, word) => `${whole(count)} ${word}${count === 1 ? "" : "s"}`;
 
+// ---- the sections, with the parts of the data that each one shows
+
+const SECTIONS = [
+  { id: "overview", title: "Overview", build: buildHeader, parts: ["title", "sources", "latest", "statuses", "notes"] },
+  { id: "picker", build: buildPicker, parts: [] },
+  { id: "runs", title: "Runs", build: buildRuns, parts: ["runs"] },
+  { id: "configuration", title: "Configuration", build: buildConfiguration, parts: ["config"] },
+  { id: "training", title: "Training", build: buildTraining, parts: ["charts"] },
+  { id: "results", title: "Results", build: buildResults, parts: ["results"] },
+  { id: "problems", title: "Problems and answers", build: buildProblems, parts: ["problems"] },
+];
+
+// Makes a section, anew if it is there.
+function build({ id, build: fill }) {
+  listeners.set(id, []);
+  building = id;
+  (body(id) ?? document.getElementById(id)).replaceChildren();
+  fill();
+}
+
 // ---- which groups are shown, and the look of each while it is
 
 const state = { slots: new Map(), each: false, smooth: true };
-const listeners = [];
-const onChange = (listener) => listeners.push(listener);
-const changed = () => listeners.forEach((listener) => listener());
+const listeners = new Map(); // of each section
+let building = null;
+const onChange = (listener) => listeners.get(building).push(listener);
+const changed = () => [...listeners.values()].flat().forEach((listener) => listener());
 const isShown = (group) => state.slots.has(group);
 
 // A group keeps its colour while it is shown; the next one takes the first that is free.

@@ -3,6 +3,9 @@
 const PAGE_ROWS = 50;
 const MOST_COLUMNS = 8;
 const FIRST_CARDS = 6;
+const MOST_BLOCKS = 24;
+const problemView = { set: null, search: "", order: "id", keep: "all", rows: PAGE_ROWS, open: new Set() };
+const hasAnswers = (set, problem) => data.token || String(problem) in set.answers;
 
 function buildProblems() {
   const place = body("problems");
@@ -11,18 +14,15 @@ function buildProblems() {
     return;
   }
   const sets = data.problems.map((set) => ({ ...set, byRun: new Map(set.runs.map((one, member) => [one.run, { ...one, member }])) }));
-  const view = { set: sets[0], search: "", order: "id", keep: "all", rows: PAGE_ROWS, open: new Set() };
+  const view = problemView;
+  view.set = sets.find((set) => view.set && set.benchmark === view.set.benchmark && set.sampling === view.set.sampling) ?? sets[0];
   const list = el("div");
   const found = el("span", { class: "dim", id: "numproblems", "aria-live": "polite" });
   const again = (event) => {
     Object.assign(view, event, { rows: PAGE_ROWS });
     draw();
   };
-  const select = (id, label, options, onPick) => {
-    const node = el("select", { id, on: { change: () => onPick(node.value) } }, ...options.map(([value, text]) => el("option", { value }, text)));
-    return el("label", {}, label, node);
-  };
-  const search = el("input", { type: "search", id: "search", placeholder: "part of an id", on: { input: () => again({ search: search.value.toLowerCase() }) } });
+  const search = el("input", { type: "search", id: "search", value: view.search, placeholder: "part of an id", on: { input: () => again({ search: search.value.toLowerCase() }) } });
 
   const draw = () => {
     const columns = problemColumns(view.set);
@@ -46,16 +46,21 @@ function buildProblems() {
     el(
       "div",
       { class: "controls" },
-      select("problemset", "Samples ", sets.map((set, index) => [index, `${set.benchmark} · ${set.sampling}`]), (value) => again({ set: sets[Number(value)], open: new Set() })),
+      select("problemset", "Samples ", sets.map((set, index) => [index, `${set.benchmark} · ${set.sampling}`]), sets.indexOf(view.set), (value) => again({ set: sets[Number(value)], open: new Set() })),
       el("label", {}, "Find ", search),
-      select("order", "Sort by ", [["id", "order of the benchmark"], ["hardest", "fewest correct (c/n)"], ["easiest", "most correct (c/n)"], ["clusters", "most clusters"], ["gap", "largest difference between runs"]], (value) => again({ order: value })),
-      select("keep", "Keep ", [["all", "all"], ["answers", "with answers here"], ["some", "solved by some runs only"], ["none", "solved by no run"]], (value) => again({ keep: value })),
+      select("order", "Sort by ", [["id", "order of the benchmark"], ["hardest", "fewest correct (c/n)"], ["easiest", "most correct (c/n)"], ["clusters", "most clusters"], ["gap", "largest difference between runs"]], view.order, (value) => again({ order: value })),
+      select("keep", "Keep ", [["all", "all"], ["answers", "with answers here"], ["some", "solved by some runs only"], ["none", "solved by no run"]], view.keep, (value) => again({ keep: value })),
       found,
     ),
     el("p", { class: "note" }, "c/n is the share of correct samples, the small number counts clusters of different correct answers. A problem marked ▸ opens its answers."),
     list,
   );
   onChange(draw);
+}
+
+function select(id, label, options, chosen, onPick) {
+  const node = el("select", { id, on: { change: () => onPick(node.value) } }, ...options.map(([value, text]) => el("option", { value, selected: value === chosen }, text)));
+  return el("label", {}, label, node);
 }
 
 // One column a shown curve: the runs of it that were sampled on this set.
@@ -69,7 +74,7 @@ function counted(column, problem) {
   const present = column.members.filter((member) => member.n[problem] !== null);
   if (!present.length) return null;
   const total = (key) => present.reduce((sum, member) => sum + member[key][problem], 0);
-  return { c: total("c"), n: total("n"), share: total("c") / total("n"), clusters: total("clusters") / present.length, seeds: present.length };
+  return { c: total("c"), n: total("n"), share: total("c") / total("n"), clusters: present.some((member) => member.clusters[problem] === null) ? null : total("clusters") / present.length, seeds: present.length };
 }
 
 function problemRows(view, columns) {
@@ -80,7 +85,7 @@ function problemRows(view, columns) {
   });
   const keep = {
     all: () => true,
-    answers: (row) => String(row.problem) in view.set.answers,
+    answers: (row) => hasAnswers(view.set, row.problem),
     some: (row) => row.shares.some((share) => share > 0) && row.shares.some((share) => share === 0),
     none: (row) => row.shares.every((share) => share === 0),
   }[view.keep];
@@ -96,16 +101,16 @@ function problemTable(view, columns, rows, draw) {
     ...columns.map((column) => el("th", { scope: "col", class: "number", "data-group": column.group }, swatch(column), el("div", {}, column.label), stepNote(column, view.set))),
   );
   const lines = rows.flatMap(({ problem, id }) => {
-    const hasAnswers = String(problem) in view.set.answers;
+    const isFull = hasAnswers(view.set, problem);
     const isOpen = view.open.has(problem);
     const toggle = () => {
       if (!view.open.delete(problem)) view.open.add(problem);
       draw();
       document.querySelector(`[data-problem="${problem}"]`)?.focus();
     };
-    const name = hasAnswers ? el("button", { type: "button", class: "open", "data-problem": problem, "aria-expanded": String(isOpen), on: { click: toggle } }, isOpen ? "▾ " : "▸ ", id) : el("span", { class: "shut" }, id);
+    const name = isFull ? el("button", { type: "button", class: "open", "data-problem": problem, "aria-expanded": String(isOpen), on: { click: toggle } }, isOpen ? "▾ " : "▸ ", id) : el("span", { class: "shut" }, id);
     const line = el("tr", {}, el("th", { scope: "row" }, name), ...columns.map((column) => countCell(counted(column, problem), column)));
-    if (!hasAnswers || !isOpen) return [line];
+    if (!isFull || !isOpen) return [line];
     return [line, el("tr", { class: "answers" }, el("td", { colspan: columns.length + 1 }, answersOf(view.set, problem)))];
   });
   const label = "Problems and how many samples of each are correct";
@@ -122,20 +127,33 @@ function countCell(count, column) {
   const bar = el("span", { class: "bar" });
   bar.style.width = `${(100 * count.share).toFixed(1)}%`;
   bar.style.background = column.color;
-  const clusters = Number.isInteger(count.clusters) ? count.clusters : count.clusters.toFixed(1);
+  const clusters = count.clusters === null ? "…" : Number.isInteger(count.clusters) ? count.clusters : count.clusters.toFixed(1);
   const help = `${count.c} of ${count.n} samples correct${count.seeds > 1 ? ` in ${count.seeds} seeds` : ""}, ${clusters} clusters`;
   return el("td", { class: "number count", title: help }, bar, el("span", {}, `${count.c}/${count.n}`), el("small", {}, String(clusters)));
 }
 
 // ---- answers of one problem, a card for each shown run
 
+// A card for each shown run that was sampled on the problem.
+function answerCards(set, problem) {
+  return shownGroups()
+    .flatMap((group) => data.groups[group].runs.map((run, seed) => ({ group, run, seed, own: set.byRun.get(run) })))
+    .filter(({ own }) => own && own.n[problem] !== null);
+}
+
+function questionOf(set, { prompt, answer }) {
+  const [asked, right] = [prompt, answer].map((text) => (text === null ? null : textOf(set, text)));
+  return [
+    asked ? el("div", { class: "ask" }, el("h4", {}, "Prompt"), answerText(asked)) : null,
+    right && right[0] && (!asked || right[0] !== asked[0]) ? el("div", { class: "ask" }, el("h4", {}, "Reference answer"), answerText(right)) : null,
+  ].filter(Boolean);
+}
+
 function answersOf(set, problem) {
+  if (data.token) return liveAnswers(set, problem);
   const entry = set.answers[String(problem)];
-  const groups = shownGroups();
-  const cards = groups
-    .flatMap((group) => data.groups[group].runs.map((run, seed) => ({ group, run, seed })))
-    .filter(({ run }) => set.byRun.has(run))
-    .map((one) => ({ ...one, found: entry.runs.find((answers) => answers.member === set.byRun.get(one.run).member) }))
+  const cards = answerCards(set, problem)
+    .map((one) => ({ ...one, found: entry.runs.find((answers) => answers.member === one.own.member) }))
     .filter(({ found }) => found);
   const grid = el("div", { class: "cards" });
   const fill = (count) => {
@@ -143,30 +161,33 @@ function answersOf(set, problem) {
     if (cards.length > count) grid.append(el("button", { type: "button", class: "more", on: { click: () => fill(cards.length) } }, `Show ${plural(cards.length - count, "more run")}`));
   };
   fill(FIRST_CARDS);
-  const answer = textOf(set, entry.answer);
-  return el(
-    "div",
-    { class: "answerbox" },
-    entry.prompt === null ? null : el("div", { class: "ask" }, el("h4", {}, "Prompt"), answerText(set, entry.prompt)),
-    answer && (entry.prompt === null || answer !== textOf(set, entry.prompt)) ? el("div", { class: "ask" }, el("h4", {}, "Reference answer"), answerText(set, entry.answer)) : null,
-    grid,
-  );
+  return el("div", { class: "answerbox" }, ...questionOf(set, entry), grid);
 }
 
-const textOf = (set, place) => set.texts[place][0];
+// A text is [words, how many characters are missing], or its place among the texts of the page.
+const textOf = (set, text) => (Array.isArray(text) ? text : set.texts[text]);
 
-function answerText(set, place) {
-  const [text, cut] = set.texts[place];
+function answerText([text, cut]) {
   const shown = text === "" ? el("span", { class: "dim" }, "(empty)") : text;
   return el("pre", { dir: "auto", tabindex: "0" }, shown, cut ? el("span", { class: "cut" }, `\n… ${plural(cut, "more character")} not in this page`) : null);
 }
 
-function answerCard(set, problem, { group, run, seed, found }) {
+// What one run answered to a problem; `tools` gives what stands beside a right answer.
+function answerCard(set, problem, { group, run, seed, found }, counted = null, tools = () => []) {
   const own = set.byRun.get(run);
-  const [n, c, clusters] = [own.n[problem], own.c[problem], own.clusters[problem]];
-  const items = (rows, word) =>
-    rows.map(([size, distinct, times, place]) =>
-      el("li", {}, el("div", { class: "size" }, el("b", {}, `×${size}`), distinct > 1 ? el("span", { class: "dim" }, ` ${word}, ${distinct} ways to write it; this one ×${times}`) : null), answerText(set, place)),
+  const { n, correct } = counted ?? { n: own.n[problem], correct: own.c[problem] };
+  const clusters = found.sizes.length;
+  const rightText = ([times, text, key, isValid]) => {
+    const mark = isValid === null ? null : el("span", { class: isValid ? "valid" : "false" }, isValid ? " valid derivation" : " false derivation");
+    return [el("div", { class: "size" }, el("span", { class: "dim" }, `×${times}`), mark, ...tools(key)), answerText(textOf(set, text))];
+  };
+  const cluster = ({ size, distinct, texts: [first, ...others] }) =>
+    el(
+      "li",
+      {},
+      el("div", { class: "size" }, el("b", {}, `×${size}`), distinct > 1 ? el("span", { class: "dim" }, ` in this cluster, ${distinct} ways to write it`) : null),
+      ...rightText(first),
+      others.length ? el("details", {}, el("summary", {}, `${distinct - 1 > others.length ? `${others.length} of ${distinct - 1}` : others.length} other ways`), ...others.flatMap(rightText)) : null,
     );
   const left = clusters - found.clusters.length;
   const leftWrong = found.distinct_wrong - found.wrong.length;
@@ -174,13 +195,13 @@ function answerCard(set, problem, { group, run, seed, found }) {
     "article",
     { class: "card" },
     el("h4", {}, swatch(look(group, state.each ? seed : 0)), " ", data.runs[run].name),
-    el("p", { class: "dim" }, `${c} of ${n} correct, ${plural(clusters, "cluster")}${found.truncated ? `, ${found.truncated} cut off at the token limit` : ""}`),
-    c ? clusterBar(found.sizes, clusters, n) : null,
+    el("p", { class: "dim" }, `${correct} of ${n} correct, ${plural(clusters, "cluster")}${found.setting ? ` by ${found.setting}` : ""}${found.truncated ? `, ${found.truncated} cut off at the token limit` : ""}`),
+    correct ? clusterBar(found.sizes.slice(0, MOST_BLOCKS), clusters, n) : null,
     found.clusters.length ? el("h5", {}, "Correct, largest clusters first") : null,
-    el("ul", { class: "right" }, ...items(found.clusters, "in this cluster")),
+    el("ul", { class: "right" }, ...found.clusters.map(cluster)),
     left > 0 ? el("p", { class: "dim" }, `and ${plural(left, "smaller cluster")}`) : null,
     found.wrong.length ? el("h5", {}, "Wrong, commonest first") : null,
-    el("ul", { class: "wrong" }, ...items(found.wrong, "")),
+    el("ul", { class: "wrong" }, ...found.wrong.map(([times, text]) => el("li", {}, el("div", { class: "size" }, el("b", {}, `×${times}`)), answerText(textOf(set, text))))),
     leftWrong > 0 ? el("p", { class: "dim" }, `and ${plural(leftWrong, "other wrong answer")}`) : null,
   );
 }

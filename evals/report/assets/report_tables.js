@@ -1,9 +1,12 @@
 // Tables that sort by their heads; the runs, the configuration and the results.
 
+const sorts = new Map(); // by the label of a table, which may be made anew
+
 // Columns are {title, number, cell(row) -> node or text, key(row) -> value to sort by, help}.
 function sortedTable(columns, rows, { label, group = () => null } = {}) {
-  let by = null;
-  let falling = false;
+  const kept = sorts.get(label);
+  let by = columns.find((column) => kept && column.title === kept.title) ?? null;
+  let falling = by !== null && kept.falling;
   const bodyPart = el("tbody");
   const heads = columns.map((column) => {
     const head = el("th", { scope: "col", class: column.number ? "number" : null, title: column.help || null });
@@ -12,10 +15,12 @@ function sortedTable(columns, rows, { label, group = () => null } = {}) {
       const click = () => {
         falling = by === column ? !falling : Boolean(column.number);
         by = column;
+        sorts.set(label, { title: by.title, falling });
         heads.forEach((other) => other.removeAttribute("aria-sort"));
         head.setAttribute("aria-sort", falling ? "descending" : "ascending");
         fill();
       };
+      if (by === column) head.setAttribute("aria-sort", falling ? "descending" : "ascending");
       head.append(el("button", { type: "button", on: { click } }, column.title));
     }
     return head;
@@ -68,8 +73,6 @@ function buildHeader() {
     header.append(
       el("details", { class: "notes", open: data.notes.length < 5 }, el("summary", {}, plural(data.notes.length, "note"), " on what is and is not here"), el("ul", {}, ...data.notes.map((note) => el("li", {}, ...marked(note))))),
     );
-  const sections = [["overview", "Overview"], ["runs", "Runs"], ["configuration", "Configuration"], ["training", "Training"], ["results", "Results"], ["problems", "Problems and answers"]];
-  document.getElementById("nav").append(...sections.map(([id, title]) => el("li", {}, el("a", { href: `#${id}` }, title))));
 }
 
 // ---- runs
@@ -246,8 +249,12 @@ function buildResults() {
     byPanel.set(key, [...(byPanel.get(key) ?? []), result]);
   }
   const panels = [...byPanel].map(([key, results]) => ({ key, node: resultPanel(results) }));
-  const choose = el("select", { id: "resultset", "aria-label": "Samples shown", on: { change: () => pick() } }, ...panels.map(({ key }, index) => el("option", { value: index }, key)));
-  const pick = () => panels.forEach(({ node }, index) => (node.hidden = index !== Number(choose.value)));
+  const chosen = panels.some(({ key }) => key === state.resultset) ? state.resultset : panels[0].key;
+  const choose = el("select", { id: "resultset", "aria-label": "Samples shown", on: { change: () => pick() } }, ...panels.map(({ key }) => el("option", { value: key, selected: key === chosen }, key)));
+  const pick = () => {
+    state.resultset = choose.value;
+    panels.forEach(({ key, node }) => (node.hidden = key !== state.resultset));
+  };
   pick();
   place.append(el("p", { class: "note" }, el("label", {}, "Samples ", choose)), ...panels.map(({ node }) => node));
 }

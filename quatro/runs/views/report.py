@@ -21,7 +21,7 @@ from evals.report.document import document, report_page
 from evals.results.document import UNKNOWN, About, SamplingInfo
 from evals.results.entries import model_labels
 from evals.results.reading import labels_of
-from evals.samples.about import SAMPLING, about_samples, sampled_benchmarks
+from evals.samples.about import SAMPLING, about_samples, sampled_benchmarks, stem_of
 from evals.samples.graded import read_graded
 from evals.samples.reading import sample_files
 from evals.text import escaped, size_text
@@ -37,6 +37,7 @@ from quatro.runs.views.summary import describe_run
 _NAMED = ("method.name", "seed")  # have a field of their own in `ReportRun`
 logger = logging.getLogger(__name__)
 ReportProgress = Callable[[int, int], None]  # samples files read, of how many
+ReadViews = Callable[[Path], tuple[Sequence[BenchmarkView], Sequence[str]]]  # a samples file, and warnings about it
 
 
 class _Place(NamedTuple):
@@ -89,11 +90,18 @@ def report(
     return page
 
 
-def gather_report(paths: Sequence[Path], *, progress: ReportProgress | None = None) -> Report:
+def _read_views(file: Path) -> tuple[Sequence[BenchmarkView], Sequence[str]]:
+    samples, _ = read_graded([file])
+    return view_samples(samples), samples.warnings
+
+
+def gather_report(
+    paths: Sequence[Path], *, progress: ReportProgress | None = None, read: ReadViews = _read_views
+) -> Report:
     """The runs at ``paths``: run directories, or sweeps with all of their points and base models.
 
     Samples that cannot be read or judged are left out and named in the report's notes. ``progress`` is told after each
-    samples file.
+    samples file, which ``read`` reads.
 
     Raises:
         UsageError: a path is neither a run nor a sweep, or a configuration cannot be read.
@@ -113,14 +121,16 @@ def gather_report(paths: Sequence[Path], *, progress: ReportProgress | None = No
 
     parts = zip(places, names, _groups(names, places), _settings(places), files, strict=True)
     for place, name, group, settings, tags in parts:
-        samples = _samples(place.path, tags, tell, notes)
+        samples = _samples(place.path, tags, read, tell, notes)
         runs.append(_run(place, name, group, settings, samples))
     title = paths[0].resolve().name if len(paths) == 1 else f"{len(runs)} runs"
     return Report(title, [str(path) for path in paths], runs, list(dict.fromkeys(notes)))
 
 
 def _places(path: Path, notes: list[str]) -> list[_Place]:
-    """The run at ``path``, or the points of the sweep there in their order; before them their base."""
+    """The run at ``path``, or the points of the sweep there in their order, and before them their base; or samples."""
+    if path.is_file() or (path / SAMPLING).is_file():
+        return [_Place(path, None, base=stem_of(path) if path.is_file() else path.name, samples={path.name: path})]
     if (path / "config.yaml").is_file() or not points.is_sweep(path):
         runs = [(folder, read_config(folder)) for folder in run_folders([path])]
         return [place for run, config in runs for place in (*_base_of(run, config, notes), _Place(run, config))]
@@ -228,6 +238,7 @@ def _run(
         reason="; ".join(filter(None, (failures, summary.reason))),
         step=summary.step,
         updated=summary.updated or "",
+        folder=str(place.path),
         metrics=summary.rows,
         **shared,
     )
@@ -236,7 +247,10 @@ def _run(
 def _tags(place: _Place) -> dict[str, list[Path]]:
     """The samples files of each tag, which is the folder below ``samples`` that they are in."""
     if place.samples:
-        return {tag: sorted(folder.glob("*.jsonl*")) for tag, folder in place.samples.items()}
+        return {
+            tag: [folder] if folder.is_file() else sorted(folder.glob("*.jsonl*"))
+            for tag, folder in place.samples.items()
+        }
     folder = place.path / "samples"
     tags = defaultdict[str, list[Path]](list)
     for file in sample_files(folder) if any(folder.rglob("*.jsonl*")) else ():
@@ -245,7 +259,7 @@ def _tags(place: _Place) -> dict[str, list[Path]]:
 
 
 def _samples(
-    run: Path, tags: Mapping[str, Sequence[Path]], tell: Callable[[], None], notes: list[str]
+    run: Path, tags: Mapping[str, Sequence[Path]], read: ReadViews, tell: Callable[[], None], notes: list[str]
 ) -> list[ReportSamples]:
     """What the run was sampled to, one entry a tag."""
     found: list[ReportSamples] = []
@@ -253,12 +267,12 @@ def _samples(
         views: list[BenchmarkView] = []
         for file in files:
             try:
-                samples, _ = read_graded([file])
-                views += view_samples(samples)
+                found_there, warnings = read(file)
             except (DataError, UsageError) as error:
                 notes.append(f"left out: {error}")
             else:
-                notes += samples.warnings
+                views += found_there
+                notes += warnings
             tell()
         twice = {view.benchmark for view in views if [other.benchmark for other in views].count(view.benchmark) > 1}
         if twice:

@@ -177,8 +177,13 @@ def test_answers_fit_their_budget(monkeypatch):
     less = values_of(run())["problems"][0]
     assert 0 < len(less["answers"]) < len(whole["answers"])
     entries = less["answers"].values()
-    rows = [row for entry in entries for run in entry["runs"] for row in run["clusters"] + run["wrong"]]
-    used = {row[-1] for row in rows} | {entry[key] for entry in entries for key in ("prompt", "answer")}
+    answers = [run for entry in entries for run in entry["runs"]]
+    rows = [
+        row
+        for one in answers
+        for row in [*one["wrong"], *(text for group in one["clusters"] for text in group["texts"])]
+    ]
+    used = {row[1] for row in rows} | {entry[key] for entry in entries for key in ("prompt", "answer")}
     assert used == set(range(len(less["texts"])))  # nothing of the entry that no longer fitted
 
 

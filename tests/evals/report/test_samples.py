@@ -4,7 +4,8 @@ import pytest
 
 from evals.errors import DataError
 from evals.estimators import pass_at_k, ucc_at_k
-from evals.report import LONGEST_ANSWER, capped, result_rows, view_samples
+from evals.report import LONGEST_ANSWER, result_rows, view_samples
+from evals.report.answers import capped
 from evals.samples.types import Sample, Samples
 
 
@@ -17,20 +18,21 @@ def test_the_largest_clusters_and_the_commonest_wrong_answers_are_kept():
     (view,) = view_samples(Samples(rows, []), num_answers=2)
     (problem,) = view.problems
     assert (problem.counts.n, problem.counts.correct, problem.counts.sizes) == (7, 3, (2, 1))
-    assert [(one.size, one.text.text) for one in problem.clusters] == [(2, "7 = x"), (1, "it is 7")]
-    assert [(one.size, one.text.text) for one in problem.wrong] == [(2, "8"), (1, "9")]
-    assert problem.num_distinct_wrong == 3
+    clusters = [(one["size"], one["texts"][0][1].text) for one in problem.answers["clusters"]]
+    assert clusters == [(2, "7 = x"), (1, "it is 7")]
+    assert [(n, text.text) for n, text in problem.answers["wrong"]] == [(2, "8"), (1, "9")]
+    assert problem.answers["distinct_wrong"] == 3
 
 
 def test_the_same_text_can_be_right_once_and_wrong_once():
     rows = [Sample("b", "p", 0, "x", "7", correct=True), Sample("b", "p", 1, "x", "7", correct=False)]
     (view,) = view_samples(Samples(rows, []), num_answers=3)
-    assert [one.size for one in view.problems[0].wrong] == [1]
+    assert [n for n, _ in view.problems[0].answers["wrong"]] == [1]
 
 
 def test_huge_answers_are_cut_before_anything_else_and_say_by_how_much():
     (view,) = view_samples(Samples(samples(["a" * 1_000_000]), []), num_answers=3)
-    text = view.problems[0].wrong[0].text
+    ((_, text),) = view.problems[0].answers["wrong"]
     assert (len(text.text), text.num_cut) == (LONGEST_ANSWER, 1_000_000 - LONGEST_ANSWER)
 
 

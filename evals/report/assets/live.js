@@ -1,0 +1,274 @@
+// What a page of `quatro view` has beside the report: news, the responses of training, all answers to a problem, labels.
+
+const token = data.token;
+const address = (route, query = {}) => `${route}?${new URLSearchParams({ ...query, token })}`;
+
+// What the server has at a route; `said` is posted to it. Throws its error.
+async function ask(route, query, said = null) {
+  const how = said ? { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(said) } : {};
+  const answer = await fetch(address(route, query), how);
+  const found = await answer.json();
+  if (!answer.ok) throw new Error(found.error);
+  return found;
+}
+
+// Fills a place with what `make` gives of an answer that is not there already, or with the reason why there is none.
+function fillFrom(place, asked, make) {
+  const turn = (place.turn = (place.turn ?? 0) + 1); // of several questions the last one counts
+  const fill = (answer, nodes) => {
+    const text = JSON.stringify(answer);
+    if (place.turn !== turn || place.answer === text) return;
+    place.answer = text;
+    place.replaceChildren(...[nodes()].flat());
+  };
+  return asked.then((found) => fill(found, () => make(found))).catch(({ message }) => fill(message, () => el("p", { class: "warning" }, message)));
+}
+
+const addSection = (after, id, title, fill, parts) => {
+  document.getElementById(after).after(el("section", { id }, el("h2", {}, title), el("div", { class: "body" })));
+  SECTIONS.splice(SECTIONS.findIndex((section) => section.id === after) + 1, 0, { id, title, build: fill, parts });
+};
+addSection("training", "rollouts", "Responses in training", buildRollouts, []);
+addSection("problems", "labels", "Same solution or not", buildLabels, []);
+const live = el("p", { class: "note live", role: "status" });
+document.querySelector("footer").replaceChildren("Served by ", el("code", {}, "quatro view"), " on this machine; ", el("code", {}, "quatro report"), " makes one file of it.", live);
+
+// ---- news
+
+function listen() {
+  history.replaceState(null, "", address("/"));
+  const events = new EventSource(address("events"));
+  let isAsking = false;
+  let isLate = false;
+  const refresh = async () => {
+    isLate = true;
+    if (isAsking) return;
+    isAsking = true;
+    while (isLate) {
+      isLate = false;
+      await ask("document").then(update).catch(() => {});
+    }
+    isAsking = false;
+  };
+  events.onopen = () => (live.textContent = "Live: curves and tables grow by themselves.");
+  events.onerror = () => (live.textContent = "Not connected: has quatro view ended? This page shows what it saw last.");
+  events.onmessage = refresh;
+  document.addEventListener("visibilitychange", () => document.hidden || refresh());
+}
+
+// Takes over new data: what is shown stays shown, and only sections whose data changed are made anew.
+function update(next) {
+  const before = data;
+  data = { ...next, token, similarities: before.similarities };
+  const isNew = (part) => JSON.stringify(before[part]) !== JSON.stringify(data[part]);
+  const isRegrouped = isNew("groups");
+  if (isRegrouped) {
+    const known = new Map(before.groups.map(({ label }, group) => [label, state.slots.get(group)]));
+    const isFew = data.groups.length <= FEW;
+    state.slots = new Map(data.groups.flatMap(({ label }, group) => (known.get(label) === undefined ? [] : [[group, known.get(label)]])));
+    data.groups.forEach(({ label }, group) => !known.has(label) && isFew && setShown(group, true));
+  }
+  const keep = !isRegrouped && growCharts(before.charts, data.charts);
+  if (keep) data.charts = before.charts;
+  SECTIONS.filter(({ id, parts }) => (isRegrouped && id !== "labels") || (id === "training" ? !keep && isNew("charts") : parts.some(isNew))).forEach(build);
+  changed();
+  document.dispatchEvent(new Event("news"));
+}
+
+// Gives the drawn charts their new points; false if other charts are there, or a table beside them changed.
+function growCharts(drawn, next) {
+  const same = drawn.length === next.length && drawn.length > 0 && drawn.every((chart, index) => chart.metric === next[index].metric && (!chart.metric.startsWith("eval/") || JSON.stringify(chart.curves) === JSON.stringify(next[index].curves)));
+  if (same) drawn.forEach((chart, index) => Object.assign(chart, next[index], { byRun: new Map(next[index].curves.map((curve) => [curve.run, curve])) }));
+  return same;
+}
+
+// ---- responses in training
+
+const rolloutView = { run: null, step: "", keep: "all", low: "", high: "", longer: "", rows: 10 };
+const KEPT = {
+  all: ["all", () => true],
+  failed: ["reward failed", (row) => row.error[0] !== ""],
+  truncated: ["cut off at the token limit", (row) => row.is_truncated],
+  right: ["correct", (row) => row.correct === true],
+  wrong: ["not correct", (row) => row.correct === false],
+};
+
+function buildRollouts() {
+  const place = body("rollouts");
+  const view = rolloutView;
+  const runs = data.runs.filter((run) => run.source);
+  if (!runs.length) return place.append(empty("No run here has written responses yet."));
+  if (!runs.some((run) => run.source === view.run)) view.run = (runs.find((run) => run.status === "running") ?? runs.at(-1)).source;
+  const list = el("div");
+  let found = null;
+  const number = (key, words) => el("label", {}, words, el("input", { type: "number", step: "any", value: view[key], on: { input: (event) => again({ [key]: event.target.value }) } }));
+  const step = el("input", { type: "number", id: "step", min: 1, "aria-label": "Iteration", on: { change: () => load({ step: step.value }) } });
+  const newest = () => found === null || view.step === "" || Number(view.step) === found.steps.at(-1);
+  const again = (event) => {
+    Object.assign(view, { rows: 10 }, event);
+    if (found) list.replaceChildren(...rolloutNodes(found, view, again));
+  };
+  const load = (event) => {
+    Object.assign(view, event);
+    return fillFrom(list, ask("rollouts", { run: view.run, step: view.step }), (answer) => {
+      found = answer;
+      step.value = answer.step;
+      step.max = answer.steps.at(-1);
+      return rolloutNodes(found, view, again);
+    });
+  };
+  place.append(
+    el(
+      "div",
+      { class: "controls" },
+      select("rolloutrun", "Run ", runs.map((run) => [run.source, run.name]), view.run, (run) => load({ run, step: "" })),
+      el("label", {}, "Iteration ", step),
+      el("button", { type: "button", on: { click: () => load({ step: "" }) } }, "newest"),
+      select("rolloutkeep", "Keep ", Object.entries(KEPT).map(([key, [words]]) => [key, words]), view.keep, (keep) => again({ keep })),
+      number("low", "reward from "),
+      number("high", "to "),
+      number("longer", "tokens from "),
+    ),
+    list,
+  );
+  load({});
+  onNews(place, () => newest() && load({ step: "" }));
+}
+
+// Calls back with every news while the place is on the page.
+function onNews(place, act) {
+  const mark = place.firstChild;
+  const listener = () => (mark.isConnected ? act() : document.removeEventListener("news", listener));
+  document.addEventListener("news", listener);
+}
+
+function rolloutNodes(found, view, again) {
+  const within = (row) => (view.low === "" || row.reward >= Number(view.low)) && (view.high === "" || (row.reward !== null && row.reward <= Number(view.high))) && (view.longer === "" || row.num_tokens >= Number(view.longer));
+  const prompts = found.prompts.map((prompt) => ({ ...prompt, kept: prompt.rows.filter((row) => KEPT[view.keep][1](row) && within(row)) })).filter((prompt) => prompt.kept.length);
+  const count = prompts.reduce((sum, prompt) => sum + prompt.kept.length, 0);
+  const nodes = prompts.slice(0, view.rows).map(({ id, lam, status, rows, kept }) =>
+    el(
+      "details",
+      { class: "rollout", open: prompts.length <= 2 || null },
+      el("summary", {}, el("b", {}, id), el("span", { class: "dim" }, ` rewards ${rows.map((row) => show(row.reward, 3)).join(", ")}; λ ${show(lam, 3)}${status ? `, ${status}` : ""}`)),
+      el("div", { class: "cards" }, ...kept.map(responseCard)),
+    ),
+  );
+  const more = () => again({ rows: view.rows + 20 });
+  return [
+    el("p", { class: "note" }, `Iteration ${found.step}: ${plural(count, "response")} to ${plural(prompts.length, "prompt")}. λ is the temperature of the prompt; degenerate: all its rewards are the same.`),
+    ...nodes,
+    prompts.length > view.rows ? el("button", { type: "button", class: "more", on: { click: more } }, `Show more of ${whole(prompts.length - view.rows)}`) : "",
+  ].filter(Boolean);
+}
+
+function responseCard(row) {
+  const [thought, completion, error] = [row.thought, row.completion, row.error];
+  return el(
+    "article",
+    { class: `card ${row.correct === null ? "" : row.correct ? "isright" : "iswrong"}` },
+    el("p", { class: "dim" }, `reward ${show(row.reward, 4)}, advantage ${show(row.advantage, 4)}, ${row.num_tokens} tokens${row.is_truncated ? ", cut off" : ""}`),
+    error[0] ? el("p", { class: "warning" }, error[0]) : null,
+    thought[0] ? el("details", {}, el("summary", {}, "thought"), answerText(thought)) : null,
+    answerText(completion),
+  );
+}
+
+// ---- all answers to a problem
+
+const cut = { similarity: "", threshold: "", linkage: "components" };
+
+function liveAnswers(set, problem) {
+  const id = set.ids[problem][0];
+  const cards = answerCards(set, problem);
+  const head = el("div");
+  const grid = el("div", { class: "cards" }, ...cards.map(() => el("div")));
+  const threshold = el("input", { type: "number", min: 0.01, max: 1, step: 0.01, value: cut.threshold, placeholder: "default", on: { change: () => draw({ threshold: threshold.value }) } });
+  const draw = (event = {}) => {
+    Object.assign(cut, event);
+    cards.forEach((card, index) =>
+      fillFrom(grid.children[index], ask("answers", { source: card.own.source, id, ...cut }), (found) => {
+        if (index === 0) head.replaceChildren(...questionOf(set, found));
+        return liveCard(set, problem, { ...card, found }, id);
+      }),
+    );
+  };
+  draw();
+  const controls = el(
+    "div",
+    { class: "controls" },
+    select("similarity", "Same if ", [["", "as counted"], ...data.similarities.map((name) => [name, name])], cut.similarity, (similarity) => draw({ similarity, threshold: (threshold.value = "") })),
+    el("label", {}, "reaches ", threshold),
+    select("linkage", "linkage ", ["components", "complete", "average", "greedy"].map((name) => [name, name]), cut.linkage, (linkage) => draw({ linkage })),
+  );
+  return el("div", { class: "answerbox" }, head, controls, grid);
+}
+
+// A right answer is compared with the marked one, at first the largest cluster's, by one click.
+function liveCard(set, problem, card, id) {
+  const told = el("div", { "aria-live": "polite" });
+  const clusterOf = new Map(card.found.clusters.flatMap(({ texts }, cluster) => texts.map((text) => [text[2], cluster])));
+  let marked = card.found.clusters[0]?.texts[0][2];
+  const tools = (key) => {
+    const explain = () => fillFrom(told, ask("why", { source: card.own.source, id, a: marked, b: key, ...cut }), whyNodes);
+    const words = clusterOf.get(key) === clusterOf.get(marked) ? "why together?" : "why apart?";
+    return [
+      key === marked ? null : el("button", { type: "button", class: "why", title: "Compare with the marked answer: the first one, until you mark another", on: { click: explain } }, words),
+      el("button", { type: "button", title: "Compare others with this one", on: { click: () => (marked = key) } }, "mark"),
+    ];
+  };
+  return [told, answerCard(set, problem, card, card.found, tools)];
+}
+
+function whyNodes({ together, setting, measures, shared, parts }) {
+  const rows = measures.map(([name, value, usual]) => el("tr", {}, el("th", { scope: "row" }, name), el("td", { class: "number" }, show(value, 3)), el("td", { class: "number" }, usual === null ? "–" : `≥ ${show(usual)}`), el("td", {}, value >= (usual ?? 1) ? "same" : "different")));
+  return el(
+    "div",
+    { class: "whybox" },
+    el("p", {}, `The marked answer and this one are ${together ? "one solution" : "two solutions"} by ${setting}.`),
+    el("table", {}, el("thead", {}, el("tr", {}, ...["measure", "similarity", "default", "alone it says"].map((words) => el("th", { scope: "col" }, words)))), el("tbody", {}, ...rows)),
+    el("p", { class: "dim" }, "They first differ here:"),
+    ...parts.map((part) => el("pre", {}, shared, el("mark", {}, part || "(end)"))),
+  );
+}
+
+// ---- labels
+
+function buildLabels() {
+  const place = body("labels");
+  const members = data.problems.flatMap((set) => set.runs.filter((one) => one.source).map((one) => [one.source, `${data.runs[one.run].name} · ${set.benchmark} · ${set.sampling}`]));
+  if (!members.length) return place.append(empty("There are no samples whose answers could be compared."));
+  let source = members[0][0];
+  const box = el("div", { class: "labelbox" });
+  const said = el("p", { class: "note", role: "status" });
+  const draw = () => fillFrom(box, ask("pair", { source }), pairNodes);
+  const give = (texts, label) =>
+    ask("label", {}, { source, a: texts[0][0], b: texts[1][0], label })
+      .then(({ labels, samples, file }) => {
+        said.replaceChildren(`${plural(labels, "label")}. What they say of each measure: `, el("code", {}, `quatro eval similarity ${samples} --labels ${file}`));
+        return draw();
+      })
+      .catch((error) => said.replaceChildren(String(error.message)));
+  const pairNodes = ({ id, prompt, answer, texts }) => {
+    const button = (words, key, act) => el("button", { type: "button", "data-key": key, on: { click: act } }, `${words} (${key})`);
+    return [
+      el("h3", {}, id),
+      prompt ? el("pre", { dir: "auto", tabindex: "0" }, prompt) : "",
+      el("p", { class: "dim" }, `Both are correct: ${answer}. Are they the same solution?`),
+      el("div", { class: "buttons" }, button("Same", "s", () => give(texts, "same")), button("Different", "d", () => give(texts, "different")), button("Skip", "n", draw)),
+      el("div", { class: "cards" }, ...texts.map(([, words, more]) => el("article", { class: "card" }, answerText([words, more])))),
+    ];
+  };
+  const start = el("button", { type: "button", id: "startlabels", on: { click: draw } }, "Show a pair");
+  box.append(start);
+  place.append(
+    el("p", { class: "note" }, "Half of the pairs are drawn at random, half where the measures disagree; each label is weighed by the chance of its pair."),
+    el("div", { class: "controls" }, select("labelset", "Samples ", members, source, (value) => ((source = value), draw()))),
+    said,
+    box,
+  );
+  document.addEventListener("keydown", (event) => {
+    const isTyping = ["INPUT", "SELECT", "TEXTAREA"].includes(event.target.tagName) || event.ctrlKey || event.metaKey || event.altKey;
+    if (!isTyping) box.querySelector(`[data-key="${CSS.escape(event.key)}"]`)?.click();
+  });
+}

@@ -1,0 +1,221 @@
+"""`quatro view` in a real browser: growth, keyboard, narrow and dark windows, hostile text, and no other host."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from tests.kit import write_rows
+from tests.quatro.runs.test_report import make_run
+
+pytestmark = pytest.mark.browser
+
+HOSTILE = [
+    "</script><script>window.hacked=1</script>",
+    "<img src=x onerror=window.hacked=1>",
+    "<svg onload=window.hacked=1>",
+    "{{DATA}} {{SCRIPT}} ${window.hacked=1} `x`",
+    "javascript:window.hacked=1",
+    "\x1b[2J\x07\x00 \u202e\u2066 right to left",
+    "\u2028window.hacked=1\u2029//",
+    "'; window.hacked=1; '",
+    '"><iframe srcdoc="<script>top.hacked=1</script>">',
+    "&lt;b&gt; &#60;script&#62;",
+    "<style>*{display:none}</style>",
+    "<base href=http://evil.example/><form action=//evil.example>",
+    "<link rel=stylesheet href=http://evil.example/x.css>",
+    "<meta http-equiv=refresh content='0;url=http://evil.example'>",
+    "http://evil.example/x.png https://evil.example",
+    "__proto__ constructor toString",
+    "x" * 30_000,
+    "\ufeff\u200b\u200d zero width",
+    "😀" * 50 + "é́́́́",
+    "# [click](javascript:alert(1)) ![](http://evil.example)",
+]
+
+
+def rollouts(run, step, texts=("2 + 3", "5")):
+    rows = [
+        {
+            "benchmark": "b",
+            "id": f"p{i % 4} {HOSTILE[1]}",
+            "sample_index": i // 4,
+            "completion": text,
+            "answer": "1",
+            "reward": float(i % 2),
+            "advantage": 0.5 - i % 2,
+            "num_tokens": 3,
+            "finish_reason": "stop",
+            "thought": HOSTILE[0],
+            "correct": i % 2 == 1,
+            "error": HOSTILE[2] if i == 0 else None,
+        }
+        for i, text in enumerate(texts)
+    ]
+    (run / "rollouts").mkdir(exist_ok=True)
+    write_rows(run / f"rollouts/step-{step:06}.jsonl", rows)
+
+
+def metrics(run, steps):
+    write_rows(
+        run / "metrics.jsonl", [{"step": t, "reward/mean": t / 10, HOSTILE[1]: 1.0} for t in range(1, steps + 1)]
+    )
+
+
+def samples(folder):
+    folder.mkdir(parents=True)
+    rows = [
+        {"benchmark": "bench", "id": f"p{i}", "sample_index": j, "completion": f"{text} {j % 2}", "answer": HOSTILE[1]}
+        | {"prompt": HOSTILE[0], "correct": j != 3}
+        for i, text in enumerate(HOSTILE)
+        for j in range(4)
+    ]
+    write_rows(folder / "bench.jsonl", rows)
+
+
+@contextmanager
+def served(*paths):
+    command = [sys.executable, "-m", "quatro_cli", "view", *map(str, paths), "--no-open"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process.stdout.readline().strip(), process
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(timeout=5)
+
+
+def wait_for(browser, script, *arguments):
+    deadline = time.monotonic() + 20
+    while not (found := browser.run(script, *arguments)):
+        assert time.monotonic() < deadline, script
+        time.sleep(0.1)
+    return found
+
+
+def visit(browser, address):
+    browser.call("POST", "/url", {"url": address})
+    wait_for(browser, "return document.documentElement.dataset.ready === 'yes'")
+    wait_for(browser, "return document.querySelector('.live').textContent.startsWith('Live')")
+    wait_for(browser, "return !document.querySelector('#problems').innerText.includes('…')")  # all is counted
+
+
+def text_of(browser, selector):
+    return browser.run("return document.querySelector(arguments[0])?.innerText ?? ''", selector)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    run = make_run(tmp_path / "runs/a", steps=2)
+    metrics(run, 2)
+    rollouts(run, 2, HOSTILE)
+    samples(run / "samples/T1-p1")
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def opened(browser, folder):
+    browser.resize(1400, 1000)
+    with served(folder) as (address, _):
+        visit(browser, address)
+        yield browser
+        assert browser.console() == []
+        assert browser.run("return window.hacked") is None
+        browser.call("POST", "/url", {"url": "about:blank"})
+
+
+def test_a_run_grows_and_a_new_one_appears_while_the_page_is_open(opened, folder):
+    cells = "return [...document.querySelectorAll('#runs tbody tr')].map((row) => row.innerText)"
+    assert "2/100" in opened.run(cells)[0]
+    opened.run("window.first = document.querySelector('#training svg.plot')")
+    metrics(folder / "a", 7)
+    rollouts(folder / "a", 7)
+    wait_for(opened, "return document.querySelector('#runs tbody').innerText.includes('7/100')")
+    assert opened.run("return window.first.isConnected && window.first.querySelectorAll('.line').length") == 1
+    wait_for(opened, "return document.querySelector('#rollouts .note').innerText.includes('Iteration 7')")
+    make_run(folder / "b", "method.delta=0.1", steps=3)
+    wait_for(opened, "return document.querySelectorAll('#runs tbody tr').length === 2")
+    assert opened.run("return document.querySelectorAll('.pick input:checked').length") == 2
+
+
+def test_a_page_that_slept_is_up_to_date_when_its_server_is_back(browser, folder):
+    with served(folder) as (address, _):
+        visit(browser, address)
+    wait_for(browser, "return document.querySelector('.live').textContent.startsWith('Not connected')")
+    assert "2/100" in text_of(browser, "#runs tbody")  # what was seen stays
+    browser.console()
+
+
+def test_hostile_texts_are_shown_as_texts(opened):
+    opened.click("#rollouts summary")
+    opened.click("#problems button.open")
+    wait_for(opened, "return document.querySelectorAll('#problems .card li').length")
+    opened.click("#startlabels")
+    wait_for(opened, "return document.querySelectorAll('#labels .card').length === 2")
+    assert opened.run("return document.images.length") == 0
+    assert opened.run("return document.querySelectorAll('iframe, base, form, link[rel=stylesheet]').length") == 0
+    assert opened.run("return document.scripts.length") == 2
+    assert opened.run("return /[\\u202e\\u001b\\u0000]/.test(document.body.innerText)") is False
+    hosts = "return performance.getEntriesByType('resource').map((one) => new URL(one.name).origin)"
+    assert set(opened.run(hosts)) == {opened.run("return location.origin")}
+
+
+def test_answers_are_clustered_as_chosen_and_two_are_compared(opened):
+    opened.type("#search", "p5")
+    opened.click("#problems button.open")
+    wait_for(opened, "return document.querySelectorAll('#problems .card li').length")
+    choose = "const node = arguments[0]; node.value = arguments[1]; node.dispatchEvent(new Event('change'))"
+    opened.run(choose, opened.find("#similarity"), "exact")
+    wait_for(opened, "return document.querySelector('#problems .card').innerText.includes('by exact')")
+    assert "2 clusters" in text_of(opened, "#problems .card")
+    opened.run("document.querySelector('#problems button.why').click()")
+    wait_for(opened, "return document.querySelector('.whybox')")
+    assert "two solutions by exact" in text_of(opened, ".whybox")
+    assert opened.run("return [...document.querySelectorAll('.whybox mark')].map((one) => one.innerText)") == ["0", "1"]
+
+
+def test_pairs_are_labelled_with_the_keyboard(opened, folder):
+    opened.click("#startlabels")
+    for number in (1, 2):
+        wait_for(opened, "return document.querySelectorAll('#labels .card').length === 2")
+        opened.run("document.dispatchEvent(new KeyboardEvent('keydown', {key: 's', bubbles: true}))")
+        wait_for(opened, f"return document.querySelector('#labels .note[role]').innerText.startsWith('{number} label')")
+    kept = [json.loads(line) for line in (folder / "a/samples/T1-p1/bench.labels").read_text().splitlines()]
+    assert [one["label"] for one in kept] == ["same", "same"]
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_nothing_is_wider_than_the_window(opened, width):
+    opened.resize(width, 900)
+    opened.click("#rollouts summary")
+    opened.click("#problems button.open")
+    wait_for(opened, "return document.querySelectorAll('#problems .card li').length")
+    opened.click("#startlabels")
+    wait_for(opened, "return document.querySelectorAll('#labels .card').length === 2")
+    assert opened.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+
+
+def test_a_dark_window_has_a_dark_page(opened):
+    command = {
+        "cmd": "Emulation.setEmulatedMedia",
+        "params": {"features": [{"name": "prefers-color-scheme", "value": "dark"}]},
+    }
+    opened.call("POST", "/goog/cdp/execute", command)
+    try:
+        assert opened.run("return getComputedStyle(document.body).backgroundColor") == "rgb(19, 21, 25)"
+    finally:
+        command["params"]["features"][0]["value"] = ""
+        opened.call("POST", "/goog/cdp/execute", command)
+
+
+def test_ctrl_c_ends_it_at_once_while_a_page_is_open(browser, folder):
+    with served(folder) as (address, process):
+        visit(browser, address)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=5) == 130
+    assert time.monotonic() - began < 5
+    browser.console()

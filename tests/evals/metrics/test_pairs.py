@@ -1,0 +1,101 @@
+"""Pairs to label: their chances are those with which they are drawn, and weights by them make means of all pairs."""
+
+from collections import Counter
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from evals.errors import UsageError
+from evals.metrics.counting import Clustering
+from evals.metrics.studies import pairs
+from evals.metrics.studies.labels import agreement_result, read_labels, text_hash
+from evals.metrics.studies.pairs import Pairs, pair_chances
+from evals.samples.index import SamplesIndex
+from evals.samples.reading import read_samples
+from evals.samples.types import Sample
+
+TEXTS = ["we add 2 and 3", "we add 3 and 2", "add two numbers, then stop", "5 because five", "we add 2 and 3 again"]
+
+
+def make_index(tmp_path, texts=TEXTS, num_problems=2):
+    file = tmp_path / "a.jsonl"
+    rows = [
+        Sample("mine", f"p{problem}", index, f"{text} ({problem})", "5", correct=True)
+        for problem in range(num_problems)
+        for index, text in enumerate(texts)
+    ]
+    file.write_bytes(b"".join(row.to_json_line() for row in rows))
+    index = SamplesIndex(file)
+    index.update()
+    return index
+
+
+def test_half_of_the_chance_is_the_same_for_all_and_half_goes_where_measures_disagree():
+    chance_M = pair_chances(TEXTS)
+    num = len(TEXTS) * (len(TEXTS) - 1) // 2
+    assert chance_M.shape == (num,)
+    assert chance_M.sum() == pytest.approx(1)
+    assert chance_M.min() == pytest.approx(0.5 / num)  # some pair is agreed on
+    assert chance_M.max() > 1 / num
+    assert pair_chances(["a b", "a b c d e f g h"]).tolist() == [1]
+
+
+def test_pairs_come_as_often_as_their_chance_says(tmp_path, monkeypatch):
+    monkeypatch.setattr(pairs, "MOST_TEXTS", 3)  # fewer than there are: the choice of texts has its chance, too
+    index, drawer, labels = make_index(tmp_path), Pairs(0), tmp_path / "a.labels"
+    found, weight = Counter(), Counter()
+    num_draws = 3000
+    for _ in range(num_draws):
+        pair = drawer.draw(index, "mine", labels)
+        key = pair.id, frozenset(pair.texts)
+        found[key] += 1
+        weight[key] += 1 / pair.chance / num_draws
+    num = 2 * len(list(combinations(TEXTS, 2)))
+    assert len(found) == num
+    # Weighed by its chance, every pair counts once: so a weighted mean is that of all pairs.
+    assert np.mean(list(weight.values())) == pytest.approx(1, abs=0.03)
+    assert max(weight.values()) < 1.5
+    assert min(weight.values()) > 0.6
+
+
+def test_a_label_is_kept_beside_the_samples_and_read_by_the_study(tmp_path):
+    index, drawer, labels = make_index(tmp_path), Pairs(1), tmp_path / "a.labels"
+    seen = set()
+    for number in range(1, 9):
+        pair = drawer.draw(index, "mine", labels)
+        seen.add((pair.id, frozenset(pair.texts)))
+        assert len(seen) == number  # no pair comes twice
+        a, b = map(text_hash, pair.texts)
+        assert drawer.keep(labels, a, b, "same" if number % 2 else "different", "ann") == number
+    kept = read_labels(labels)
+    assert {one.who for one in kept} == {"ann"}
+    assert all(0 < one.chance < 1 for one in kept)
+    result = agreement_result(read_samples([index.file]), kept, [Clustering(["rouge-l"])])
+    assert result.rows[0].num_pairs == 8
+
+
+def test_a_pair_that_was_not_drawn_or_another_word_is_refused(tmp_path):
+    index, drawer, labels = make_index(tmp_path), Pairs(0), tmp_path / "a.labels"
+    pair = drawer.draw(index, "mine", labels)
+    a, b = map(text_hash, pair.texts)
+    with pytest.raises(UsageError, match="not drawn"):
+        drawer.keep(labels, a, a, "same", "ann")
+    with pytest.raises(ValueError, match="label"):
+        drawer.keep(labels, a, b, "alike", "ann")
+    assert not labels.exists()
+
+
+def test_no_link_is_followed(tmp_path):
+    index, drawer = make_index(tmp_path), Pairs(0)
+    pair = drawer.draw(index, "mine", tmp_path / "a.labels")
+    target = tmp_path / "target"
+    (tmp_path / "a.labels").symlink_to(target)
+    with pytest.raises(OSError, match="symbolic"):
+        drawer.keep(tmp_path / "a.labels", *map(text_hash, pair.texts), "same", "ann")
+    assert not target.exists()
+
+
+def test_where_there_are_no_pairs_it_says_so(tmp_path):
+    with pytest.raises(UsageError, match="two different ones"):
+        Pairs(0).draw(make_index(tmp_path, TEXTS[:1]), "mine", tmp_path / "a.labels")

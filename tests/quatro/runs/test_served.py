@@ -1,0 +1,215 @@
+"""What `quatro view` serves: as a report has it, kept up to date, and nothing from outside of what was named."""
+
+import json
+import os
+import time
+
+import pytest
+
+from evals.errors import UsageError
+from evals.report.document import document
+from evals.samples.reading import read_samples
+from quatro.runs.views import served
+from quatro.runs.views.report import gather_report
+from quatro.runs.views.served import View
+from tests.kit import write_rows
+from tests.quatro.runs.test_report import add_samples, add_to, make_run, make_sweep
+
+
+def counted(view):
+    """The view with all clusters counted, as its thread does."""
+    view.document()
+    view.count_waiting()
+    return view.document()
+
+
+def without_sources(values):
+    for run in values["runs"]:
+        run.pop("source", None)
+    for one in (one for set in values["problems"] for one in set["runs"]):
+        one.pop("source", None)
+    return values
+
+
+def source_of(values, place=0):
+    return values["problems"][place]["runs"][0]["source"]
+
+
+def test_it_shows_what_the_report_shows(tmp_path):
+    sweep = make_sweep(tmp_path / "sweep")
+    add_samples(sweep / "runs/S1-quatro-delta=0.1-seed=0")
+    found = without_sources(json.loads(json.dumps(counted(View([tmp_path])))))
+    report = document(gather_report([sweep]), num_problems=0)
+    for part in ("runs", "groups", "charts", "config", "results", "problems"):
+        assert found[part] == report[part], part
+    assert [note for note in report["notes"] if "--problems" not in note] == found["notes"]
+
+
+def test_new_runs_iterations_and_samples_appear(tmp_path, monkeypatch):
+    monkeypatch.setattr(served, "TICK_S", 0.01)
+    (tmp_path / "runs").mkdir()
+    view = View([tmp_path])
+    assert view.document()["runs"] == []
+    run = make_run(tmp_path / "runs/a", steps=2)
+    deadline = time.monotonic() + 20
+    while not (found := view.document()["runs"]):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    (shown,) = found
+    assert (shown["name"], shown["step"]) == ("a", 2)
+    known = view.document()
+    assert view.document() is known  # made once
+    write_rows(run / "metrics.jsonl", [{"step": t, "reward/mean": 0.5} for t in range(1, 6)])
+    assert view.document()["runs"][0]["step"] == 5
+    add_samples(run, n=2)
+    first = view.document()["problems"][0]["runs"][0]
+    assert (first["c"], first["clusters"]) == ([1, 2, 2], [None, None, None])  # the counts are there at once
+    assert counted(view)["problems"][0]["runs"][0]["clusters"] == [1, 2, 2]
+    file = next(run.glob("samples/*/*.jsonl"))
+    row = {"benchmark": "b", "id": "p9", "sample_index": 0, "completion": "x", "answer": "1", "correct": True}
+    file.write_text(file.read_text(encoding="utf-8") + json.dumps(row) + "\n", encoding="utf-8")
+    assert view.document()["problems"][0]["ids"][-1] == ["p9", 0]
+
+
+def test_answers_without_a_grade_are_graded(tmp_path):
+    add_to(tmp_path / "samples", benchmark="math500", correct=False, answer="3")
+    view = View([tmp_path / "samples"])
+    assert view.document()["problems"] == []
+    assert "being graded" in view.document()["notes"][0]
+    (found,) = counted(view)["problems"]
+    assert found["runs"][0]["c"] == [0, 0, 0]
+
+
+def test_a_damaged_run_is_left_out_and_said(tmp_path):
+    make_run(tmp_path / "a")
+    (make_run(tmp_path / "b") / "metrics.jsonl").write_text("{\n{\n", encoding="utf-8")
+    found = View([tmp_path]).document()
+    assert [run["name"] for run in found["runs"]] == ["a"]
+    assert any("metrics.jsonl" in note for note in found["notes"])
+
+
+def test_the_last_warnings_of_a_run_are_told(tmp_path):
+    run = make_run(tmp_path / "a")
+    lines = [
+        f"2026-11-28 08:04:{t:02},856 WARNING quatro.launch.health: iteration {t}: \x1b[2Jlost" for t in range(1, 6)
+    ]
+    (run / "log.txt").write_text("\n".join([*lines, "2026-11-28 08:05:12,752 INFO quatro: done"]), encoding="utf-8")
+    notes = [note for note in View([tmp_path]).document()["notes"] if "iteration" in note]
+    assert [note.partition("iteration ")[2][0] for note in notes] == ["3", "4", "5"]
+    assert all(note.startswith("a: 2026-11-28 08:04 iteration") and "\x1b" not in note for note in notes)
+
+
+def test_links_that_lead_elsewhere_are_not_followed(tmp_path):
+    secret = make_run(tmp_path / "elsewhere/secret")
+    add_samples(secret)
+    run = make_run(tmp_path / "runs/a")
+    os.symlink(secret, tmp_path / "runs/link")
+    os.symlink(secret / "samples", run / "samples")
+    found = View([tmp_path / "runs"]).document()
+    assert [shown["name"] for shown in found["runs"]] == ["a"]
+    assert found["problems"] == []
+    assert "outside" in "".join(found["notes"])
+
+
+def test_a_path_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="no such"):
+        View([tmp_path / "x"])
+
+
+def test_an_answer_is_clustered_as_asked_and_two_are_compared(tmp_path):
+    texts = ["we add 2 and 3 \\boxed{5}", "we add 3 and 2 \\boxed{5}", "five, of course \\boxed{5}", "\\boxed{6}"]
+    rows = [
+        {
+            "benchmark": "mine",
+            "id": "a/é",
+            "sample_index": i,
+            "completion": text,
+            "answer": "5",
+            "correct": "6" not in text,
+        }
+        for i, text in enumerate([*texts, texts[0]])
+    ]
+    write_rows(tmp_path / "a.jsonl", rows)
+    view = View([tmp_path / "a.jsonl"])
+    source = source_of(view.document())
+    one = view.answers(source, "a/é", similarity="exact")
+    assert (one["n"], one["correct"], one["sizes"], one["distinct_wrong"]) == (5, 4, [2, 1, 1], 1)
+    assert one["clusters"][0]["texts"][0][:2] == [2, (texts[0], 0)]
+    loose = view.answers(source, "a/é", similarity="jaccard", threshold="0.9")
+    assert loose["sizes"] == [3, 1]
+    assert loose["setting"].startswith("jaccard ≥ 0.9")
+    (first, other), (third,) = ([text[2] for text in cluster["texts"]] for cluster in loose["clusters"])
+    near = view.why(source, "a/é", first, other, similarity="jaccard", threshold="0.9")
+    assert near["together"]
+    assert near["shared"] == "we add "
+    assert near["parts"][0][0] in "23"
+    measures = {name: value for name, value, _ in near["measures"]}
+    assert measures["exact"] == 0
+    assert measures["jaccard"] == 1
+    assert not view.why(source, "a/é", first, third)["together"]
+    with pytest.raises(UsageError, match="similarity"):
+        view.answers(source, "a/é", similarity="none")
+    with pytest.raises(UsageError, match="threshold"):
+        view.answers(source, "a/é", similarity="edit", threshold="7")
+
+
+def test_right_answers_with_a_false_derivation_are_marked(tmp_path):
+    prompt = "A shop has 8 apples and gets 4 more. How many?"
+    texts = ["8 + 4 = 12. So \\boxed{12}", "8 + 4 = 11. So \\boxed{12}", "\\boxed{12}"]
+    rows = [
+        {
+            "benchmark": "word-problems",
+            "id": "a",
+            "sample_index": i,
+            "completion": text,
+            "answer": "12",
+            "prompt": prompt,
+            "correct": True,
+        }
+        for i, text in enumerate(texts)
+    ]
+    write_rows(tmp_path / "a.jsonl", rows)
+    view = View([tmp_path / "a.jsonl"])
+    found = view.answers(source_of(view.document()), "a", similarity="exact")
+    marks = {cluster["texts"][0][1].text: cluster["texts"][0][3] for cluster in found["clusters"]}
+    assert [marks[text] for text in texts] == [True, False, None]
+
+
+def test_labels_are_the_only_file_that_is_written(tmp_path):
+    write_rows(
+        tmp_path / "a.jsonl",
+        [
+            {"benchmark": "m", "id": "p", "sample_index": i, "completion": f"x {i}", "answer": "1", "correct": True}
+            for i in range(4)
+        ],
+    )
+    view = View([tmp_path / "a.jsonl"], who="ann")
+    source = source_of(counted(view))
+    texts = view.pair(source)["texts"]
+    told = view.label(source, texts[0][0], texts[1][0], "same")
+    assert told["labels"] == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "a.labels"]
+    assert len(read_samples([tmp_path]).rows) == 4  # the labels are no samples
+
+
+def test_rollouts_have_the_lambda_of_the_run(tmp_path, tiny_config, digits):
+    pytest.importorskip("torch")
+    from quatro.runs.directory import RunDir
+    from quatro.train import train
+
+    run = tmp_path / "run"
+    config = tiny_config("steps=2", f"reward={digits}", "prompts_per_step=16", "minibatch_prompts=16")
+    with RunDir.create(run, config) as made:
+        train(config, made)
+    view = View([run])
+    (shown,) = view.document()["runs"]
+    found = view.rollouts(shown["source"])
+    assert found["step"] == found["steps"][-1]
+    metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()][-1]
+    lams = [prompt["lam"] for prompt in found["prompts"] if prompt["lam"] is not None]
+    assert sum(lams) / len(lams) == pytest.approx(metrics["dual/lam_mean"], rel=1e-4)
+    rows = [row for prompt in found["prompts"] for row in prompt["rows"]]
+    assert sum(row["reward"] for row in rows) / len(rows) == pytest.approx(metrics["reward/mean"], rel=1e-4)
+    assert view.rollouts(shown["source"], "1")["step"] == 1
+    with pytest.raises(UsageError, match="--step 99"):
+        view.rollouts(shown["source"], "99")
