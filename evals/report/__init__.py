@@ -12,7 +12,7 @@ from typing import NamedTuple
 from evals.metrics.counting import BY_DEFAULT, Counts, count_clusters
 from evals.metrics.passk_ucc import least_correct, passk_estimates, rows_of, ucc_estimates
 from evals.metrics.valid import CHECKERS, checked
-from evals.report.answers import Depth, Json, answers_of
+from evals.report.answers import Json, answers_of
 from evals.results.document import VALID, Row
 from evals.results.training_metrics import Rows
 from evals.samples.types import GradedProblem, Problem, Samples
@@ -109,20 +109,20 @@ def view_samples(samples: Samples, *, num_answers: int = 3) -> list[BenchmarkVie
 
     Raises DataError if a sample has no grade.
     """
-    depth = Depth(num_answers, 1, num_answers, LONGEST_ANSWER)
     views: dict[str, list[ProblemView]] = {}
     settings: dict[str, Setting] = {}
     for problem, graded in zip(samples.problems(), samples.graded(), strict=True):
         if problem.benchmark not in settings:
             settings[problem.benchmark] = BY_DEFAULT.settings(problem.benchmark, graded.kind)[0]
-        seen = view_problem(problem, graded, settings[problem.benchmark], depth)
+        seen = view_problem(problem, graded, settings[problem.benchmark], num_answers)
         views.setdefault(problem.benchmark, []).append(seen)
     return [BenchmarkView(name, settings[name], problems) for name, problems in views.items()]
 
 
-def view_problem(problem: Problem, graded: GradedProblem, setting: Setting, depth: Depth) -> ProblemView:
-    """One problem, with as many answers as ``depth`` says."""
-    answers = answers_of(problem, graded, setting, depth)
+def view_problem(problem: Problem, graded: GradedProblem, setting: Setting, num_answers: int) -> ProblemView:
+    """One problem, with ``num_answers`` clusters and wrong answers."""
+    shown = {"clusters": num_answers, "texts": 1, "wrong": num_answers, "longest": LONGEST_ANSWER}
+    answers = answers_of(problem, graded, setting, **shown)
     valid = None
     if graded.benchmark in CHECKERS and graded.kind.grader != "code":
         kept = [one.problem for one in checked([graded], graded.benchmark)]

@@ -7,11 +7,11 @@ from collections import Counter
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from evals.metrics.counting import labels_by_setting, solutions
+from evals.metrics.studies.clusters import texts_by_cluster
 from evals.metrics.studies.labels import text_hash
 from evals.metrics.valid import CHECKERS, checker_of
 from evals.samples.types import GradedProblem, Problem
-from evals.similarity import SIMILARITIES, Setting, default_threshold
+from evals.similarity import SIMILARITIES, Setting
 from evals.text import visible
 
 LONGEST_NAME = 200
@@ -28,52 +28,48 @@ class Text(NamedTuple):
     num_cut: int = 0
 
 
-class Depth(NamedTuple):
-    """How many of the largest clusters, texts of each of them, wrong answers, and characters of a text are shown."""
-
-    clusters: int
-    texts: int
-    wrong: int
-    longest: int
-
-
 def capped(text: str, longest: int) -> Text:
     """``text`` with at most ``longest`` of its characters, those that cannot be seen spelled out."""
     return Text(visible(text[:longest]), max(0, len(text) - longest))
 
 
-def answers_of(problem: Problem, graded: GradedProblem, setting: Setting, depth: Depth) -> Json:
+def question_of(problem: GradedProblem) -> Json:
+    """The prompt, if it is known, and the reference answer."""
+    return {
+        "prompt": None if problem.prompt is None else capped(problem.prompt, LONGEST_PROMPT),
+        "answer": capped("" if problem.answer is None else str(problem.answer), LONGEST_NAME),
+    }
+
+
+def answers_of(
+    problem: Problem, graded: GradedProblem, setting: Setting, *, clusters: int, texts: int, wrong: int, longest: int
+) -> Json:
     """Sizes and texts of the clusters of right answers, largest first, and wrong answers, the commonest first.
 
     A right text is [times, text, key, is_valid], a wrong one [times, text]. The key is for `why`; ``is_valid`` says
-    whether the derivation is true: None if it is unknown, or no checker that runs no programs is built in.
+    whether the derivation is true: None if it is unknown, or no checker that runs no programs is built in. Shown are
+    at most so many ``clusters``, ``texts`` of each, ``wrong`` answers, and characters of a text.
     """
-    unique = solutions(graded, setting.tokens)
-    (labels,) = labels_by_setting(unique, [setting]).values()
-    times_of: dict[int, Counter[str]] = {}
-    for label, place in zip(labels, unique.which_N.tolist(), strict=True):
-        times_of.setdefault(label, Counter())[unique.texts[place]] += 1
-    clusters = sorted(times_of.values(), key=lambda times: -times.total())
-    shown = [times.most_common(depth.texts) for times in clusters[: depth.clusters]]
+    (found,) = texts_by_cluster(graded, [setting]).values()
+    shown = [times.most_common(texts) for times in found[:clusters]]
     valid: dict[str, bool | None] = {}
     if graded.benchmark in CHECKERS and graded.kind.grader != "code":
-        texts = [text for some in shown for text, _ in some]
-        valid = dict(zip(texts, checker_of(graded.benchmark)([graded._replace(completions=texts)])[0], strict=True))
-    wrong = Counter(row.completion for row in problem.samples) - Counter(graded.completions)
+        asked = [text for some in shown for text, _ in some]
+        valid = dict(zip(asked, checker_of(graded.benchmark)([graded._replace(completions=asked)])[0], strict=True))
+    others = Counter(row.completion for row in problem.samples) - Counter(graded.completions)
     return {
-        "prompt": None if graded.prompt is None else capped(graded.prompt, LONGEST_PROMPT),
-        "answer": capped("" if graded.answer is None else str(graded.answer), LONGEST_NAME),
-        "sizes": [times.total() for times in clusters],
+        **question_of(graded),
+        "sizes": [times.total() for times in found],
         "clusters": [
             {
                 "size": times.total(),
                 "distinct": len(times),
-                "texts": [[n, capped(text, depth.longest), _key(text), valid.get(text)] for text, n in some],
+                "texts": [[n, capped(text, longest), key_of(text), valid.get(text)] for text, n in some],
             }
-            for times, some in zip(clusters, shown, strict=False)
+            for times, some in zip(found, shown, strict=False)
         ],
-        "wrong": [[n, capped(text, depth.longest)] for text, n in wrong.most_common(depth.wrong)],
-        "distinct_wrong": len(wrong),
+        "wrong": [[n, capped(text, longest)] for text, n in others.most_common(wrong)],
+        "distinct_wrong": len(others),
         "truncated": sum(row.finish_reason == "length" for row in problem.samples),
     }
 
@@ -81,23 +77,21 @@ def answers_of(problem: Problem, graded: GradedProblem, setting: Setting, depth:
 def why(graded: GradedProblem, a: str, b: str, setting: Setting) -> Json:
     """The similarity of the right answers with the keys ``a`` and ``b`` by every measure, and where they part.
 
-    `together` says whether they are in one cluster under ``setting``, perhaps through others. Raises KeyError for a key
-    that no right answer has.
+    `together` says whether they are in one cluster under ``setting``, perhaps through others. Raises ValueError for a
+    key that no right answer has.
     """
-    unique = solutions(graded, setting.tokens)
-    place_of = {_key(text): place for place, text in enumerate(unique.texts)}
-    (labels,) = labels_by_setting(unique, [setting]).values()
-    label_of = dict(zip(unique.which_N.tolist(), labels, strict=True))
-    places = [place_of[a], place_of[b]]
-    pair = [unique.texts[place] for place in places]
+    (clusters,) = texts_by_cluster(graded, [setting]).values()
+    texts = [text for times in clusters for text in times]
+    places = [[key_of(text) for text in texts].index(key) for key in (a, b)]
+    pair = [texts[place] for place in places]
     measures = []
     for name, measure in SIMILARITIES.items():
         # TF-IDF weighs words by all texts; the others look at two alone.
-        among, at = (unique.texts, tuple(places)) if name == "tfidf" else (pair, (0, 1))
-        measures.append([name, float(measure(among, tokens=setting.tokens)[at]), default_threshold(name)])
+        among, at = (texts, tuple(places)) if name == "tfidf" else (pair, (0, 1))
+        measures.append([name, float(measure(among, tokens=setting.tokens)[at]), measure.threshold])
     shared = sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(*pair, strict=False)))
     return {
-        "together": label_of[places[0]] == label_of[places[1]],
+        "together": any(set(pair) <= set(times) for times in clusters),
         "setting": setting.words("≥"),
         "measures": measures,
         "shared": visible(pair[0][max(0, shared - _BEFORE) : shared]),
@@ -105,5 +99,6 @@ def why(graded: GradedProblem, a: str, b: str, setting: Setting) -> Json:
     }
 
 
-def _key(text: str) -> str:
-    return text_hash(text)[:16]
+def key_of(text: object) -> str:
+    """A short name for the page, which says nothing of this machine."""
+    return text_hash(str(text))[:16]

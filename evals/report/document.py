@@ -224,22 +224,19 @@ def _by_problem(view: BenchmarkView, metric: str, k: int) -> dict[str, float]:
 # ---- the page
 
 SCRIPTS = ("report_base.js", "report_charts.js", "report_tables.js", "report_problems.js", "report.js")
-LIVE_SCRIPTS = (*SCRIPTS[:-1], "live.js", "report.js")
 _ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
 
-def report_page(values: Json, *, is_live: bool = False) -> str:
+def report_page(values: Json) -> str:
     """The page of a `document` as HTML; the same values give the same bytes.
 
-    ``is_live``: it may ask the server that it came from, as `quatro view` does.
+    With a `token` among the values it may ask the server that it came from, as that of `quatro view` does.
     """
+    is_live = "token" in values
     colors = "".join(f"--c{position}:{color};" for position, color in enumerate(PALETTE))
     style = f":root{{{colors}}}\n{_asset('report.css')}"
-    script = (
-        '"use strict";\n(() => {\n'
-        + "\n".join(_asset(name) for name in (LIVE_SCRIPTS if is_live else SCRIPTS))
-        + "})();\n"
-    )
+    names = (*SCRIPTS[:-1], *["live.js"] * is_live, SCRIPTS[-1])
+    script = '"use strict";\n(() => {\n' + "\n".join(map(_asset, names)) + "})();\n"
     policy = "; ".join(
         (
             "default-src 'none'",

@@ -21,12 +21,7 @@ from evals.files.strict_json import parse_row
 MAX_BODY = 64 * 1024
 _QUIET_S = 15.0  # after which a stream says that it lives
 _WRONG = (QuatroError, OSError, TypeError, ValueError, KeyError)  # what routes raise, also for another page's requests
-_HEADERS = {
-    "Cache-Control": "no-store",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
+_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"}
 Routes = Mapping[str, Callable[..., Any]]
 
 
@@ -82,9 +77,8 @@ class _Handler(BaseHTTPRequestHandler):
         where = urlsplit(self.path)
         asked, host, name = dict(parse_qsl(where.query)), self.headers.get("Host"), where.path.removeprefix("/")
         is_page = not name and self.command == "GET"
-        if host not in self.server.hosts or self.headers.get("Origin") not in (None, f"http://{host}"):
-            self._send(403, "text/plain", b"This page is for 127.0.0.1 alone.\n")
-        elif not self.server.admits(asked.pop("token", ""), is_page=is_page):
+        is_ours = host in self.server.hosts and self.headers.get("Origin") in (None, f"http://{host}")
+        if not is_ours or not self.server.admits(asked.pop("token", ""), is_page=is_page):
             self._send(403, "text/plain", b"Open the address that `quatro view` printed: it holds a token.\n")
         elif is_page:
             self._send(200, "text/html", self.server.page(self.server.token).encode("utf-8"))

@@ -28,7 +28,7 @@ from evals.samples.about import note_file, stem_of
 from evals.samples.code import BESIDE, looked_up, sandbox_here, tests_digests
 from evals.samples.graders import GradingSettings
 from evals.samples.reading import named_files, read_files, read_samples, sample_files
-from evals.samples.types import GradedProblem, Problem, Samples
+from evals.samples.types import GradedProblem, Problem, Samples, graded_of
 
 _SETTINGS = tuple(one.name for one in fields(GradingSettings))
 
@@ -154,12 +154,9 @@ def read_graded(
 
 def graded_problem(problem: Problem) -> GradedProblem:
     """The problem with its right answers; samples without a grade are graded here. Raises as `grade_rows`."""
-    rows = list(problem.samples)
-    places = [place for place, row in enumerate(rows) if row.correct is None]
-    grades = graders.grade_rows([rows[place] for place in places], jobs=1) if places else ()
-    for place, grade in zip(places, grades, strict=True):
-        rows[place] = replace(rows[place], correct=grade.correct)
-    return Samples(rows, []).graded()[0]
+    grades = iter(graders.grade_rows([row for row in problem.samples if row.correct is None], jobs=1))
+    rows = [row if row.correct is not None else replace(row, correct=next(grades).correct) for row in problem.samples]
+    return graded_of(problem._replace(samples=rows))
 
 
 def read_recorded(path: Path) -> Samples:

@@ -5,13 +5,12 @@ An index holds counts and places, no texts. It goes on where it ended when rows 
 
 import gzip
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
 from evals.errors import DataError
-from evals.files.strict_json import parse_row, refuse
+from evals.files.strict_json import parse_row
 from evals.samples.reading import SamplesReader
 from evals.samples.types import Problem
 
@@ -20,19 +19,15 @@ _decode = json.JSONDecoder().decode  # ten times faster than the strict reader, 
 
 @dataclass
 class Place:
-    """``num_correct`` of the n samples that stand at the bytes ``starts`` are correct, ``num_graded`` have a grade."""
+    """Of the n samples that stand at the bytes ``starts`` so many are correct and wrong; the others have no grade."""
 
     starts: list[int] = field(default_factory=list)
     num_correct: int = 0
-    num_graded: int = 0
+    num_wrong: int = 0
 
     @property
     def n(self) -> int:
         return len(self.starts)
-
-    def may_have_right(self, number: int) -> bool:
-        """Whether so many samples are correct, or could be once all are graded."""
-        return self.num_correct + self.n - self.num_graded >= number
 
 
 class SamplesIndex:
@@ -51,37 +46,30 @@ class SamplesIndex:
                 stream.seek(self._end)
                 for line in stream:
                     try:
-                        if not line.isspace():
-                            self._add(line)
+                        row = None if line.isspace() else _decode(line.decode("utf-8-sig"))
                     except ValueError:
                         if line.endswith(b"\n"):
                             raise
                         break  # half of a line, which is being written
+                    if row is not None:
+                        place = self.places.setdefault((row["benchmark"], row["id"]), Place())
+                        place.starts.append(self._end)
+                        place.num_correct += row.get("correct") is True
+                        place.num_wrong += row.get("correct") is False
                     self._end += len(line)
-        except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        except (OSError, EOFError, ValueError, LookupError, TypeError, RecursionError) as error:
             raise DataError(f"{self.file}: no samples at byte {self._end}: {type(error).__name__}: {error}") from error
 
     def problem(self, benchmark: str, id: str) -> Problem:
         """All samples of a problem, read strictly; raises DataError for a damaged row."""
         reader, read = SamplesReader(benchmarks=None, keep_extra=True), []
-        for start, line in self._lines(self.places[benchmark, id]):
-            at = f"{self.file}, byte {start}"
-            read.append(reader.check(parse_row(line, at) or refuse(at, "no row"), self.file, start))
-        return Problem(benchmark, id, sorted(read, key=lambda row: row.sample_index))
-
-    def _lines(self, place: Place) -> Iterator[tuple[int, bytes]]:
         with self._open() as stream:
-            for start in place.starts:
+            for start in self.places[benchmark, id].starts:
                 stream.seek(start)
-                yield start, stream.readline().removeprefix(b"\xef\xbb\xbf")
+                row = parse_row(stream.readline().removeprefix(b"\xef\xbb\xbf"), f"{self.file}, byte {start}")
+                read.append(reader.check(row or {}, self.file, start))
+        return Problem(benchmark, id, sorted(read, key=lambda row: row.sample_index))
 
     def _open(self) -> BinaryIO:
         is_packed = self.file.suffix == ".gz"
         return gzip.open(self.file) if is_packed else self.file.open("rb")  # type: ignore[return-value]
-
-    def _add(self, line: bytes) -> None:
-        row = _decode(line.decode("utf-8-sig"))
-        place = self.places.setdefault((row["benchmark"], row["id"]), Place())
-        place.starts.append(self._end)
-        place.num_graded += (is_correct := row.get("correct")) is not None
-        place.num_correct += is_correct is True

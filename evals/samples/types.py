@@ -108,7 +108,7 @@ class Samples:
                     f"sample {row.sample_index} of {shown(row.id)} ({row.benchmark}) has no grade; grade the samples "
                     "with `quatro eval grade`"
                 )
-        return [_graded(problem) for problem in self.problems()]
+        return [graded_of(problem) for problem in self.problems()]
 
     def frame(self) -> DataFrame:
         """A data frame with one row a sample and the columns of `FIELDS`; `correct` is NA where nobody graded.
@@ -128,7 +128,8 @@ class Samples:
         return replace(self, rows=chosen)
 
 
-def _graded(problem: Problem) -> GradedProblem:
+def graded_of(problem: Problem) -> GradedProblem:
+    """The problem with its correct completions; what has no grade is none."""
     first, right = problem.samples[0], [row for row in problem.samples if row.correct]
     completions = [row.completion for row in right]
     named = first.extra.get("entry_point")

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import platform
+import re
 import socket
 import subprocess
 import time
@@ -34,6 +35,7 @@ _TYPES: Mapping[str, type | UnionType] = {
     "packages": dict,
     "resumed": list,
 }
+_WARNING = re.compile(r"(?:warning: |\S+ \S+ WARNING [\w.]+: )(.*)")  # as the terminal has it, and as log.txt
 _NOT_COMPARED = ("time", "argv", "folder", "packages")
 # `is_locked` holds the lock for an instant; whoever wants it for good asks again before giving up.
 _ATTEMPTS = 5
@@ -49,6 +51,17 @@ def read_status(run: Path) -> dict[str, Any]:
 def read_environment(run: Path) -> dict[str, Any]:
     """environment.json as `read_status` reads status.json."""
     return _informative(run / "environment.json")
+
+
+def warnings_in(*logs: Path) -> tuple[str, ...]:
+    """The warnings in ``logs``, each once, in the order of the files; a log that is not there has none."""
+    lines = [line for log in logs for line in log_lines(log)]
+    return tuple(dict.fromkeys(found[1] for line in lines if (found := _WARNING.match(line))))
+
+
+def log_lines(log: Path) -> list[str]:
+    """The lines of a log; none where it is not there."""
+    return log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
 
 
 def _informative(path: Path) -> dict[str, Any]:

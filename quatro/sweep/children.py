@@ -1,7 +1,6 @@
 """The child processes of a sweep: which processor each may use, how it is stopped, and what its log says."""
 
 import os
-import re
 import signal
 import subprocess
 import threading
@@ -13,10 +12,10 @@ from evals.errors import UsageError
 from evals.worker_pool import usable_cores
 from quatro.processes.launcher import torchrun_options
 from quatro.processes.stop import StopRequest
+from quatro.runs.status import log_lines
 
 POLL_S = 0.1
 DEVICES = "CUDA_VISIBLE_DEVICES"
-_WARNING = re.compile(r"(?:warning: |\S+ \S+ WARNING [\w.]+: )(.*)")  # as the terminal has it, and as log.txt
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -120,19 +119,9 @@ class Children:
 
 def last_error(log: Path, *, or_last_line: bool = True) -> str:
     """The last error message in a log, else its last line; nothing where there is none."""
-    lines = [line.strip() for line in _lines(log) if line.strip()]
+    lines = [line.strip() for line in log_lines(log) if line.strip()]
     errors = [line for line in lines if line.lower().startswith("error")]
     return (errors or (lines if or_last_line else []) or [""])[-1]
-
-
-def warnings_in(*logs: Path) -> tuple[str, ...]:
-    """The warnings in ``logs``, each once, in the order of the files; a log that is not there has none."""
-    lines = [line for log in logs for line in _lines(log)]
-    return tuple(dict.fromkeys(found[1] for line in lines if (found := _WARNING.match(line))))
-
-
-def _lines(log: Path) -> list[str]:
-    return log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
 
 
 def note_error(log: Path, error: Exception | str) -> None:

@@ -28,10 +28,10 @@ from quatro.processes.stop import StopRequest
 from quatro.runs.identity import read_config
 from quatro.runs.metrics import read_metrics
 from quatro.runs.points import SWEEP, config_file, is_sweep, read_points, refuse_other_point
-from quatro.runs.status import RunLock, is_locked, read_status
+from quatro.runs.status import RunLock, is_locked, read_status, warnings_in
 from quatro.sample.folder import measure_samples
 from quatro.sweep import measure
-from quatro.sweep.children import Children, Slot, last_error, launched, make_slots, note_error, num_gpus, warnings_in
+from quatro.sweep.children import Children, Slot, last_error, launched, make_slots, note_error, num_gpus
 from quatro.sweep.plan import Point, SweepPlan
 
 SweepProgress = Callable[[int, str], None]  # (points done, what happened last)

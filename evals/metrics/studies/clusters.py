@@ -130,17 +130,20 @@ def clusters(
 
 def clusters_of(problem: GradedProblem, settings: Sequence[Setting]) -> list[Clusters]:
     """The clusters of a problem's correct completions under each of ``settings``, which have the same tokens."""
+    head, found = (problem.benchmark, problem.id, problem.n, problem.correct), []
+    for setting, some in texts_by_cluster(problem, settings).items():
+        clusters = [Cluster(one.total(), len(one), n, text) for one in some for text, n in one.most_common(1)]
+        found.append(Clusters(*head, setting, clusters))
+    return found
+
+
+def texts_by_cluster(problem: GradedProblem, settings: Sequence[Setting]) -> dict[Setting, list[Counter[str]]]:
+    """How often each solution (`solutions_in`) occurs in each cluster, the largest first, under each setting."""
     unique = solutions(problem, settings[0].tokens)
-    described = []
+    found = {}
     for setting, labels in labels_by_setting(unique, settings).items():
-        times_of: dict[int, Counter[int]] = {}  # by cluster and text
+        times_of: dict[int, Counter[str]] = {}
         for label, place in zip(labels, unique.which_N.tolist(), strict=True):
-            times_of.setdefault(label, Counter())[place] += 1
-        clusters = []
-        for times in times_of.values():
-            ((commonest, most),) = times.most_common(1)
-            clusters.append(Cluster(times.total(), len(times), most, unique.texts[commonest]))
-        clusters.sort(key=lambda cluster: -cluster.size)
-        head = (problem.benchmark, problem.id, problem.n, problem.correct)
-        described.append(Clusters(*head, setting, clusters))
-    return described
+            times_of.setdefault(label, Counter())[unique.texts[place]] += 1
+        found[setting] = sorted(times_of.values(), key=lambda times: -times.total())
+    return found

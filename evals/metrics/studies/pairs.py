@@ -18,6 +18,7 @@ from evals.files.whole import json_line
 from evals.metrics.studies.labels import Label, read_labels, text_hash
 from evals.samples.graded import graded_problem
 from evals.samples.index import SamplesIndex
+from evals.samples.types import GradedProblem
 from evals.similarity import SIMILARITIES
 
 MOST_TEXTS = 48
@@ -27,10 +28,7 @@ _TRIES = 50
 class Pair(NamedTuple):
     """Two right answers to a problem, and the chance with which they were drawn."""
 
-    benchmark: str
-    id: str
-    prompt: str
-    answer: str
+    problem: GradedProblem
     texts: tuple[str, str]
     chance: float
 
@@ -45,24 +43,23 @@ class Pairs:
     def draw(self, index: SamplesIndex, benchmark: str, labels: Path) -> Pair:
         """A pair that has no label in ``labels``; raises UsageError where none is found."""
         done = {frozenset((one.a, one.b)) for one in known_labels(labels)}
-        ids = [id for (name, id), place in index.places.items() if name == benchmark and place.may_have_right(2)]
+        # Of those that may have two right answers, once all are graded.
+        ids = [id for (name, id), one in index.places.items() if name == benchmark and one.n - one.num_wrong > 1]
         for _ in range(_TRIES if ids else 0):
             problem = graded_problem(index.problem(benchmark, ids[self._rng.integers(len(ids))]))
-            texts = sorted(set(problem.completions))
-            if len(texts) < 2:
+            num = len(texts := sorted(set(problem.completions)))
+            if num < 2:
                 continue
-            chosen = sorted(self._rng.permutation(len(texts))[:MOST_TEXTS].tolist())
-            chance_M = pair_chances([texts[place] for place in chosen])
-            at = int(self._rng.choice(len(chance_M), p=chance_M))
-            i, j = self._rng.permutation(np.transpose(np.triu_indices(len(chosen), 1))[at]).tolist()
-            pair = texts[chosen[i]], texts[chosen[j]]
-            if frozenset(map(text_hash, pair)) in done:
-                continue
-            share = len(chosen) * (len(chosen) - 1) / (len(texts) * (len(texts) - 1))  # of the pairs are compared
-            prompt, answer = problem.prompt or "", "" if problem.answer is None else str(problem.answer)
-            found = Pair(benchmark, problem.id, prompt, answer, pair, float(chance_M[at]) * share / len(ids))
-            self._drawn[text_hash(pair[0]), text_hash(pair[1])] = found
-            return found
+            chosen = [texts[place] for place in self._rng.permutation(num)[:MOST_TEXTS]]
+            chance_M = pair_chances(chosen)
+            at = self._rng.choice(len(chance_M), p=chance_M)
+            share = len(chance_M) / (num * (num - 1) / 2)  # of the pairs are compared
+            i, j = (places[at] for places in np.triu_indices(len(chosen), 1))
+            pair = chosen[i], chosen[j]
+            a, b = map(text_hash, pair)
+            if frozenset((a, b)) not in done:
+                self._drawn[a, b] = Pair(problem, pair, float(chance_M[at] * share / len(ids)))
+                return self._drawn[a, b]
         raise UsageError(
             "no pair of right answers without a label was found; two different ones to a problem make a pair"
         )
@@ -71,9 +68,9 @@ class Pairs:
         """Adds the label of a pair that was drawn to ``labels``, and returns how many these are now."""
         if (a, b) not in self._drawn:
             raise UsageError("this pair was not drawn here; load the page again")
-        pair = self._drawn[a, b]
-        head = {"benchmark": pair.benchmark, "id": pair.id, "a": a, "b": b, "label": label}
-        said = Label.model_validate({**head, "who": who, "chance": pair.chance})
+        problem, _, chance = self._drawn[a, b]
+        head = {"benchmark": problem.benchmark, "id": problem.id, "a": a, "b": b}
+        said = Label.model_validate({**head, "label": label, "who": who, "chance": chance})
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
         with os.fdopen(os.open(labels, flags, 0o644), "ab") as stream:
             stream.write(json_line(said.model_dump()))

@@ -37,7 +37,7 @@ from quatro.runs.views.summary import describe_run
 _NAMED = ("method.name", "seed")  # have a field of their own in `ReportRun`
 logger = logging.getLogger(__name__)
 ReportProgress = Callable[[int, int], None]  # samples files read, of how many
-ReadViews = Callable[[Path], tuple[Sequence[BenchmarkView], Sequence[str]]]  # a samples file, and warnings about it
+Views = tuple[Sequence[BenchmarkView], Sequence[str]]  # of a samples file, and warnings about it
 
 
 class _Place(NamedTuple):
@@ -90,25 +90,34 @@ def report(
     return page
 
 
-def _read_views(file: Path) -> tuple[Sequence[BenchmarkView], Sequence[str]]:
+def _read_views(file: Path) -> Views:
     samples, _ = read_graded([file])
     return view_samples(samples), samples.warnings
 
 
 def gather_report(
-    paths: Sequence[Path], *, progress: ReportProgress | None = None, read: ReadViews = _read_views
+    paths: Sequence[Path],
+    *,
+    progress: ReportProgress | None = None,
+    read: Callable[[Path], Views] = _read_views,
+    leave_out: tuple[type[Exception], ...] = (),
 ) -> Report:
     """The runs at ``paths``: run directories, or sweeps with all of their points and base models.
 
-    Samples that cannot be read or judged are left out and named in the report's notes. ``progress`` is told after each
-    samples file, which ``read`` reads.
+    Samples that cannot be read or judged are left out and named in the report's notes, and so are runs that raise one
+    of ``leave_out``. ``progress`` is told after each samples file, which ``read`` reads.
 
     Raises:
         UsageError: a path is neither a run nor a sweep, or a configuration cannot be read.
         DataError: a metrics.jsonl is broken, or a run or base model is not what it says it is.
     """
-    notes: list[str] = []
-    places = list({place.path.resolve(): place for path in paths for place in _places(path, notes)}.values())
+    notes, found = list[str](), dict[Path, _Place]()
+    for path in paths:
+        try:
+            found |= {place.path.resolve(): place for place in _places(path, notes)}
+        except leave_out as error:
+            notes.append(f"left out: {error}")
+    places = list(found.values())
     files = [_tags(place) for place in places]
     total = sum(len(tag_files) for tags in files for tag_files in tags.values())
     labels = iter(labels_of([place.path for place in places if not place.base]))
@@ -122,7 +131,10 @@ def gather_report(
     parts = zip(places, names, _groups(names, places), _settings(places), files, strict=True)
     for place, name, group, settings, tags in parts:
         samples = _samples(place.path, tags, read, tell, notes)
-        runs.append(_run(place, name, group, settings, samples))
+        try:
+            runs.append(_run(place, name, group, settings, samples))
+        except leave_out as error:
+            notes.append(f"left out: {error}")
     title = paths[0].resolve().name if len(paths) == 1 else f"{len(runs)} runs"
     return Report(title, [str(path) for path in paths], runs, list(dict.fromkeys(notes)))
 
@@ -247,10 +259,7 @@ def _run(
 def _tags(place: _Place) -> dict[str, list[Path]]:
     """The samples files of each tag, which is the folder below ``samples`` that they are in."""
     if place.samples:
-        return {
-            tag: [folder] if folder.is_file() else sorted(folder.glob("*.jsonl*"))
-            for tag, folder in place.samples.items()
-        }
+        return {tag: [at] if at.is_file() else sorted(at.glob("*.jsonl*")) for tag, at in place.samples.items()}
     folder = place.path / "samples"
     tags = defaultdict[str, list[Path]](list)
     for file in sample_files(folder) if any(folder.rglob("*.jsonl*")) else ():
@@ -259,7 +268,11 @@ def _tags(place: _Place) -> dict[str, list[Path]]:
 
 
 def _samples(
-    run: Path, tags: Mapping[str, Sequence[Path]], read: ReadViews, tell: Callable[[], None], notes: list[str]
+    run: Path,
+    tags: Mapping[str, Sequence[Path]],
+    read: Callable[[Path], Views],
+    tell: Callable[[], None],
+    notes: list[str],
 ) -> list[ReportSamples]:
     """What the run was sampled to, one entry a tag."""
     found: list[ReportSamples] = []

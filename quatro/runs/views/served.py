@@ -4,48 +4,47 @@ Samples are read by an index of their files. So the page opens with the counts; 
 one samples file after the other; and a problem is read again when somebody opens it.
 """
 
-import hashlib
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from evals.benchmarks.catalogue import Kind, kind_of
 from evals.benchmarks.prompts import THOUGHT
 from evals.errors import QuatroError, UsageError
 from evals.files.frames import grouped
 from evals.metrics.counting import BY_DEFAULT, Clustering, Counts
 from evals.metrics.studies.labels import text_hash
 from evals.metrics.studies.pairs import Pairs
-from evals.report import BenchmarkView, ProblemView, Report, view_problem
-from evals.report.answers import LONGEST_NAME, LONGEST_PROMPT, Depth, Json, answers_of, capped, why
+from evals.report import BenchmarkView, ProblemView, view_problem
+from evals.report.answers import LONGEST_NAME, Json, answers_of, capped, key_of, question_of, why
 from evals.report.document import document, report_page, rounded
 from evals.report.serving import Routes
 from evals.samples.about import SAMPLING, stem_of
 from evals.samples.graded import graded_copy, graded_problem
 from evals.samples.index import SamplesIndex
-from evals.samples.types import Problem
+from evals.samples.types import Problem, graded_of
 from evals.similarity import SIMILARITIES, Setting
 from evals.text import visible
 from quatro.dual import solve_dual
 from quatro.runs.directory import step_number
 from quatro.runs.identity import read_config
+from quatro.runs.status import warnings_in
 from quatro.runs.views.report import gather_report
 from quatro.runs.views.rollouts import read_rollouts
 
 TICK_S = 1.0
 LONGEST_RESPONSE = 4_000
-_LOG_BYTES, _MOST_WARNINGS = 64 * 1024, 3
-_WHOLE = Depth(clusters=60, texts=12, wrong=12, longest=20_000)
-_NOTHING = Depth(0, 0, 0, 0)
-_BUSY = 0.05  # the largest share of the time that looking for news may take
-_WATCHED = ("config.yaml", "sweep.yaml", "status.json", "metrics.jsonl", "rollouts", "samples", "graded")
+_MOST_WARNINGS = 3
+_WHOLE = {"clusters": 60, "texts": 12, "wrong": 12, "longest": 20_000}
+_REST, _REST_AFTER_NEWS = 150, 4  # times as long as looking took: idle, it takes less than 1 % of the time
+_WATCHED = ("config.yaml", "sweep.yaml", "status.json", "metrics.jsonl", "rollouts", "samples/*", "graded/*")
 
 
 @dataclass
@@ -58,7 +57,6 @@ class _File:
     is_whole: bool = False
 
 
-@dataclass
 class View:
     """What is at ``paths``: runs, sweeps, samples, and folders with runs and sweeps somewhere below.
 
@@ -66,19 +64,14 @@ class View:
     UsageError if a path does not exist.
     """
 
-    paths: Sequence[Path]
-    who: str = "you"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for path in self.paths:
+    def __init__(self, paths: Sequence[Path], who: str = "you", seed: int = 0) -> None:
+        for path in paths:
             if not path.exists():
                 raise UsageError(f"{path}: no such run, sweep, samples file or folder; `quatro runs list` shows runs")
-        self._lock, self._pairs = threading.RLock(), Pairs(self.seed)
+        self.paths, self.who, self._pairs, self._lock = paths, who, Pairs(seed), threading.RLock()
         self._files, self._sources, self._runs = dict[Path, _File](), dict[str, tuple[_File, str]](), dict[str, Path]()
-        self._tops, self._next_walk = list[Path](), 0.0
-        self._made_of: object = None
-        self._document: Json = {}
+        self._document = Json()
+        self._made_of: object = None  # the state of the files then
 
     # ---- what the page asks for
 
@@ -87,14 +80,11 @@ class View:
         return {one.__name__: one for one in (self.document, self.rollouts, self.answers, self.why, self.pair)}
 
     def page(self, token: str) -> str:
-        return report_page({**self.document(), "token": token, "similarities": list(SIMILARITIES)}, is_live=True)
+        return report_page({**self.document(), "token": token, "similarities": list(SIMILARITIES)})
 
     def document(self) -> Json:
-        """The document of a report on all there is, made anew if a file has changed."""
-        with self._lock:
-            if (state := self._state()) != self._made_of:
-                self._document, self._made_of = self._made(), state
-            return self._document
+        """The document of a report on all there is, as it was when the files were last looked at."""
+        return self._document or self.refresh()
 
     def rollouts(self, run: str, step: str = "") -> Json:
         """The responses of an iteration, by default the last one, by prompt, with its lambda and how its dual ended."""
@@ -113,7 +103,7 @@ class View:
         problem, setting = self._problem(source, id), self._setting(source, **how)
         graded = graded_problem(problem)
         head = {"n": graded.n, "correct": graded.correct, "setting": setting.words("≥")}
-        return {**head, **answers_of(problem, graded, setting, _WHOLE)}
+        return {**head, **answers_of(problem, graded, setting, **_WHOLE)}
 
     def why(self, source: str, id: str, a: str, b: str, **how: str) -> Json:
         """Why two right answers are one solution or two."""
@@ -124,8 +114,7 @@ class View:
         file, benchmark = self._sources[source]
         pair = self._pairs.draw(file.index, benchmark, _labels_of(file))
         texts = [[text_hash(text), *capped(text, LONGEST_RESPONSE)] for text in pair.texts]
-        head = {"id": capped(pair.id, LONGEST_NAME).text, "prompt": capped(pair.prompt, LONGEST_PROMPT).text}
-        return {**head, "answer": capped(pair.answer, LONGEST_NAME).text, "texts": texts}
+        return {"id": capped(pair.problem.id, LONGEST_NAME).text, **question_of(pair.problem), "texts": texts}
 
     def label(self, source: str, a: str, b: str, label: str) -> Json:
         """Keeps a label beside the samples: all that is ever written."""
@@ -149,13 +138,26 @@ class View:
     # ---- what changes
 
     def watch(self, tell: Callable[[], None]) -> None:
-        """For ever: looks every second whether files have changed, and tells the news."""
+        """For ever: looks whether files have changed, and tells the news."""
         while True:
             began, before = time.monotonic(), self._document
             with suppress(QuatroError, OSError):  # such as a run that is being removed
-                if self.document() is not before:
-                    tell()
-            time.sleep(max(TICK_S, (time.monotonic() - began) / _BUSY))
+                self.refresh()
+            if is_new := self._document is not before:
+                tell()
+            time.sleep(max(TICK_S, (time.monotonic() - began) * (_REST_AFTER_NEWS if is_new else _REST)))
+
+    def refresh(self) -> Json:
+        """The document, made anew if a file has changed: a few calls of stat a run."""
+        with self._lock:
+            tops = list(dict.fromkeys(top for path in self.paths for top in _walk(path)))
+            folders = [one for top in tops for one in (top, *top.glob("runs/*"), *top.glob("base/*"))]
+            watched = [path for one in folders for path in (one, *chain(*map(one.glob, _WATCHED)))]
+            watched += [file for file in self._files if file.exists()]
+            state = [(path, found.st_mtime_ns, found.st_size) for path in watched if (found := path.lstat())]
+            if state != self._made_of:
+                self._document, self._made_of = self._made(tops), state
+            return self._document
 
     def count(self) -> None:
         """For ever: counts the clusters of one samples file after the other, at the lowest priority."""
@@ -175,54 +177,29 @@ class View:
                 if file.size == size:  # else rows came, and it is its turn again
                     file.views, file.is_whole, self._made_of = views, True, None
 
-    def _state(self) -> object:
-        """Another value as soon as a file has changed: a few calls of stat a run."""
-        state: list[object] = []
-        places = [folder / name for folder in self._folders() for name in _WATCHED]
-        for path in [*places, *list(self._files)]:
-            with suppress(OSError):
-                status = path.stat()
-                state.append((path, status.st_mtime_ns, status.st_size))
-        return state
-
-    def _folders(self) -> list[Path]:
-        """The runs, sweeps and samples at and below the paths; looking for new ones takes little of the time, too."""
-        if (began := time.monotonic()) >= self._next_walk:
-            self._tops = list(dict.fromkeys(top for path in self.paths for top in _walk(path)))
-            self._next_walk = began + max(2 * TICK_S, (time.monotonic() - began) / _BUSY)
-        return [folder for top in self._tops for folder in (top, *top.glob("runs/*"), *top.glob("base/*"))]
-
-    def _made(self) -> Json:
-        tops, notes = list(self._tops), list[str]()
-        try:
-            found = gather_report(tops, read=self._read) if tops else Report("", [], [])
-        except (QuatroError, OSError):
-            tops = [top for top in tops if self._is_sound(top, notes)]
-            found = gather_report(tops, read=self._read) if tops else Report("", [], [])
-        title = " ".join(path.resolve().name for path in self.paths)
-        found = replace(found, title=title, notes=[*found.notes, *notes])
+    def _made(self, tops: Sequence[Path]) -> Json:
+        found = gather_report(tops, read=self._read, leave_out=(QuatroError, OSError))
         values = document(found, num_problems=0)
+        notes = [note for note in values["notes"] if "--problems N" not in note]  # a server has the answers of all
         self._runs = {}
         for run, shown in zip(found.runs, values["runs"], strict=True):
-            values["notes"] += [f"{shown['name']}: {words}" for words in _warnings(Path(run.folder)) if run.folder]
-            if run.folder and any(Path(run.folder).glob("rollouts/step-*.jsonl")):
-                shown["source"] = _key(run.folder)
-                self._runs[shown["source"]] = Path(run.folder)
-        return {**values, "notes": [note for note in values["notes"] if "--problems N" not in note]}
+            folder = Path(run.folder)
+            told = warnings_in(folder / "log.txt")[-_MOST_WARNINGS:] if run.folder else ()
+            notes += [f"{shown['name']}: {visible(words)}" for words in told]
+            if run.folder and self._holds(folder / "rollouts") and any(folder.glob("rollouts/step-*.jsonl")):
+                shown["source"] = key_of(folder)
+                self._runs[shown["source"]] = folder
+        return {**values, "notes": notes}
 
-    def _is_sound(self, top: Path, notes: list[str]) -> bool:
-        try:
-            gather_report([top], read=self._read)
-        except (QuatroError, OSError) as error:
-            notes.append(f"left out: {error}")
-            return False
-        return True
+    def _holds(self, path: Path) -> bool:
+        """Whether ``path`` lies at or below what is shown, and not only a link to it."""
+        return any(path.resolve().is_relative_to(one.resolve()) for one in self.paths)
 
     def _read(self, file: Path) -> tuple[Sequence[BenchmarkView], Sequence[str]]:
         """The views of a samples file, or of its graded copy; raises DataError if it is damaged."""
         copy = graded_copy(file)
         file = file if copy is None or copy.stale else copy.file
-        if not any(file.resolve().is_relative_to(path.resolve()) for path in self.paths):
+        if not self._holds(file):
             raise UsageError(f"{file} lies outside of what is shown; name it, too, to see it")
         size, known = file.stat().st_size, self._files.get(file)
         if known is None or size < known.size:
@@ -249,43 +226,24 @@ def _walk(path: Path) -> Iterator[Path]:
         inner[:] = sorted(name for name in inner if not name.startswith("."))
 
 
-def _warnings(run: Path) -> list[str]:
-    """The last warnings in the log of a run."""
-    file = run / "log.txt"
-    with suppress(OSError), file.open("rb") as stream:
-        stream.seek(max(0, file.stat().st_size - _LOG_BYTES))
-        said = (line.partition(" WARNING ") for line in stream.read().decode("utf-8", "replace").splitlines())
-        return [visible(f"{when[:16]} {what.partition(': ')[2]}") for when, is_one, what in said if is_one][
-            -_MOST_WARNINGS:
-        ]
-    return []
-
-
 def _first_views(index: SamplesIndex) -> Iterator[BenchmarkView]:
     """Counts alone, which the index holds; no problems where some answers have no grade."""
     for benchmark, keys in grouped(index.places, lambda key: key[0]).items():
-        first = index.problem(*keys[0])
-        kind = next(filter(None, (Kind.recorded_in(row.extra) for row in first.samples)), None) or kind_of(benchmark)
-        places = [(id, index.places[benchmark, id]) for _, id in keys]
-        is_graded = all(place.num_graded == place.n for _, place in places)
-        problems = [ProblemView(Counts(benchmark, id, place.n, place.num_correct)) for id, place in places]
-        setting = BY_DEFAULT.settings(benchmark, kind)[0]
-        yield BenchmarkView(benchmark, setting, problems * is_graded, _key(f"{index.file} {benchmark}"))
+        setting = BY_DEFAULT.settings(benchmark, graded_of(index.problem(*keys[0])).kind)[0]
+        places = [(key, index.places[key]) for key in keys]
+        is_graded = all(one.num_correct + one.num_wrong == one.n for _, one in places)
+        problems = [ProblemView(Counts(*key, one.n, one.num_correct)) for key, one in places] * is_graded
+        yield BenchmarkView(benchmark, setting, problems, key_of(f"{index.file} {benchmark}"))
 
 
 def _clustered(index: SamplesIndex, view: BenchmarkView) -> BenchmarkView:
     ids = [id for benchmark, id in list(index.places) if benchmark == view.benchmark]
     problems = (index.problem(view.benchmark, id) for id in ids)
-    return replace(view, problems=[view_problem(one, graded_problem(one), view.setting, _NOTHING) for one in problems])
+    return replace(view, problems=[view_problem(one, graded_problem(one), view.setting, 0) for one in problems])
 
 
 def _labels_of(file: _File) -> Path:
     return file.index.file.with_name(f"{stem_of(file.index.file)}.labels")
-
-
-def _key(text: object) -> str:
-    """A name for the page that says nothing of this machine."""
-    return hashlib.sha256(str(text).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _response(row: Mapping[str, Any]) -> Json:
@@ -296,18 +254,11 @@ def _response(row: Mapping[str, Any]) -> Json:
 
 
 def _dual(rows: Sequence[Mapping[str, Any]], method: Mapping[str, Any]) -> Json:
-    """lambda and status of a prompt, by QUATRO's dual; of another method the ratio of its rewards and advantages.
-
-    The status is `degenerate` where all rewards are the same, which no method learns from.
-    """
-    kept = [row for row in rows if row.get("reward") is not None and row.get("advantage") is not None]
-    rewards = [float(row["reward"]) for row in kept]
-    if len(set(rewards)) < 2:
-        return {"lam": None, "status": "degenerate"}
-    if method.get("temperature") == "dual":
-        bounds = {name: method[name] for name in ("boundary_cap", "advantage_floor")}
-        found = solve_dual(np.array([rewards]), method["delta"], **bounds)
-        return {"lam": rounded(float(found.lam[0])), "status": found.status[0]}
-    low, high = (pick(kept, key=lambda row: row["reward"]) for pick in (min, max))
-    apart = high["advantage"] - low["advantage"]
-    return {"lam": rounded((high["reward"] - low["reward"]) / apart) if apart else None, "status": ""}
+    """lambda and status of a prompt by QUATRO's dual; of another method, whether all rewards are the same."""
+    rewards = [row["reward"] for row in rows if row.get("reward") is not None]
+    is_flat = len(set(rewards)) < 2
+    if is_flat or method.get("temperature") != "dual":
+        return {"lam": None, "status": "degenerate" * is_flat}
+    bounds = {name: method[name] for name in ("boundary_cap", "advantage_floor")}
+    found = solve_dual(np.array([rewards], dtype=float), method["delta"], **bounds)
+    return {"lam": rounded(float(found.lam[0])), "status": found.status[0]}

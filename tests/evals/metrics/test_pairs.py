@@ -48,7 +48,7 @@ def test_pairs_come_as_often_as_their_chance_says(tmp_path, monkeypatch):
     num_draws = 3000
     for _ in range(num_draws):
         pair = drawer.draw(index, "mine", labels)
-        key = pair.id, frozenset(pair.texts)
+        key = pair.problem.id, frozenset(pair.texts)
         found[key] += 1
         weight[key] += 1 / pair.chance / num_draws
     num = 2 * len(list(combinations(TEXTS, 2)))
@@ -64,7 +64,7 @@ def test_a_label_is_kept_beside_the_samples_and_read_by_the_study(tmp_path):
     seen = set()
     for number in range(1, 9):
         pair = drawer.draw(index, "mine", labels)
-        seen.add((pair.id, frozenset(pair.texts)))
+        seen.add((pair.problem.id, frozenset(pair.texts)))
         assert len(seen) == number  # no pair comes twice
         a, b = map(text_hash, pair.texts)
         assert drawer.keep(labels, a, b, "same" if number % 2 else "different", "ann") == number

@@ -27,9 +27,10 @@ def test_it_finds_every_problem_and_counts_as_the_reader_does(tmp_path, name):
     index = SamplesIndex(file)
     index.update()
     problems = read_samples([file]).problems()
-    assert {key: (place.n, place.num_correct, place.num_graded) for key, place in index.places.items()} == {
-        (one.benchmark, one.id): (len(one.samples), sum(bool(row.correct) for row in one.samples), len(one.samples))
+    assert {key: (place.n, place.num_correct, place.num_wrong) for key, place in index.places.items()} == {
+        (one.benchmark, one.id): (len(one.samples), num, len(one.samples) - num)
         for one in problems
+        for num in [sum(bool(row.correct) for row in one.samples)]
     }
     assert [index.problem(one.benchmark, one.id) for one in problems] == problems
 
@@ -47,13 +48,13 @@ def test_it_reads_on_where_it_ended_and_leaves_a_half_line_for_later(tmp_path):
     assert index.places == whole.places
 
 
-def test_samples_without_a_grade_may_be_right(tmp_path):
+def test_samples_without_a_grade_are_neither_right_nor_wrong(tmp_path):
     file = tmp_path / "a.jsonl"
     file.write_bytes(b"".join(Sample("math500", "p", index, "x", "7").to_json_line() for index in range(3)))
     index = SamplesIndex(file)
     index.update()
     (place,) = index.places.values()
-    assert (place.num_graded, place.may_have_right(3), place.may_have_right(4)) == (0, True, False)
+    assert (place.n, place.num_correct, place.num_wrong) == (3, 0, 0)
 
 
 @pytest.mark.parametrize("line", [b"[1]\n", b'{"id": "x"}\n', b"{\n", b"\xff\xfe\n", b'{"benchmark": [], "id": "x"}\n'])
