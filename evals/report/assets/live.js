@@ -2,6 +2,7 @@
 
 const token = data.token;
 const address = (route, query = {}) => `${route}?${new URLSearchParams({ ...query, token })}`;
+let refreshRollouts = () => {};
 
 // What the server has at a route; `said` is posted to it. Throws its error.
 async function ask(route, query, said = null) {
@@ -38,18 +39,8 @@ document.querySelector("footer").replaceChildren("Served by ", el("code", {}, "q
 function listen() {
   history.replaceState(null, "", address("/"));
   const events = new EventSource(address("events"));
-  let isAsking = false;
-  let isLate = false;
-  const refresh = async () => {
-    isLate = true;
-    if (isAsking) return;
-    isAsking = true;
-    while (isLate) {
-      isLate = false;
-      await ask("document").then(update).catch(() => {});
-    }
-    isAsking = false;
-  };
+  let asked = Promise.resolve();
+  const refresh = () => (asked = asked.then(() => ask("document")).then(update).catch(() => {}));
   events.onopen = () => (live.textContent = "Live: curves and tables grow by themselves.");
   events.onerror = () => (live.textContent = "Not connected: has quatro view ended? This page shows what it saw last.");
   events.onmessage = refresh;
@@ -58,33 +49,28 @@ function listen() {
 
 // Takes over new data: what is shown stays shown, and only sections whose data changed are made anew.
 function update(next) {
-  const before = data;
+  const [before, setsBefore] = [data, JSON.stringify(labelSets())];
   data = { ...next, token, similarities: before.similarities };
   const isNew = (part) => JSON.stringify(before[part]) !== JSON.stringify(data[part]);
   const isRegrouped = isNew("groups");
   if (isRegrouped) {
     const known = new Map(before.groups.map(({ label }, group) => [label, state.slots.get(group)]));
-    const isFew = data.groups.length <= FEW;
     state.slots = new Map(data.groups.flatMap(({ label }, group) => (known.get(label) === undefined ? [] : [[group, known.get(label)]])));
-    data.groups.forEach(({ label }, group) => !known.has(label) && isFew && setShown(group, true));
+    data.groups.forEach(({ label }, group) => !known.has(label) && data.groups.length <= FEW && setShown(group, true));
   }
-  const keep = !isRegrouped && growCharts(before.charts, data.charts);
-  if (keep) data.charts = before.charts;
-  SECTIONS.filter(({ id, parts }) => (isRegrouped && id !== "labels") || (id === "training" ? !keep && isNew("charts") : parts.some(isNew))).forEach(build);
+  // Drawn charts get new points, unless there are others, or a table beside them changed.
+  const same = (chart, index) => chart.metric === data.charts[index].metric && (!chart.metric.startsWith("eval/") || JSON.stringify(chart.curves) === JSON.stringify(data.charts[index].curves));
+  const keep = !isRegrouped && before.charts.length > 0 && before.charts.length === data.charts.length && before.charts.every(same);
+  if (keep) data.charts = before.charts.map((chart, index) => Object.assign(chart, data.charts[index], { byRun: new Map(data.charts[index].curves.map((curve) => [curve.run, curve])) }));
+  const isStale = ({ id, parts }) => (id === "labels" ? JSON.stringify(labelSets()) !== setsBefore : isRegrouped || (id === "training" ? !keep && isNew("charts") : parts.some(isNew)));
+  SECTIONS.filter(isStale).forEach(build);
   changed();
-  document.dispatchEvent(new Event("news"));
-}
-
-// Gives the drawn charts their new points; false if other charts are there, or a table beside them changed.
-function growCharts(drawn, next) {
-  const same = drawn.length === next.length && drawn.length > 0 && drawn.every((chart, index) => chart.metric === next[index].metric && (!chart.metric.startsWith("eval/") || JSON.stringify(chart.curves) === JSON.stringify(next[index].curves)));
-  if (same) drawn.forEach((chart, index) => Object.assign(chart, next[index], { byRun: new Map(next[index].curves.map((curve) => [curve.run, curve])) }));
-  return same;
+  refreshRollouts();
 }
 
 // ---- responses in training
 
-const rolloutView = { run: null, step: "", keep: "all", low: "", high: "", longer: "", rows: 10 };
+const rolloutView = { run: null, step: "", keep: "all", low: "", high: "", longer: "", shorter: "", rows: 10 };
 const KEPT = {
   all: ["all", () => true],
   failed: ["reward failed", (row) => row.error[0] !== ""],
@@ -103,7 +89,6 @@ function buildRollouts() {
   let found = null;
   const number = (key, words) => el("label", {}, words, el("input", { type: "number", step: "any", value: view[key], on: { input: (event) => again({ [key]: event.target.value }) } }));
   const step = el("input", { type: "number", id: "step", min: 1, "aria-label": "Iteration", on: { change: () => load({ step: step.value }) } });
-  const newest = () => found === null || view.step === "" || Number(view.step) === found.steps.at(-1);
   const again = (event) => {
     Object.assign(view, { rows: 10 }, event);
     if (found) list.replaceChildren(...rolloutNodes(found, view, again));
@@ -118,9 +103,7 @@ function buildRollouts() {
     });
   };
   place.append(
-    el(
-      "div",
-      { class: "controls" },
+    el("div", { class: "controls" },
       select("rolloutrun", "Run ", runs.map((run) => [run.source, run.name]), view.run, (run) => load({ run, step: "" })),
       el("label", {}, "Iteration ", step),
       el("button", { type: "button", on: { click: () => load({ step: "" }) } }, "newest"),
@@ -128,49 +111,38 @@ function buildRollouts() {
       number("low", "reward from "),
       number("high", "to "),
       number("longer", "tokens from "),
+      number("shorter", "to "),
     ),
     list,
   );
   load({});
-  onNews(place, () => newest() && load({ step: "" }));
-}
-
-// Calls back with every news while the place is on the page.
-function onNews(place, act) {
-  const mark = place.firstChild;
-  const listener = () => (mark.isConnected ? act() : document.removeEventListener("news", listener));
-  document.addEventListener("news", listener);
+  refreshRollouts = () => view.step === "" && load({});
 }
 
 function rolloutNodes(found, view, again) {
-  const within = (row) => (view.low === "" || row.reward >= Number(view.low)) && (view.high === "" || (row.reward !== null && row.reward <= Number(view.high))) && (view.longer === "" || row.num_tokens >= Number(view.longer));
-  const prompts = found.prompts.map((prompt) => ({ ...prompt, kept: prompt.rows.filter((row) => KEPT[view.keep][1](row) && within(row)) })).filter((prompt) => prompt.kept.length);
+  const isWithin = (value, low, high) => (low === "" && high === "") || (value !== null && value >= Number(low === "" ? -Infinity : low) && value <= Number(high === "" ? Infinity : high));
+  const isKept = (row) => KEPT[view.keep][1](row) && isWithin(row.reward, view.low, view.high) && isWithin(row.num_tokens, view.longer, view.shorter);
+  const prompts = found.prompts.map((prompt) => ({ ...prompt, kept: prompt.rows.filter(isKept) })).filter((prompt) => prompt.kept.length);
   const count = prompts.reduce((sum, prompt) => sum + prompt.kept.length, 0);
   const nodes = prompts.slice(0, view.rows).map(({ id, lam, status, rows, kept }) =>
-    el(
-      "details",
-      { class: "rollout", open: prompts.length <= 2 || null },
-      el("summary", {}, el("b", {}, id), el("span", { class: "dim" }, ` rewards ${rows.map((row) => show(row.reward, 3)).join(", ")}; λ ${show(lam, 3)}${status ? `, ${status}` : ""}`)),
+    el("details", { class: "rollout", open: prompts.length <= 2 || null },
+      el("summary", {}, el("b", {}, id), el("span", { class: "dim" }, ` rewards ${rows.map((row) => show(row.reward, 3)).join(", ")}; ${lam === null ? "" : `λ ${show(lam, 3)} `}${status}`)),
       el("div", { class: "cards" }, ...kept.map(responseCard)),
     ),
   );
-  const more = () => again({ rows: view.rows + 20 });
   return [
     el("p", { class: "note" }, `Iteration ${found.step}: ${plural(count, "response")} to ${plural(prompts.length, "prompt")}. λ is the temperature of the prompt; degenerate: all its rewards are the same.`),
     ...nodes,
-    prompts.length > view.rows ? el("button", { type: "button", class: "more", on: { click: more } }, `Show more of ${whole(prompts.length - view.rows)}`) : "",
+    prompts.length > view.rows ? el("button", { type: "button", class: "more", on: { click: () => again({ rows: view.rows + 20 }) } }, `Show more of ${whole(prompts.length - view.rows)}`) : "",
   ].filter(Boolean);
 }
 
 function responseCard(row) {
-  const [thought, completion, error] = [row.thought, row.completion, row.error];
-  return el(
-    "article",
-    { class: `card ${row.correct === null ? "" : row.correct ? "isright" : "iswrong"}` },
+  return el("article", { class: `card ${row.correct === null ? "" : row.correct ? "isright" : "iswrong"}` },
     el("p", { class: "dim" }, `reward ${show(row.reward, 4)}, advantage ${show(row.advantage, 4)}, ${row.num_tokens} tokens${row.is_truncated ? ", cut off" : ""}`),
-    error[0] ? el("p", { class: "warning" }, error[0]) : null,
-    thought[0] ? el("details", {}, el("summary", {}, "thought"), answerText(thought)) : null,
-    answerText(completion),
+    row.error[0] ? el("p", { class: "warning" }, row.error[0]) : null,
+    row.thought[0] ? el("details", {}, el("summary", {}, "thought"), answerText(row.thought)) : null,
+    answerText(row.completion),
   );
 }
 
@@ -194,9 +166,7 @@ function liveAnswers(set, problem) {
     );
   };
   draw();
-  const controls = el(
-    "div",
-    { class: "controls" },
+  const controls = el("div", { class: "controls" },
     select("similarity", "Same if ", [["", "as counted"], ...data.similarities.map((name) => [name, name])], cut.similarity, (similarity) => draw({ similarity, threshold: (threshold.value = "") })),
     el("label", {}, "reaches ", threshold),
     select("linkage", "linkage ", ["components", "complete", "average", "greedy"].map((name) => [name, name]), cut.linkage, (linkage) => draw({ linkage })),
@@ -211,9 +181,8 @@ function liveCard(set, problem, card, id) {
   let marked = card.found.clusters[0]?.texts[0][2];
   const tools = (key) => {
     const explain = () => fillFrom(told, ask("why", { source: card.own.source, id, a: marked, b: key, ...cut }), whyNodes);
-    const words = clusterOf.get(key) === clusterOf.get(marked) ? "why together?" : "why apart?";
     return [
-      key === marked ? null : el("button", { type: "button", class: "why", title: "Compare with the marked answer: the first one, until you mark another", on: { click: explain } }, words),
+      key === marked ? null : el("button", { type: "button", class: "why", title: "Compare with the marked answer: the first one, until you mark another", on: { click: explain } }, clusterOf.get(key) === clusterOf.get(marked) ? "why together?" : "why apart?"),
       el("button", { type: "button", title: "Compare others with this one", on: { click: () => (marked = key) } }, "mark"),
     ];
   };
@@ -222,9 +191,7 @@ function liveCard(set, problem, card, id) {
 
 function whyNodes({ together, setting, measures, shared, parts }) {
   const rows = measures.map(([name, value, usual]) => el("tr", {}, el("th", { scope: "row" }, name), el("td", { class: "number" }, show(value, 3)), el("td", { class: "number" }, usual === null ? "–" : `≥ ${show(usual)}`), el("td", {}, value >= (usual ?? 1) ? "same" : "different")));
-  return el(
-    "div",
-    { class: "whybox" },
+  return el("div", { class: "whybox" },
     el("p", {}, `The marked answer and this one are ${together ? "one solution" : "two solutions"} by ${setting}.`),
     el("table", {}, el("thead", {}, el("tr", {}, ...["measure", "similarity", "default", "alone it says"].map((words) => el("th", { scope: "col" }, words)))), el("tbody", {}, ...rows)),
     el("p", { class: "dim" }, "They first differ here:"),
@@ -234,9 +201,16 @@ function whyNodes({ together, setting, measures, shared, parts }) {
 
 // ---- labels
 
+const labelSets = () => data.problems.flatMap((set) => set.runs.map((one) => [one.source, `${data.runs[one.run].name} · ${set.benchmark} · ${set.sampling}`]));
+
+document.addEventListener("keydown", ({ key, target, ctrlKey, metaKey, altKey }) => {
+  if (ctrlKey || metaKey || altKey || target.closest?.("input, select, textarea")) return;
+  document.querySelector(`#labels [data-key="${CSS.escape(key)}"]`)?.click();
+});
+
 function buildLabels() {
   const place = body("labels");
-  const members = data.problems.flatMap((set) => set.runs.filter((one) => one.source).map((one) => [one.source, `${data.runs[one.run].name} · ${set.benchmark} · ${set.sampling}`]));
+  const members = labelSets();
   if (!members.length) return place.append(empty("There are no samples whose answers could be compared."));
   let source = members[0][0];
   const box = el("div", { class: "labelbox" });
@@ -249,26 +223,19 @@ function buildLabels() {
         return draw();
       })
       .catch((error) => said.replaceChildren(String(error.message)));
-  const pairNodes = ({ id, prompt, answer, texts }) => {
-    const button = (words, key, act) => el("button", { type: "button", "data-key": key, on: { click: act } }, `${words} (${key})`);
-    return [
-      el("h3", {}, id),
-      prompt ? el("pre", { dir: "auto", tabindex: "0" }, prompt) : "",
-      el("p", { class: "dim" }, `Both are correct: ${answer}. Are they the same solution?`),
-      el("div", { class: "buttons" }, button("Same", "s", () => give(texts, "same")), button("Different", "d", () => give(texts, "different")), button("Skip", "n", draw)),
-      el("div", { class: "cards" }, ...texts.map(([, words, more]) => el("article", { class: "card" }, answerText([words, more])))),
-    ];
-  };
-  const start = el("button", { type: "button", id: "startlabels", on: { click: draw } }, "Show a pair");
-  box.append(start);
+  const button = (words, key, act) => el("button", { type: "button", "data-key": key, on: { click: act } }, `${words} (${key})`);
+  const pairNodes = ({ id, texts, ...asked }) => [
+    el("h3", {}, id),
+    ...questionOf(null, asked),
+    el("p", { class: "dim" }, "Both are correct. Are they the same solution?"),
+    el("div", { class: "buttons" }, button("Same", "s", () => give(texts, "same")), button("Different", "d", () => give(texts, "different")), button("Skip", "n", draw)),
+    el("div", { class: "cards" }, ...texts.map(([, ...text]) => el("article", { class: "card" }, answerText(text)))),
+  ];
+  box.append(el("button", { type: "button", id: "startlabels", on: { click: draw } }, "Show a pair"));
   place.append(
     el("p", { class: "note" }, "Half of the pairs are drawn at random, half where the measures disagree; each label is weighed by the chance of its pair."),
     el("div", { class: "controls" }, select("labelset", "Samples ", members, source, (value) => ((source = value), draw()))),
     said,
     box,
   );
-  document.addEventListener("keydown", (event) => {
-    const isTyping = ["INPUT", "SELECT", "TEXTAREA"].includes(event.target.tagName) || event.ctrlKey || event.metaKey || event.altKey;
-    if (!isTyping) box.querySelector(`[data-key="${CSS.escape(event.key)}"]`)?.click();
-  });
 }

@@ -130,9 +130,9 @@ class View:
     def _setting(self, source: str, similarity: str = "", threshold: str = "", linkage: str = "components") -> Setting:
         file, benchmark = self._sources[source]
         usual = next(view.setting for view in file.views if view.benchmark == benchmark)
-        if not similarity:
-            return usual
-        cuts = [float(threshold)] if threshold and similarity != "exact" else None
+        similarity = similarity or usual.similarity
+        cut = float(threshold) if threshold else usual.threshold if similarity == usual.similarity else None
+        cuts = None if similarity == "exact" or cut is None else [cut]
         return Clustering([similarity], cuts, linkage, usual.tokens).settings(benchmark)[0]
 
     # ---- what changes
