@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from evals.files.frames import grouped
 from evals.metrics.counting import BY_DEFAULT, Counts, count_clusters
 from evals.metrics.passk_ucc import least_correct, passk_estimates, rows_of, ucc_estimates
 from evals.metrics.valid import CHECKERS, checked
@@ -109,14 +110,11 @@ def view_samples(samples: Samples, *, num_answers: int = 3) -> list[BenchmarkVie
 
     Raises DataError if a sample has no grade.
     """
-    views: dict[str, list[ProblemView]] = {}
-    settings: dict[str, Setting] = {}
-    for problem, graded in zip(samples.problems(), samples.graded(), strict=True):
-        if problem.benchmark not in settings:
-            settings[problem.benchmark] = BY_DEFAULT.settings(problem.benchmark, graded.kind)[0]
-        seen = view_problem(problem, graded, settings[problem.benchmark], num_answers)
-        views.setdefault(problem.benchmark, []).append(seen)
-    return [BenchmarkView(name, settings[name], problems) for name, problems in views.items()]
+    views, pairs = list[BenchmarkView](), zip(samples.problems(), samples.graded(), strict=True)
+    for benchmark, some in grouped(pairs, lambda pair: pair[0].benchmark).items():
+        setting = BY_DEFAULT.settings(benchmark, some[0][1].kind)[0]
+        views.append(BenchmarkView(benchmark, setting, [view_problem(*one, setting, num_answers) for one in some]))
+    return views
 
 
 def view_problem(problem: Problem, graded: GradedProblem, setting: Setting, num_answers: int) -> ProblemView:

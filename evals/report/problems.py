@@ -70,18 +70,16 @@ def _problem_set(
             f"answers of {len(answers)} of {len(ids)} problems are in this page, spread from the hardest to the "
             "easiest; `--problems N` changes how many"
         )
-    runs = [
-        {
-            "run": one.run,
-            "tag": visible(one.tag),
-            "setting": one.setting,
-            "n": [_count(one, id, "n") for id in ids],
-            "c": [_count(one, id, "correct") for id in ids],
-            "clusters": [_num_clusters(one.problems.get(id)) for id in ids],
-            **({"source": one.source} if one.source else {}),
+    runs = []
+    for one in members:
+        head = {"run": one.run, "tag": visible(one.tag), "setting": one.setting}
+        counts = [one.problems[id].counts if id in one.problems else None for id in ids]
+        columns = {
+            "n": [known and known.n for known in counts],
+            "c": [known and known.correct for known in counts],
+            "clusters": [None if known is None or known.sizes is None else len(known.sizes) for known in counts],
         }
-        for one in members
-    ]
+        runs.append({**head, **columns, **({"source": one.source} if one.source else {})})
     return {
         "ids": [list(capped(id, LONGEST_NAME)) for id in ids],
         "runs": runs,
@@ -102,14 +100,6 @@ def _difficulty(members: Sequence[_Sampled], id: str) -> float:
     """Share of correct samples over all runs that have the problem."""
     counts = [one.problems[id].counts for one in members if id in one.problems]
     return sum(count.correct for count in counts) / sum(count.n for count in counts)
-
-
-def _count(one: _Sampled, id: str, name: str) -> int | None:
-    return getattr(one.problems[id].counts, name) if id in one.problems else None
-
-
-def _num_clusters(problem: ProblemView | None) -> int | None:
-    return None if problem is None or problem.counts.sizes is None else len(problem.counts.sizes)
 
 
 def _answers(members: Sequence[_Sampled], id: str, texts: dict[Text, int]) -> Json:

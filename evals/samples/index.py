@@ -19,15 +19,11 @@ _decode = json.JSONDecoder().decode  # ten times faster than the strict reader, 
 
 @dataclass
 class Place:
-    """Of the n samples that stand at the bytes ``starts`` so many are correct and wrong; the others have no grade."""
+    """Of the samples that stand at the bytes ``starts`` so many are correct and wrong; the others have no grade."""
 
     starts: list[int] = field(default_factory=list)
     num_correct: int = 0
     num_wrong: int = 0
-
-    @property
-    def n(self) -> int:
-        return len(self.starts)
 
 
 class SamplesIndex:

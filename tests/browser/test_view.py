@@ -171,7 +171,7 @@ def test_answers_are_clustered_as_chosen_and_two_are_compared(opened):
     opened.run(choose, opened.find("#similarity"), "exact")
     wait_for(opened, "return document.querySelector('#problems .card').innerText.includes('by exact')")
     assert "2 clusters" in text_of(opened, "#problems .card")
-    opened.run("document.querySelector('#problems button.why').click()")
+    opened.run("document.querySelectorAll('#problems button.why')[1].click()")
     wait_for(opened, "return document.querySelector('.whybox')")
     assert "two solutions by exact" in text_of(opened, ".whybox")
     assert opened.run("return [...document.querySelectorAll('.whybox mark')].map((one) => one.innerText)") == ["0", "1"]

@@ -44,7 +44,8 @@ class Pairs:
         """A pair that has no label in ``labels``; raises UsageError where none is found."""
         done = {frozenset((one.a, one.b)) for one in known_labels(labels)}
         # Of those that may have two right answers, once all are graded.
-        ids = [id for (name, id), one in index.places.items() if name == benchmark and one.n - one.num_wrong > 1]
+        own = [(id, one) for (name, id), one in index.places.items() if name == benchmark]
+        ids = [id for id, one in own if len(one.starts) - one.num_wrong > 1]
         for _ in range(_TRIES if ids else 0):
             problem = graded_problem(index.problem(benchmark, ids[self._rng.integers(len(ids))]))
             num = len(texts := sorted(set(problem.completions)))

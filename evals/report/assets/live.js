@@ -80,8 +80,7 @@ const KEPT = {
 };
 
 function buildRollouts() {
-  const place = body("rollouts");
-  const view = rolloutView;
+  const [place, view] = [body("rollouts"), rolloutView];
   const runs = data.runs.filter((run) => run.source);
   if (!runs.length) return place.append(empty("No run here has written responses yet."));
   if (!runs.some((run) => run.source === view.run)) view.run = (runs.find((run) => run.status === "running") ?? runs.at(-1)).source;
@@ -97,8 +96,7 @@ function buildRollouts() {
     Object.assign(view, event);
     return fillFrom(list, ask("rollouts", { run: view.run, step: view.step }), (answer) => {
       found = answer;
-      step.value = answer.step;
-      step.max = answer.steps.at(-1);
+      Object.assign(step, { value: answer.step, max: answer.steps.at(-1) });
       return rolloutNodes(found, view, again);
     });
   };
@@ -123,15 +121,14 @@ function rolloutNodes(found, view, again) {
   const isWithin = (value, low, high) => (low === "" && high === "") || (value !== null && value >= Number(low === "" ? -Infinity : low) && value <= Number(high === "" ? Infinity : high));
   const isKept = (row) => KEPT[view.keep][1](row) && isWithin(row.reward, view.low, view.high) && isWithin(row.num_tokens, view.longer, view.shorter);
   const prompts = found.prompts.map((prompt) => ({ ...prompt, kept: prompt.rows.filter(isKept) })).filter((prompt) => prompt.kept.length);
-  const count = prompts.reduce((sum, prompt) => sum + prompt.kept.length, 0);
   const nodes = prompts.slice(0, view.rows).map(({ id, lam, status, rows, kept }) =>
     el("details", { class: "rollout", open: prompts.length <= 2 || null },
-      el("summary", {}, el("b", {}, id), el("span", { class: "dim" }, ` rewards ${rows.map((row) => show(row.reward, 3)).join(", ")}; ${lam === null ? "" : `λ ${show(lam, 3)} `}${status}`)),
+      el("summary", {}, el("b", {}, id), el("span", { class: "dim" }, ` rewards ${rows.map((row) => show(row.reward, 3)).join(", ")}${lam === null ? "" : `; λ ${show(lam, 3)}`}${status && `; ${status}`}`)),
       el("div", { class: "cards" }, ...kept.map(responseCard)),
     ),
   );
   return [
-    el("p", { class: "note" }, `Iteration ${found.step}: ${plural(count, "response")} to ${plural(prompts.length, "prompt")}. λ is the temperature of the prompt; degenerate: all its rewards are the same.`),
+    el("p", { class: "note" }, `Iteration ${found.step}: ${plural(prompts.flatMap(({ kept }) => kept).length, "response")} to ${plural(prompts.length, "prompt")}. λ is the temperature of the prompt; degenerate: all its rewards are the same.`),
     ...nodes,
     prompts.length > view.rows ? el("button", { type: "button", class: "more", on: { click: () => again({ rows: view.rows + 20 }) } }, `Show more of ${whole(prompts.length - view.rows)}`) : "",
   ].filter(Boolean);
@@ -177,13 +174,16 @@ function liveAnswers(set, problem) {
 // A right answer is compared with the marked one, at first the largest cluster's, by one click.
 function liveCard(set, problem, card, id) {
   const told = el("div", { "aria-live": "polite" });
-  const clusterOf = new Map(card.found.clusters.flatMap(({ texts }, cluster) => texts.map((text) => [text[2], cluster])));
   let marked = card.found.clusters[0]?.texts[0][2];
   const tools = (key) => {
-    const explain = () => fillFrom(told, ask("why", { source: card.own.source, id, a: marked, b: key, ...cut }), whyNodes);
+    const explain = () => fillFrom(told, ask("why", { source: card.own.source, id, a: marked, b: key, ...cut }), whyNodes).then(() => told.scrollIntoView({ block: "nearest" }));
+    const mark = ({ target }) => {
+      marked = key;
+      told.parentNode.querySelectorAll(".mark").forEach((one) => one.setAttribute("aria-pressed", one === target));
+    };
     return [
-      key === marked ? null : el("button", { type: "button", class: "why", title: "Compare with the marked answer: the first one, until you mark another", on: { click: explain } }, clusterOf.get(key) === clusterOf.get(marked) ? "why together?" : "why apart?"),
-      el("button", { type: "button", title: "Compare others with this one", on: { click: () => (marked = key) } }, "mark"),
+      el("button", { type: "button", class: "why", title: "Why is it together with the marked answer, or apart from it?", on: { click: explain } }, "why?"),
+      el("button", { type: "button", class: "mark", title: "Compare others with this one", "aria-pressed": String(key === marked), on: { click: mark } }, "mark"),
     ];
   };
   return [told, answerCard(set, problem, card, card.found, tools)];

@@ -187,7 +187,7 @@ function answerCard(set, problem, { group, run, seed, found }, counted = null, t
       {},
       el("div", { class: "size" }, el("b", {}, `×${size}`), distinct > 1 ? el("span", { class: "dim" }, ` in this cluster, ${distinct} ways to write it`) : null),
       ...rightText(first),
-      others.length ? el("details", {}, el("summary", {}, `${distinct - 1 > others.length ? `${others.length} of ${distinct - 1}` : others.length} other ways`), ...others.flatMap(rightText)) : null,
+      others.length ? el("details", {}, el("summary", {}, `${distinct - 1 > others.length ? `${others.length} of ` : ""}${plural(distinct - 1, "other way")}`), ...others.flatMap(rightText)) : null,
     );
   const left = clusters - found.clusters.length;
   const leftWrong = found.distinct_wrong - found.wrong.length;

@@ -37,7 +37,7 @@ from quatro.runs.views.summary import describe_run
 _NAMED = ("method.name", "seed")  # have a field of their own in `ReportRun`
 logger = logging.getLogger(__name__)
 ReportProgress = Callable[[int, int], None]  # samples files read, of how many
-Views = tuple[Sequence[BenchmarkView], Sequence[str]]  # of a samples file, and warnings about it
+ReadViews = Callable[[Path], tuple[Sequence[BenchmarkView], Sequence[str]]]  # a samples file, and warnings about it
 
 
 class _Place(NamedTuple):
@@ -90,7 +90,7 @@ def report(
     return page
 
 
-def _read_views(file: Path) -> Views:
+def _read_views(file: Path) -> tuple[Sequence[BenchmarkView], Sequence[str]]:
     samples, _ = read_graded([file])
     return view_samples(samples), samples.warnings
 
@@ -99,7 +99,7 @@ def gather_report(
     paths: Sequence[Path],
     *,
     progress: ReportProgress | None = None,
-    read: Callable[[Path], Views] = _read_views,
+    read: ReadViews = _read_views,
     leave_out: tuple[type[Exception], ...] = (),
 ) -> Report:
     """The runs at ``paths``: run directories, or sweeps with all of their points and base models.
@@ -268,11 +268,7 @@ def _tags(place: _Place) -> dict[str, list[Path]]:
 
 
 def _samples(
-    run: Path,
-    tags: Mapping[str, Sequence[Path]],
-    read: Callable[[Path], Views],
-    tell: Callable[[], None],
-    notes: list[str],
+    run: Path, tags: Mapping[str, Sequence[Path]], read: ReadViews, tell: Callable[[], None], notes: list[str]
 ) -> list[ReportSamples]:
     """What the run was sampled to, one entry a tag."""
     found: list[ReportSamples] = []
@@ -280,11 +276,11 @@ def _samples(
         views: list[BenchmarkView] = []
         for file in files:
             try:
-                found_there, warnings = read(file)
+                some, warnings = read(file)
             except (DataError, UsageError) as error:
                 notes.append(f"left out: {error}")
             else:
-                views += found_there
+                views += some
                 notes += warnings
             tell()
         twice = {view.benchmark for view in views if [other.benchmark for other in views].count(view.benchmark) > 1}

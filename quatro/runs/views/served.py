@@ -231,8 +231,8 @@ def _first_views(index: SamplesIndex) -> Iterator[BenchmarkView]:
     for benchmark, keys in grouped(index.places, lambda key: key[0]).items():
         setting = BY_DEFAULT.settings(benchmark, graded_of(index.problem(*keys[0])).kind)[0]
         places = [(key, index.places[key]) for key in keys]
-        is_graded = all(one.num_correct + one.num_wrong == one.n for _, one in places)
-        problems = [ProblemView(Counts(*key, one.n, one.num_correct)) for key, one in places] * is_graded
+        is_graded = all(one.num_correct + one.num_wrong == len(one.starts) for _, one in places)
+        problems = [ProblemView(Counts(*key, len(one.starts), one.num_correct)) for key, one in places] * is_graded
         yield BenchmarkView(benchmark, setting, problems, key_of(f"{index.file} {benchmark}"))
 
 

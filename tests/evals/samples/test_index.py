@@ -27,7 +27,7 @@ def test_it_finds_every_problem_and_counts_as_the_reader_does(tmp_path, name):
     index = SamplesIndex(file)
     index.update()
     problems = read_samples([file]).problems()
-    assert {key: (place.n, place.num_correct, place.num_wrong) for key, place in index.places.items()} == {
+    assert {key: (len(place.starts), place.num_correct, place.num_wrong) for key, place in index.places.items()} == {
         (one.benchmark, one.id): (len(one.samples), num, len(one.samples) - num)
         for one in problems
         for num in [sum(bool(row.correct) for row in one.samples)]
@@ -40,7 +40,7 @@ def test_it_reads_on_where_it_ended_and_leaves_a_half_line_for_later(tmp_path):
     file.write_bytes(b"".join(lines[:5]) + lines[5][:20])
     index = SamplesIndex(file)
     index.update()
-    assert sum(place.n for place in index.places.values()) == 5
+    assert sum(len(place.starts) for place in index.places.values()) == 5
     file.write_bytes(b"".join(lines))
     index.update()
     whole = SamplesIndex(file)
@@ -54,7 +54,7 @@ def test_samples_without_a_grade_are_neither_right_nor_wrong(tmp_path):
     index = SamplesIndex(file)
     index.update()
     (place,) = index.places.values()
-    assert (place.n, place.num_correct, place.num_wrong) == (3, 0, 0)
+    assert (len(place.starts), place.num_correct, place.num_wrong) == (3, 0, 0)
 
 
 @pytest.mark.parametrize("line", [b"[1]\n", b'{"id": "x"}\n', b"{\n", b"\xff\xfe\n", b'{"benchmark": [], "id": "x"}\n'])
