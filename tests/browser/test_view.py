@@ -149,6 +149,48 @@ def test_a_page_that_slept_is_up_to_date_when_its_server_is_back(browser, folder
     browser.console()
 
 
+def test_a_reader_that_was_away_is_up_to_date_on_return(opened, folder):
+    def network(is_off):
+        how = {"offline": is_off, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+        opened.call("POST", "/goog/cdp/execute", {"cmd": "Network.emulateNetworkConditions", "params": how})
+
+    opened.call("POST", "/goog/cdp/execute", {"cmd": "Network.enable", "params": {}})
+    network(True)
+    metrics(folder / "a", 9)
+    time.sleep(3)  # some news is missed
+    assert "2/100" in text_of(opened, "#runs tbody")
+    network(False)
+    opened.run("document.dispatchEvent(new Event('visibilitychange'))")
+    wait_for(opened, "return document.querySelector('#runs tbody').innerText.includes('9/100')")
+    opened.console()
+
+
+def test_samples_that_come_later_can_be_labelled(browser, tmp_path):
+    run = make_run(tmp_path / "runs/a", steps=2)
+    with served(tmp_path / "runs") as (address, _):
+        visit(browser, address)
+        assert "no samples" in text_of(browser, "#labels")
+        samples(run / "samples/T1-p1")
+        wait_for(browser, "return document.querySelector('#startlabels')")
+        browser.call("POST", "/url", {"url": "about:blank"})
+    browser.console()
+
+
+def test_responses_are_kept_by_reward_and_length(opened):
+    def kept(key, value):
+        fill = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))"
+        opened.run(fill, opened.run(f"return [...document.querySelectorAll('#rollouts input')][{key}]"), value)
+        return int(text_of(opened, "#rollouts .note").partition(": ")[2].partition(" ")[0])
+
+    assert text_of(opened, "#rollouts .note").startswith("Iteration 2: 20 responses")
+    assert kept(1, "0.5") == 10  # reward from
+    assert kept(2, "0.9") == 0  # to
+    assert kept(2, "") == 10
+    assert kept(3, "4") == 0  # tokens from
+    assert kept(3, "3") == 10
+    assert kept(4, "2") == 0  # to
+
+
 def test_hostile_texts_are_shown_as_texts(opened):
     opened.click("#rollouts summary")
     opened.click("#problems button.open")

@@ -57,7 +57,11 @@ def test_samples_without_a_grade_are_neither_right_nor_wrong(tmp_path):
     assert (len(place.starts), place.num_correct, place.num_wrong) == (3, 0, 0)
 
 
-@pytest.mark.parametrize("line", [b"[1]\n", b'{"id": "x"}\n', b"{\n", b"\xff\xfe\n", b'{"benchmark": [], "id": "x"}\n'])
+@pytest.mark.parametrize(
+    "line",
+    [b"[1]\n", b'{"id": "x"}\n', b"{\n", b"\xff\xfe\n", b'{"benchmark": [], "id": "x"}\n', b"[" * 100_000 + b"\n"],
+    ids=range(6),
+)
 def test_what_is_no_sample_is_an_error_that_names_the_file(tmp_path, line):
     file = tmp_path / "a.jsonl"
     file.write_bytes(rows()[0].to_json_line() + line)

@@ -71,6 +71,20 @@ def test_new_runs_iterations_and_samples_appear(tmp_path, monkeypatch):
     assert view.refresh()["problems"][0]["ids"][-1] == ["p9", 0]
 
 
+def test_another_file_of_a_known_tag_is_seen_and_one_that_is_gone_stops_nothing(tmp_path):
+    folder = make_run(tmp_path / "a") / "samples/T1"
+    folder.mkdir(parents=True)
+    row = {"id": "p", "sample_index": 0, "completion": "x", "answer": "1", "correct": True}
+    view = View([tmp_path])
+    write_rows(folder / "one.jsonl", [{"benchmark": "one", **row}])
+    assert [found["benchmark"] for found in counted(view)["problems"]] == ["one"]
+    write_rows(folder / "two.jsonl", [{"benchmark": "two", **row}])
+    assert [found["benchmark"] for found in view.refresh()["problems"]] == ["one", "two"]
+    (folder / "one.jsonl").unlink()
+    (folder.parent / "broken").symlink_to(tmp_path / "nowhere")
+    assert [found["benchmark"] for found in view.refresh()["problems"]] == ["two"]
+
+
 def test_answers_without_a_grade_are_graded(tmp_path):
     add_to(tmp_path / "samples", benchmark="math500", correct=False, answer="3")
     view = View([tmp_path / "samples"])
@@ -105,8 +119,12 @@ def test_links_that_lead_elsewhere_are_not_followed(tmp_path):
     run = make_run(tmp_path / "runs/a")
     os.symlink(secret, tmp_path / "runs/link")
     os.symlink(secret / "samples", run / "samples")
+    (secret / "rollouts").mkdir()
+    write_rows(secret / "rollouts/step-000001.jsonl", [{"id": "p", "completion": "secret", "reward": 1.0}])
+    os.symlink(secret / "rollouts", run / "rollouts")
     found = View([tmp_path / "runs"]).refresh()
     assert [shown["name"] for shown in found["runs"]] == ["a"]
+    assert "source" not in found["runs"][0]
     assert found["problems"] == []
     assert "outside" in "".join(found["notes"])
 
@@ -135,6 +153,7 @@ def test_an_answer_is_clustered_as_asked_and_two_are_compared(tmp_path):
     one = view.answers(source, "a/é", similarity="exact")
     assert (one["n"], one["correct"], one["sizes"], one["distinct_wrong"]) == (5, 4, [2, 1, 1], 1)
     assert one["clusters"][0]["texts"][0][:2] == [2, (texts[0], 0)]
+    assert view.answers(source, "a/é", linkage="complete")["setting"].endswith("complete")  # of the usual similarity
     loose = view.answers(source, "a/é", similarity="jaccard", threshold="0.9")
     assert loose["sizes"] == [3, 1]
     assert loose["setting"].startswith("jaccard ≥ 0.9")
