@@ -27,8 +27,8 @@ def report(
 ) -> None:
     """Write one page about runs or a sweep, for a browser.
 
-    The page has settings, curves with values under the pointer, Pass@k, UCC@k and the samples by cluster, also of the
-    base if it was sampled. It needs no network, and the same runs give the same file.
+    The page has settings, curves with values under the pointer, Pass@k, UCC@k and samples by cluster. It needs no
+    network, and the same runs give the same file.
 
     \b
     Examples:

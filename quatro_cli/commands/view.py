@@ -12,25 +12,21 @@ from quatro_cli.output import output
 def view(
     paths: Annotated[
         list[Path] | None,
-        run_paths("[PATH...]", "Runs, sweeps, samples, or folders that contain runs and sweeps. Default: this folder."),
+        run_paths("[PATH...]", "Runs, sweeps, samples, or folders with runs. Default: this folder."),
     ] = None,
-    port: Annotated[int, Option(metavar="N", min=0, max=65535, help="Port on 127.0.0.1. Default: a free one.")] = 0,
-    no_open: Annotated[bool, Option("--no-open", help="Print the address and leave the browser alone.")] = False,
-    who: Annotated[str, Option(metavar="NAME", help="Who signs the labels of pairs.")] = "you",
-    seed: Annotated[int, Option(metavar="N", min=0, help="Seed of the pairs to label.")] = 0,
+    port: Annotated[int, Option(metavar="N", min=0, max=65535, help="0: a free one.")] = 0,
+    no_open: Annotated[bool, Option("--no-open", help="Only print the address.")] = False,
+    who: Annotated[str, Option(metavar="NAME", help="Signs the labels.")] = "you",
 ) -> None:
     """Look at runs and sweeps in a browser while they grow.
 
-    The page is that of `quatro report`, kept up to date: new runs appear, and curves grow. It also has the responses
-    of each iteration; all answers to a problem, clustered as you choose; and pairs of answers to label as the same
-    solution or not, which `quatro eval similarity --labels` reads. Labels are all that is written. Ctrl-C ends it.
-
-    On another machine: `ssh -L 8000:127.0.0.1:8000 HOST`, and there `quatro view --no-open --port 8000`.
+    The page of `quatro report`, with the responses of each iteration, all answers clustered as you choose, and pairs to
+    label for `quatro eval similarity --labels`. Only labels are written. From another machine:
+    `ssh -L 8000:127.0.0.1:8000 HOST`, and there `quatro view --no-open --port 8000`.
 
     \b
     Examples:
-      quatro view
-      quatro view runs/math sweeps/delta --no-open --port 8000
+      quatro view runs/math sweeps/delta
     """
     import threading
     import webbrowser
@@ -38,7 +34,7 @@ def view(
     from evals.report.serving import PageServer
     from quatro.runs.views.served import View
 
-    shown = View(paths or [Path()], who=who, seed=seed)
+    shown = View(paths or [Path()], who=who)
     with PageServer(shown.page, shown.routes, {"label": shown.label}, port) as server:
         threading.Thread(target=shown.watch, args=(server.tell,), daemon=True).start()
         threading.Thread(target=shown.count, daemon=True).start()

@@ -193,7 +193,7 @@ function whyNodes({ together, setting, measures, shared, parts }) {
   const rows = measures.map(([name, value, usual]) => el("tr", {}, el("th", { scope: "row" }, name), el("td", { class: "number" }, show(value, 3)), el("td", { class: "number" }, usual === null ? "–" : `≥ ${show(usual)}`), el("td", {}, value >= (usual ?? 1) ? "same" : "different")));
   return el("div", { class: "whybox" },
     el("p", {}, `The marked answer and this one are ${together ? "one solution" : "two solutions"} by ${setting}.`),
-    el("table", {}, el("thead", {}, el("tr", {}, ...["measure", "similarity", "default", "alone it says"].map((words) => el("th", { scope: "col" }, words)))), el("tbody", {}, ...rows)),
+    el("table", {}, el("thead", {}, el("tr", {}, ...["measure", "similarity", "default", "says"].map((words) => el("th", { scope: "col" }, words)))), el("tbody", {}, ...rows)),
     el("p", { class: "dim" }, "They first differ here:"),
     ...parts.map((part) => el("pre", {}, shared, el("mark", {}, part || "(end)"))),
   );
