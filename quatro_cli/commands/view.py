@@ -22,11 +22,12 @@ def view(
 
     The page of `quatro report`, with the responses of each iteration, all answers clustered as you choose, and pairs to
     label for `quatro eval similarity --labels`. Only labels are written. From another machine:
-    `ssh -L 8000:127.0.0.1:8000 HOST`, and there `quatro view --no-open --port 8000`.
+    `ssh -L 8000:127.0.0.1:8000 HOST`, and there the second example.
 
     \b
     Examples:
       quatro view runs/math sweeps/delta
+      quatro view --no-open --port 8000
     """
     import threading
     import webbrowser
