@@ -79,7 +79,6 @@ def schema(method: SchemaMethod = None, json: Json = False) -> None:
 
     \b
     Examples:
-      quatro config schema | grep -A1 kl
       quatro config schema -m my_method:MyMethod
       quatro config schema --json > schema.json
     """

@@ -21,7 +21,6 @@ def rollouts(
 
     \b
     Examples:
-      quatro rollouts runs/quickstart-quatro-0
       quatro rollouts runs/math --step 20 --worst -n 3
       quatro rollouts runs/math --step 20 --id algebra/17 -n 8 --json
     """

@@ -100,7 +100,6 @@ ucc = _over_k(
 
     \b
     Examples:
-      quatro plot ucc base-ucc.json ours-ucc.json
       quatro plot ucc runs/quickstart-quatro-0 -b countdown -o ucc.svg
     """,
 )
@@ -122,7 +121,6 @@ def flips(
     \b
     Examples:
       quatro plot flips gspo-flips.json ours-flips.json
-      quatro plot flips ours-flips.json --k 256 -o flips.pdf
     """
     from evals.figures.bars import flips_figure
     from evals.metrics.flips import FLIP, FLIP_AT_K
@@ -140,7 +138,6 @@ def similarity(results: Results, *, printing: Printing) -> None:
 
     \b
     Examples:
-      quatro plot similarity ours-similarity.json
       quatro plot similarity base-similarity.json ours-similarity.json -o similarity.pdf
     """
     from evals.figures.similarity import similarity_figure
@@ -171,7 +168,6 @@ def heatmap(
     \b
     Examples:
       quatro plot heatmap samples/math500.jsonl --id test/algebra/12 --all
-      quatro plot heatmap gspo.jsonl ours.jsonl --id 60 --similarity rouge-l -o heatmap.pdf
     """
     from evals.figures.similarity import heatmap_figure
     from evals.metrics.measuring import Options, paths_of
@@ -205,7 +201,6 @@ def training(
 
     \b
     Examples:
-      quatro plot training runs/quickstart-quatro-0
       quatro plot training sweeps/paper-math --cell main -o training.pdf
       quatro plot training runs/*-quatro-0 runs/*-gspo-0 -o compare.svg
     """
