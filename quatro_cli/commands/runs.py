@@ -111,6 +111,7 @@ def compare(
     \b
     Examples:
       quatro runs compare runs/quickstart-quatro-0 runs/quickstart-gspo-0
+      quatro runs compare runs/* --json
     """
     from quatro.runs.views.summary import compare_runs
 

@@ -100,6 +100,7 @@ ucc = _over_k(
 
     \b
     Examples:
+      quatro plot ucc base-ucc.json ours-ucc.json
       quatro plot ucc runs/quickstart-quatro-0 -b countdown -o ucc.svg
     """,
 )
@@ -121,6 +122,7 @@ def flips(
     \b
     Examples:
       quatro plot flips gspo-flips.json ours-flips.json
+      quatro plot flips ours-flips.json --k 256 -o flips.pdf
     """
     from evals.figures.bars import flips_figure
     from evals.metrics.flips import FLIP, FLIP_AT_K
@@ -138,6 +140,7 @@ def similarity(results: Results, *, printing: Printing) -> None:
 
     \b
     Examples:
+      quatro plot similarity ours-similarity.json
       quatro plot similarity base-similarity.json ours-similarity.json -o similarity.pdf
     """
     from evals.figures.similarity import similarity_figure
@@ -168,6 +171,7 @@ def heatmap(
     \b
     Examples:
       quatro plot heatmap samples/math500.jsonl --id test/algebra/12 --all
+      quatro plot heatmap gspo.jsonl ours.jsonl --id 60 -o heatmap.pdf
     """
     from evals.figures.similarity import heatmap_figure
     from evals.metrics.measuring import Options, paths_of
