@@ -82,7 +82,8 @@ def test_measured_numbers_of_the_readme_are_those_of_the_pages():
     few, one = (sorted(set(numbers)) for numbers in zip(*others, strict=True))
     for said in (
         f"adds {min(gains):.0f} to {max(gains):.0f} points of accuracy",
-        f"(QUATRO has {many} on countdown and {few[0]} or {few[-1]} elsewhere; GSPO has {some} and {one[0]})",
+        f"QUATRO had {many} settings to choose from on countdown and {few[0]} or {few[-1]} on each other task; "
+        f"GSPO had {some} on countdown and {one[0]} on each other task.",
     ):
         assert said in " ".join(readme.split())
     assert len(few) == 2

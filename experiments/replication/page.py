@@ -112,7 +112,7 @@ def document(found: Replication) -> str:
 def _not_run(results: Results) -> str:
     missing = results.num_points - len(results.runs)
     unknown = (
-        " These runs cannot be added, because the archive does not say with which weights its runs began."
+        " They cannot be added later: the archive of the finished runs does not say with which weights those began."
         if any(run.digest is None for run in results.runs)
         else ""
     )
