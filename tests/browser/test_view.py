@@ -1,11 +1,13 @@
 """`quatro view` in a real browser: growth, keyboard, narrow and dark windows, hostile text, and no other host."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -261,3 +263,33 @@ def test_ctrl_c_ends_it_at_once_while_a_page_is_open(browser, folder):
         assert process.wait(timeout=5) == 130
     assert time.monotonic() - began < 5
     browser.console()
+
+
+def test_a_run_of_a_real_model_grows_beside_its_base_and_derivations_are_marked(browser, tmp_path):
+    """Five iterations of SmolLM2-135M on word problems, and 16 answers to each of 12 problems beside its base's."""
+    shutil.copytree(Path(__file__).with_name("smollm2"), tmp_path, dirs_exist_ok=True)
+    file, status = tmp_path / "run/metrics.jsonl", tmp_path / "run/status.json"
+    rows, done = file.read_bytes().splitlines(keepends=True), status.read_bytes()
+    file.write_bytes(b"".join(rows[:3]))
+    status.write_text(json.dumps({"status": "interrupted", "step": 3, "steps": 5}), encoding="utf-8")
+    browser.resize(1280, 1000)
+    with served(tmp_path / "run", tmp_path / "base") as (address, _):
+        visit(browser, address)
+        wait_for(browser, "return document.querySelector('#rollouts').innerText.includes('train-')")
+        assert "; interior" in text_of(browser, "#rollouts")
+        wait_for(browser, "return document.querySelector('#runs tbody').innerText.includes('3/5')")
+        file.write_bytes(b"".join(rows))
+        status.write_bytes(done)
+        wait_for(browser, "return document.querySelector('#runs tbody').innerText.includes('5/5')")
+        browser.run("document.querySelector('#problems button.open').click()")
+        wait_for(browser, "return document.querySelector('#problems').innerText.includes('why?')")
+        answers = text_of(browser, "#problems")
+        assert "valid derivation" in answers
+        assert "false derivation" in answers
+        assert "12 of 16 correct, 3 clusters" in answers
+        assert "13 of 16 correct, 5 clusters" in answers
+        browser.run(
+            "[...document.querySelectorAll('#problems button')].find((one) => one.innerText === 'why?').click()"
+        )
+        wait_for(browser, "return document.querySelector('.whybox')?.innerText.includes('rouge-l')")
+        assert browser.console() == []

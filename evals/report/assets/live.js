@@ -194,7 +194,7 @@ function whyNodes({ together, setting, measures, shared, parts }) {
   return el("div", { class: "whybox" },
     el("p", {}, `The marked answer and this one are ${together ? "one solution" : "two solutions"} by ${setting}.`),
     el("table", {}, el("thead", {}, el("tr", {}, ...["measure", "similarity", "default", "says"].map((words) => el("th", { scope: "col" }, words)))), el("tbody", {}, ...rows)),
-    el("p", { class: "dim" }, "They first differ here:"),
+    el("p", { class: "dim" }, parts.some(Boolean) ? "They first differ here:" : "The texts are the same:"),
     ...parts.map((part) => el("pre", {}, shared, el("mark", {}, part || "(end)"))),
   );
 }
