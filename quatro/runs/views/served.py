@@ -89,8 +89,11 @@ class View:
     def rollouts(self, run: str, step: str = "") -> Json:
         """The responses of an iteration, by default the last one, by prompt, with its lambda and how its dual ended."""
         folder = self._runs[run]
+        files = list(folder.glob("rollouts/step-*.jsonl"))
+        if not all(map(self._holds, files)):
+            raise UsageError(f"{folder}/rollouts has a link to a file outside of what is shown")
         number, rows = read_rollouts(folder, int(step) if step else None)
-        steps = sorted(step_number(path.stem) or 0 for path in (folder / "rollouts").glob("step-*.jsonl"))
+        steps = sorted(step_number(path.stem) or 0 for path in files)
         method = read_config(folder).method.model_dump()
         prompts = [
             {"id": capped(id, LONGEST_NAME).text, **_dual(own, method), "rows": [_response(row) for row in own]}

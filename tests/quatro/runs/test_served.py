@@ -129,6 +129,16 @@ def test_links_that_lead_elsewhere_are_not_followed(tmp_path):
     assert "outside" in "".join(found["notes"])
 
 
+def test_a_linked_file_of_responses_is_not_shown(tmp_path):
+    run, secret = make_run(tmp_path / "runs/a"), tmp_path / "secret.jsonl"
+    write_rows(secret, [{"id": "p", "completion": "secret", "reward": 1.0}])
+    (run / "rollouts").mkdir()
+    os.symlink(secret, run / "rollouts/step-000001.jsonl")
+    view = View([tmp_path / "runs"])
+    with pytest.raises(UsageError, match="outside"):
+        view.rollouts(view.refresh()["runs"][0]["source"])
+
+
 def test_a_path_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(UsageError, match="no such"):
         View([tmp_path / "x"])
