@@ -45,7 +45,7 @@ def test_pairs_come_as_often_as_their_chance_says(tmp_path, monkeypatch):
     monkeypatch.setattr(pairs, "MOST_TEXTS", 3)  # fewer than there are: the choice of texts has its chance, too
     index, drawer, labels = make_index(tmp_path), Pairs(0), tmp_path / "a.labels"
     found, weight = Counter(), Counter()
-    num_draws = 3000
+    num_draws = 1000
     for _ in range(num_draws):
         pair = drawer.draw(index, "mine", labels)
         key = pair.problem.id, frozenset(pair.texts)
@@ -54,7 +54,7 @@ def test_pairs_come_as_often_as_their_chance_says(tmp_path, monkeypatch):
     num = 2 * len(list(combinations(TEXTS, 2)))
     assert len(found) == num
     # Weighed by its chance, every pair counts once: so a weighted mean is that of all pairs.
-    assert np.mean(list(weight.values())) == pytest.approx(1, abs=0.03)
+    assert np.mean(list(weight.values())) == pytest.approx(1, abs=0.06)
     assert max(weight.values()) < 1.5
     assert min(weight.values()) > 0.6
 
