@@ -55,8 +55,8 @@ def test_pairs_come_as_often_as_their_chance_says(tmp_path, monkeypatch):
     assert len(found) == num
     # Weighed by its chance, every pair counts once: so a weighted mean is that of all pairs.
     assert np.mean(list(weight.values())) == pytest.approx(1, abs=0.06)
-    assert max(weight.values()) < 1.5
-    assert min(weight.values()) > 0.6
+    assert max(weight.values()) < 1.9
+    assert min(weight.values()) > 0.4
 
 
 def test_a_label_is_kept_beside_the_samples_and_read_by_the_study(tmp_path):
