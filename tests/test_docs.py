@@ -225,6 +225,10 @@ def where_the_docs_are(tmp_path_factory, tiny_folder):
 @pytest.mark.slow
 def test_every_command_runs(where_the_docs_are, monkeypatch):
     monkeypatch.chdir(where_the_docs_are)
+    monkeypatch.setattr(
+        "evals.report.serving.PageServer.serve_forever", lambda server: None
+    )  # `quatro view` never ends
+    monkeypatch.setattr("webbrowser.open", lambda address: None)
     num_run = 0
     for page in PAGES:
         if page.name == "cli.md":  # examples of options, which the tests of each command run
