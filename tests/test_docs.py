@@ -225,9 +225,8 @@ def where_the_docs_are(tmp_path_factory, tiny_folder):
 @pytest.mark.slow
 def test_every_command_runs(where_the_docs_are, monkeypatch):
     monkeypatch.chdir(where_the_docs_are)
-    monkeypatch.setattr(
-        "evals.report.serving.PageServer.serve_forever", lambda server: None
-    )  # `quatro view` never ends
+    # `quatro view` would serve for ever.
+    monkeypatch.setattr("evals.report.serving.PageServer.serve_forever", lambda server: None)
     monkeypatch.setattr("webbrowser.open", lambda address: None)
     num_run = 0
     for page in PAGES:
