@@ -6,6 +6,7 @@ import math
 import re
 import zlib
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,12 +23,20 @@ _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
+def open_lines(file: Path) -> gzip.GzipFile | BufferedReader:
+    """The bytes of a file, unpacked if its name ends in .gz; raises DataError for a pipe or a device.
+
+    Raises also what reading does: OSError, EOFError, zlib.error, and ValueError for a name that no file system takes.
+    """
+    if file.exists() and not file.is_file():  # it may never end
+        raise DataError(f"{file} is not a regular file; expected a .jsonl file")
+    return gzip.GzipFile(file) if file.suffix == ".gz" else file.open("rb")
+
+
 def read_lines(file: Path) -> Iterator[tuple[int, bytes, bool]]:
     """(line number, line with its end, whether that is a newline) of every line that is not blank."""
     try:
-        if file.exists() and not file.is_file():  # a pipe or a device may never end
-            raise DataError(f"{file} is not a regular file; expected a .jsonl file")
-        with file.open("rb") as stored, gzip.GzipFile(fileobj=stored) if file.suffix == ".gz" else stored as stream:
+        with open_lines(file) as stream:
             # Lines end at b"\n" alone: str.splitlines would also cut at U+2028 inside a string.
             for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE_BYTES), b""), start=1):
                 if len(line) == MAX_LINE_BYTES:

@@ -3,14 +3,13 @@
 An index holds counts and places, no texts. It goes on where it ended when rows were appended.
 """
 
-import gzip
 import json
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
 
 from evals.errors import DataError
-from evals.files.strict_json import parse_row
+from evals.files.strict_json import open_lines, parse_row
 from evals.samples.reading import SamplesReader
 from evals.samples.types import Problem
 
@@ -38,7 +37,7 @@ class SamplesIndex:
         Raises DataError, which names the file, for what is no sample.
         """
         try:
-            with self._open() as stream:
+            with open_lines(self.file) as stream:
                 stream.seek(self._end)
                 for line in stream:
                     try:
@@ -53,19 +52,15 @@ class SamplesIndex:
                         place.num_correct += row.get("correct") is True
                         place.num_wrong += row.get("correct") is False
                     self._end += len(line)
-        except (OSError, EOFError, ValueError, LookupError, TypeError, RecursionError) as error:
+        except (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError, RecursionError) as error:
             raise DataError(f"{self.file}: no samples at byte {self._end}: {type(error).__name__}: {error}") from error
 
     def problem(self, benchmark: str, id: str) -> Problem:
         """All samples of a problem, read strictly; raises DataError for a damaged row."""
         reader, read = SamplesReader(benchmarks=None, keep_extra=True), []
-        with self._open() as stream:
+        with open_lines(self.file) as stream:
             for start in self.places[benchmark, id].starts:
                 stream.seek(start)
                 row = parse_row(stream.readline().removeprefix(b"\xef\xbb\xbf"), f"{self.file}, byte {start}")
                 read.append(reader.check(row or {}, self.file, start))
         return Problem(benchmark, id, sorted(read, key=lambda row: row.sample_index))
-
-    def _open(self) -> BinaryIO:
-        is_packed = self.file.suffix == ".gz"
-        return gzip.open(self.file) if is_packed else self.file.open("rb")  # type: ignore[return-value]

@@ -161,8 +161,9 @@ def verdict(name: str, primary: Sequence[Comparison], p_of: Mapping[tuple[str, s
 def advice(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> list[str]:
     """What the design says follows for choosing-delta.md: a line for each setting, recommended or not, and why."""
     of_claims, lines = judged(sweeps, findings), []
+    p_of = chances(of_claims)
     for name, words in ADVICE.items():
-        told = verdict(name, of_claims[name], chances(of_claims))
+        told = verdict(name, of_claims[name], p_of)
         measured = "; ".join(f"{one.what}: {number(one.estimate, one.unit)}" for one in of_claims[name])
         is_so = "is recommended" if told == HOLDS else "is not recommended"
         lines.append(f"- {words} {is_so}. {name} {told.strip('*')} ({measured}).")

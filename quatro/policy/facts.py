@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 EXTRA_STOP_TOKENS = ("<|im_end|>", "<|endoftext|>")
 
 # Where the configurations of Gemma, Cohere, Granite, Falcon-H1, MiniCPM and their like say what happens to logits.
-LOGIT_SCALES = [
+LOGIT_SCALES = (
     "final_logit_softcapping",
     "logit_softcapping",
     "logits_soft_cap",
@@ -32,7 +32,7 @@ LOGIT_SCALES = [
     "lm_head_multiplier",
     "logits_multiplier",
     "dim_model_base",
-]
+)
 MOST_ADDED = 1 << 16  # characters beside those of the messages, each of which may be escaped
 MOST_ESCAPED = 8
 _FILES = ("chat_template.jinja", "chat_template.json", "tokenizer_config.json")

@@ -1,6 +1,7 @@
 """The index of a samples file: counts and places as the strict reader has them, also while the file grows."""
 
 import gzip
+import os
 
 import pytest
 
@@ -67,3 +68,13 @@ def test_what_is_no_sample_is_an_error_that_names_the_file(tmp_path, line):
     file.write_bytes(rows()[0].to_json_line() + line)
     with pytest.raises(DataError, match=r"a\.jsonl.*byte"):
         SamplesIndex(file).update()
+
+
+def test_a_damaged_gzip_file_and_a_pipe_are_errors_that_name_the_file(tmp_path):
+    packed, pipe = tmp_path / "a.jsonl.gz", tmp_path / "b.jsonl"
+    whole = gzip.compress(b"".join(row.to_json_line() for row in rows()), mtime=0)
+    packed.write_bytes(whole[:12] + b"\xff" * 20 + whole[32:])
+    os.mkfifo(pipe)
+    for file in (packed, pipe):
+        with pytest.raises(DataError, match=file.name):
+            SamplesIndex(file).update()
