@@ -8,12 +8,14 @@ example). A user's own method, engine or policy is named `module:Class`, and a f
 import difflib
 import importlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from evals.errors import UsageError
 from evals.files.own_code import import_own, is_own, own_kind
 
 
+@dataclass(eq=False, repr=False)
 class LazyTable(Mapping[str, Any]):
     """A mapping from the name of a ``what`` to a class, given as ``package.module:Class`` and imported when looked up.
 
@@ -21,18 +23,11 @@ class LazyTable(Mapping[str, Any]):
     ``removed`` are former names, of which docs/relatives.py has the code.
     """
 
-    def __init__(
-        self,
-        what: str,
-        locations: dict[str, str],
-        *,
-        own: Callable[[str], Any] | None = None,
-        removed: tuple[str, ...] = (),
-    ) -> None:
-        self.what = what
-        self.locations = locations
-        self.own = own
-        self.removed = removed
+    what: str
+    locations: dict[str, str]
+    _: KW_ONLY
+    own: Callable[[str], Any] | None = None
+    removed: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Any:
         if name in self.locations:

@@ -8,7 +8,7 @@ import functools
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from queue import SimpleQueue
 from typing import Any, Literal, NamedTuple, cast
 
@@ -64,29 +64,21 @@ class _Wanted(NamedTuple):
     max_tokens: int
 
 
+@dataclass(eq=False)
 class ServerSampler:
     """Draws from the model ``served`` of a server. ``tokenizer`` is that of MODEL, if prompts are sent as ids.
 
     ``stop_ids`` end a response besides the model's own. The model can draw ids below ``num_ids``.
     """
 
-    def __init__(
-        self,
-        server: Server,
-        endpoint: Endpoint,
-        served: Served,
-        *,
-        tokenizer: Any = None,
-        stop_ids: Sequence[int] = (),
-        num_ids: int = 0,
-    ) -> None:
-        self._server = server
-        self._endpoint = endpoint
-        self._served = served
-        self._tokenizer = tokenizer
-        self._stop_ids = list(stop_ids)
-        self._num_ids = num_ids
-        self._told: set[str] = set()
+    server: Server
+    endpoint: Endpoint
+    served: Served
+    _: KW_ONLY
+    tokenizer: Any = None
+    stop_ids: Sequence[int] = ()
+    num_ids: int = 0
+    _told: set[str] = field(default_factory=set, init=False)
 
     def stream(self, prompts: Sequence[Prompt], seeds: Seeds, sampling: Sampling) -> Iterator[list[Arrival]]:
         """``len(seeds[i])`` rollouts of ``prompts[i]``, a few at a time as they come: what ends the drawing loses none.
@@ -94,8 +86,8 @@ class ServerSampler:
         Raises QuatroError if no further ones can be drawn.
         """
         limits = [sampling.max_new_tokens] * len(prompts)
-        if self._tokenizer is not None:
-            limits = response_limits(prompts, sampling.max_new_tokens, context=self._served.max_model_len)
+        if self.tokenizer is not None:
+            limits = response_limits(prompts, sampling.max_new_tokens, context=self.served.max_model_len)
         wanted = (
             _Wanted(number, row, prompts[number], seed, limits[number])
             for number, row_seeds in enumerate(seeds)
@@ -105,7 +97,7 @@ class ServerSampler:
         arrivals: SimpleQueue[Arrival | None] = SimpleQueue()  # None: there is no more
         with start_blocking_portal() as portal:  # leaving it cancels what is under way
             asked = (self._asked(one, sampling) for one in wanted)
-            drawing = portal.start_task_soon(self._server.ask_all, self._endpoint.path, asked, arrivals.put)
+            drawing = portal.start_task_soon(self.server.ask_all, self.endpoint.path, asked, arrivals.put)
             drawing.add_done_callback(lambda _: arrivals.put(None))
             is_over = False
             while not is_over:
@@ -130,7 +122,7 @@ class ServerSampler:
         """Logs what is odd about the server, of each kind the first."""
         if kind not in self._told:
             self._told.add(kind)
-            logger.warning("%s: %s", self._server.where, said)
+            logger.warning("%s: %s", self.server.where, said)
 
     def _asked(self, one: _Wanted, sampling: Sampling) -> Asked[Arrival]:
         read = functools.partial(self._arrival, one, sampling)
@@ -138,9 +130,9 @@ class ServerSampler:
 
     def _body(self, wanted: _Wanted, sampling: Sampling) -> dict[str, Any]:
         """What is sent for one response."""
-        form, prompt = self._endpoint.form, wanted.prompt
+        form, prompt = self.endpoint.form, wanted.prompt
         body: dict[str, Any] = {
-            "model": self._served.id,
+            "model": self.served.id,
             "max_tokens": wanted.max_tokens,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
@@ -153,27 +145,27 @@ class ServerSampler:
             body["prompt"] = list(prompt.token_ids) if form == "ids" else prompt.text
         if sampling.stop:
             body["stop"] = list(sampling.stop)
-        if self._served.is_vllm:
+        if self.served.is_vllm:
             body |= {"top_k": sampling.top_k or -1, "min_p": 0.0, "repetition_penalty": 1.0}
             if form == "ids":
-                body |= {"return_token_ids": True, "stop_token_ids": self._stop_ids}
+                body |= {"return_token_ids": True, "stop_token_ids": list(self.stop_ids)}
         elif sampling.top_k:
             body["top_k"] = sampling.top_k
         return body
 
     def _arrival(self, wanted: _Wanted, sampling: Sampling, document: Mapping[str, Any]) -> Arrival:
         """The response in ``document``; raises as `read_answer` and `_text_of`."""
-        form, prompt = self._endpoint.form, wanted.prompt
+        form, prompt = self.endpoint.form, wanted.prompt
         answer = read_answer(
             document,
-            model=self._served.id,
+            model=self.served.id,
             max_tokens=wanted.max_tokens,
-            context=self._served.max_model_len,
+            context=self.served.max_model_len,
             is_chat=form == "chat",
             prompt_ids=prompt.token_ids if form == "ids" else None,
         )
         whole = answer.text
-        if answer.token_ids is not None and self._tokenizer is not None:
+        if answer.token_ids is not None and self.tokenizer is not None:
             whole = self._text_of(list(answer.token_ids), answer.text, sampling.stop)
         if answer.num_tokens is None:
             self._tell("uncounted", "it does not say how many tokens a response has: it may cut one unnoticed")
@@ -190,12 +182,12 @@ class ServerSampler:
 
     def _text_of(self, ids: list[int], text: str, stop: Sequence[str]) -> str:
         """What ``ids`` read here; raises DataError if the model has no such ids, or if it is not the ``text`` there."""
-        if (largest := max(ids, default=0)) >= self._num_ids:
-            raise DataError(f"the token id {largest} came back, and the model has {self._num_ids} ids; {OTHER_MODEL}")
-        whole, without_last = (self._tokenizer.decode(some, skip_special_tokens=True) for some in (ids, ids[:-1]))
+        if (largest := max(ids, default=0)) >= self.num_ids:
+            raise DataError(f"the token id {largest} came back, and the model has {self.num_ids} ids; {OTHER_MODEL}")
+        whole, without_last = (self.tokenizer.decode(some, skip_special_tokens=True) for some in (ids, ids[:-1]))
         # The last token may be the stop token, which a server does not show.
         readings = (before_stop(reading, stop) for reading in (whole, without_last))
-        kept = self._server.kept(whole)
+        kept = self.server.kept(whole)
         if _letters(before_stop(text, stop)) not in map(_letters, readings):
             raise DataError(
                 f"token ids came back that read {shown(kept)} here, beside the text {shown(text)}; {OTHER_MODEL}"

@@ -9,7 +9,7 @@ where all prefixes are equally long and repeats no keys where they are not (`kv_
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ from quatro.types import Prompt, Rollout, Sampling
 logger = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, repr=False)
 class TransformersEngine(Engine):
     """Draws from ``model`` as it is at the time of the call; train/eval mode of its modules is put back afterwards.
 
@@ -37,26 +38,18 @@ class TransformersEngine(Engine):
     Raises UsageError for layers that do not keep keys and values.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        tokenizer: Any,
-        *,
-        eos_ids: Sequence[int],
-        max_batch_tokens: int = CPU_SIZES.cache_tokens,
-        max_batch_rows: int = CPU_SIZES.rows_at_once,
-        collect_entropy: bool = True,
-        compute: Callable[[], AbstractContextManager[Any]] = nullcontext,
-    ) -> None:
-        self.model = model
-        self.tokenizer = tokenizer
-        self.device = next(model.parameters()).device
-        self.eos_ids = tuple(eos_ids)
-        self.max_batch_tokens = max_batch_tokens
-        self.max_batch_rows = max_batch_rows
-        self.collect_entropy = collect_entropy
-        self.compute = compute
-        self._slots = SlotModel(model, self.device)
+    model: Any
+    tokenizer: Any
+    _: KW_ONLY
+    eos_ids: Sequence[int]
+    max_batch_tokens: int = CPU_SIZES.cache_tokens
+    max_batch_rows: int = CPU_SIZES.rows_at_once
+    collect_entropy: bool = True
+    compute: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+    def __post_init__(self) -> None:
+        self.device = next(self.model.parameters()).device
+        self._slots = SlotModel(self.model, self.device)
 
     def sync(self, named_weights: Callable[[], Iterator[tuple[str, Tensor]]]) -> Mapping[str, float]:
         """Nothing to take over: the engine draws from the policy's own tensors."""
