@@ -136,14 +136,12 @@ def rollout_records(drawn: Drawn, advantage_B: Any) -> Iterator[dict[str, Any]]:
                 "advantage": None if grade.is_dropped else advantage,
                 "num_tokens": len(rollout.token_ids),
             }
-            if prompt.source:
-                record["source"] = prompt.source
-            if rollout.thought:
-                record[THOUGHT] = rollout.thought
-            if grade.logged:
-                record["reward_parts"] = dict(grade.logged)
-            if grade.is_dropped:
-                record["is_dropped"] = True
-            if grade.error:
-                record["error"] = grade.error
+            optional = {
+                "source": prompt.source,
+                THOUGHT: rollout.thought,
+                "reward_parts": dict(grade.logged),
+                "is_dropped": grade.is_dropped,
+                "error": grade.error,
+            }
+            record |= {name: value for name, value in optional.items() if value}
             yield record if grade.correct is None else record | {"correct": bool(grade.correct)}

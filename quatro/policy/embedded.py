@@ -51,16 +51,16 @@ def resolve_model(name: str, *, progress: Progress = gguf.quiet) -> str:
     """
     if not is_made(name):
         return name
-    if gguf.is_gguf(name):
-        return str(_once(_folder(name), lambda folder: gguf.make(name, folder, progress)))
-    if name == STARTED:
 
-        def make(folder: Path) -> None:
+    def make(folder: Path) -> None:
+        if gguf.is_gguf(name):
+            gguf.make(name, folder, progress)
+        elif name == STARTED:
             start(StartRecipe(), resolve_model(SMOLLM2, progress=progress), folder, progress)
+        else:
+            train(recipe_of(name), folder, progress=progress)
 
-        return str(_once(_folder(name), make))
-    recipe = recipe_of(name)
-    return str(_once(_folder(name), lambda folder: train(recipe, folder, progress=progress)))
+    return str(_once(_folder(name), make))
 
 
 def recipe_of(name: str) -> WarmStart:

@@ -59,14 +59,8 @@ def branch(slot_L: Ints, token_L: Ints, num_slots: int, *, is_dense: bool = Fals
     is_filled = len(slot_L) >= (1.0 if is_dense else MIN_SHARE_IN_USE) * num_slots
     if is_filled and np.bincount(slot_L, minlength=1).max() <= 1:  # each row has a slot of its own already
         return Branching(slot_L, num_slots, source=slot_L[:0], target=slot_L[:0])
-    child_L = (slot_L << 32) | token_L
-    order_L = np.argsort(child_L)
-    sorted_L = child_L[order_L]
-    is_new_L = np.ones(len(child_L), dtype=bool)
-    is_new_L[1:] = sorted_L[1:] != sorted_L[:-1]
-    child_of_L = np.empty(len(child_L), dtype=np.int64)
-    child_of_L[order_L] = np.cumsum(is_new_L) - 1
-    parent = sorted_L[is_new_L] >> 32  # ascending, so siblings are neighbours
+    child, child_of_L = np.unique((slot_L << 32) | token_L, return_inverse=True)
+    parent = child >> 32  # ascending, so siblings are neighbours
     is_first = np.ones(len(parent), dtype=bool)
     is_first[1:] = parent[1:] != parent[:-1]
     if is_first.all() and len(parent) >= (1.0 if is_dense else MIN_SHARE_IN_USE) * num_slots:

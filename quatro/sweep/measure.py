@@ -1,5 +1,6 @@
 """Sampling and measuring the runs of a sweep: Pass@1, Pass@n and UCC@n of benchmarks, and the same of the base."""
 
+import itertools
 import math
 import os
 from collections.abc import Iterable, Mapping
@@ -127,17 +128,20 @@ def sample_arguments(evaluation: SweepEvaluation, point: Point, run: Path, tag: 
     return [*what, "--grade", "-o", str(tag.folder(run))]
 
 
-def measured(evaluation: SweepEvaluation, run: Path, tag: Tag) -> dict[str, float] | None:
-    """Name -> value as in summary.csv; None: one is not measured at this n. Raises DataError for a damaged result."""
-    paths = [tag.folder(run) / name for name in (PASSK, UCC)]
-    if not all(path.exists() for path in paths):
-        return None
-    passk, ucc = map(read_result, paths)
-    how = str(tag).removeprefix("T1-")
+def measured(evaluation: SweepEvaluation, run: Path, *tags: Tag) -> dict[str, float] | None:
+    """Name -> value as in summary.csv, of each of ``tags``; None: one of them is not measured at this n.
+
+    Raises DataError for a damaged result.
+    """
     found = {}
-    for benchmark in evaluation.benchmarks:
-        name = benchmark_name(benchmark)
-        for result, metric, k in ((passk, "pass@k", 1), (passk, "pass@k", evaluation.n), (ucc, "ucc@k", evaluation.n)):
+    for tag in tags:
+        paths = [tag.folder(run) / name for name in (PASSK, UCC)]
+        if not all(path.exists() for path in paths):
+            return None
+        passk, ucc = map(read_result, paths)
+        wanted = ((passk, "pass@k", 1), (passk, "pass@k", evaluation.n), (ucc, "ucc@k", evaluation.n))
+        for benchmark, (result, metric, k) in itertools.product(evaluation.benchmarks, wanted):
+            name, how = benchmark_name(benchmark), str(tag).removeprefix("T1-")
             values = [row.value for row in result.rows if (row.metric, row.benchmark, row.k) == (metric, name, k)]
             if not values or values[0] is None:
                 return None
@@ -147,12 +151,4 @@ def measured(evaluation: SweepEvaluation, run: Path, tag: Tag) -> dict[str, floa
 
 def all_measured(evaluation: SweepEvaluation | None, run: Path) -> Mapping[str, float] | None:
     """`measured` of every way of sampling; None where one is missing, empty where nothing is to be measured."""
-    if evaluation is None:
-        return {}
-    everything: dict[str, float] = {}
-    for tag in evaluation.tags:
-        found = measured(evaluation, run, tag)
-        if found is None:
-            return None
-        everything |= found
-    return everything
+    return {} if evaluation is None else measured(evaluation, run, *evaluation.tags)

@@ -48,24 +48,20 @@ def _words_of_directions(answer: str) -> str:
     return " ".join(_DIRECTIONS.get(letter, letter) for letter in answer)
 
 
-def _same(text: str) -> str:
-    return text
-
-
 FORMS: dict[str, Form] = {
     "palindrome": Form(
         "palindrome_generation",
         {"min_length": 6, "max_length": 9},
         lambda entry: "".join(entry["metadata"]["letters"]) + ":",
         key=lambda prompt: "".join(sorted(prompt)),
-        short=_same,
-        long=_same,
+        short=str,
+        long=str,
     ),
     "shortest-path": Form(
         "shortest_path",
         {"min_rows": 3, "max_rows": 4, "min_cols": 3, "max_cols": 4, "p_blocked": 0.2},
         _grid,
-        key=_same,
+        key=str,
         short=lambda answer: "".join(word[0] for word in answer.split()),
         long=_words_of_directions,
     ),
@@ -73,9 +69,9 @@ FORMS: dict[str, Form] = {
         "spell_backward",
         {"min_word_len": 5, "max_word_len": 9},
         _word,
-        key=_same,
+        key=str,
         short=str.lower,
-        long=_same,
+        long=str,
     ),
 }
 

@@ -104,7 +104,11 @@ def _write_model(source: Path, target: Path, progress: ExportProgress | None) ->
     """
     stored = "float32"
     if (source / ADAPTER_CONFIG).is_file():
-        _write_merged(source, target)
+        import torch
+
+        from quatro.policy.loading import load_model, load_tokenizer, save_folder
+
+        save_folder(load_model(str(source), torch.float32, "cpu"), target, load_tokenizer(str(source)))
     else:
         config = read_document(source / "config.json", allow_non_finite=True)
         stored = str(config.get("dtype") or config.get("torch_dtype") or stored)
@@ -128,14 +132,6 @@ def _write_model(source: Path, target: Path, progress: ExportProgress | None) ->
         if progress is not None:
             progress(min(done, total), total)
     return stored
-
-
-def _write_merged(adapter: Path, target: Path) -> None:
-    import torch
-
-    from quatro.policy.loading import load_model, load_tokenizer, save_folder
-
-    save_folder(load_model(str(adapter), torch.float32, "cpu"), target, load_tokenizer(str(adapter)))
 
 
 def _without_origins(found: Any) -> Any:
