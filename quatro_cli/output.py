@@ -66,6 +66,13 @@ class Output:
         # ASCII only: C1 controls, direction overrides and lone surrogates are harmless as \u escapes.
         self._write("stdout", json.dumps(finite(document), indent=2, allow_nan=False, default=str) + "\n")
 
+    def answer(self, document: Any, text: str, *, json: bool) -> None:
+        """What a command that says one thing ends with: ``document`` if ``json``, else ``text``."""
+        if json:
+            self.json(document)
+        else:
+            self.data(text)
+
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """A table on stdout; columns of numbers are flushed right, None is shown as a dash.
 

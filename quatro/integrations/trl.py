@@ -248,15 +248,12 @@ class QuatroTrainer(GRPOTrainer):  # type: ignore[misc]
         """Logs how far the policy has moved from the one that drew the current batch, if no update of it is left."""
         if self._step % (self.args.steps_per_generation * self.num_iterations):
             return
-        parts = [(inputs, self._batch(inputs)) for inputs in self._buffered_inputs]
-        own_B = torch.cat([_log_ratio(self._forward(self.model, inputs)[0], batch) for inputs, batch in parts])
+        parts = []
+        for inputs in self._buffered_inputs:
+            batch = self._batch(inputs)
+            parts.append((_log_ratio(self._forward(self.model, inputs)[0], batch), batch.advantage_B, batch.group_B))
         log_ratio_B, advantage_B, group_B = (
-            self.accelerator.gather(value_B)
-            for value_B in (
-                own_B,
-                torch.cat([batch.advantage_B for _, batch in parts]),
-                torch.cat([batch.group_B for _, batch in parts]),
-            )
+            self.accelerator.gather(torch.cat(one)) for one in zip(*parts, strict=True)
         )
         # The audit looks at sums over responses alone, so a response may be one token here.
         old_B1 = torch.zeros_like(log_ratio_B)[:, None]

@@ -38,8 +38,7 @@ def export(
 
         exported = export_model(run, out, step=checkpoint_step(step), progress=report)
     output.info(f"step {exported.step}, weights as {exported.dtype}; read {out / 'README.md'} before you publish it")
-    if json:
-        output.json({"schema": 1, "folder": str(out), "step": exported.step, "dtype": exported.dtype})
-    else:
-        output.data(str(out))
+    output.answer(
+        {"schema": 1, "folder": str(out), "step": exported.step, "dtype": exported.dtype}, str(out), json=json
+    )
     output.info(f"to publish it: hf upload OWNER/NAME {quote(str(out))}")

@@ -375,20 +375,17 @@ def _kept(run: RunSummary) -> Rows:
 
 def compared(found: Mapping[str, Any]) -> Table:
     """Title, columns and rows of what `compare_runs` found."""
+    from quatro.runs.views.summary import spread_text
+
     runs = found["runs"]
     rows: Rows = [("status", *(run["status"] for run in runs))]
     rows.append(("step", *(step_text(run["step"], run["steps"]) for run in runs)))
     failures = [run["reward_failures"] for run in runs]
     if any(counted and counted["count"] for counted in failures):
         rows.append(("reward failures", *(counted and "{count} of {of}".format(**counted) for counted in failures)))
-    rows += [(name, *map(_mean_text, values)) for name, values in found["metrics"].items()]
+    for name, values in found["metrics"].items():
+        rows.append((name, *(each and spread_text(each["mean"], each["std"]) for each in values)))
     return "last 10 iterations, mean ± standard deviation", ["metric", *(run["name"] for run in runs)], rows
-
-
-def _mean_text(value: Mapping[str, float | None] | None) -> str | None:
-    if value is None:
-        return None
-    return f"{value['mean']:.4g}" if value["std"] is None else f"{value['mean']:.4g} ± {value['std']:.2g}"
 
 
 app.add("list", list_)

@@ -157,10 +157,8 @@ def _to_resume(source: str, *, settings: list[str], method: str | None, out: Pat
 
 
 def _say(run: Path, metrics: Mapping[str, float], *, json: bool, is_interrupted: bool = False) -> None:
-    if json:
-        output.json({"schema": 1, "run": str(run), "interrupted": is_interrupted, "metrics": dict(metrics)})
-    else:
-        output.data(str(run))
+    document = {"schema": 1, "run": str(run), "interrupted": is_interrupted, "metrics": dict(metrics)}
+    output.answer(document, str(run), json=json)
 
 
 def _rehearse(config: Config, card: str, *, json: bool) -> None:
@@ -183,10 +181,7 @@ def _describe(prepared: Prepared, *, resume: bool, json: bool) -> None:
     if not prepared.launch.is_first:
         return
     described = describe(prepared if resume else with_sizes(prepared))
-    if json:
-        output.json(described.document)
-    else:
-        output.data("\n".join(described.lines))
+    output.answer(described.document, "\n".join(described.lines), json=json)
 
 
 def _train(

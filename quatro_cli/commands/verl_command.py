@@ -41,7 +41,4 @@ def verl_command(
     command = make(resolved.config, name=resolved.stem, prompts=str(prompts), nodes=nodes, gpus_per_node=gpus_per_node)
     if write_prompts:
         output.info(f"{make_file(resolved.config, prompts)} prompts written to {prompts}")
-    if json:
-        output.json({"schema": 1, "overrides": command.overrides})
-    else:
-        output.data(command.script)
+    output.answer({"schema": 1, "overrides": command.overrides}, command.script, json=json)

@@ -140,10 +140,14 @@ class RunSummary:
 
 def value_text(row: Mapping[str, Any], metric: str) -> str | None:
     """The value of an evaluation, with its standard error where that is known."""
-    value, error = row.get(metric), row.get(f"{metric}_se")
+    return spread_text(row.get(metric), row.get(f"{metric}_se"))
+
+
+def spread_text(value: float | None, spread: float | None) -> str | None:
+    """`0.412 ± 0.02`, or without a ``spread`` the value alone; None without a value."""
     if value is None:
         return None
-    return f"{value:.4g}" if error is None else f"{value:.4g} ± {error:.2g}"
+    return f"{value:.4g}" if spread is None else f"{value:.4g} ± {spread:.2g}"
 
 
 def best_text(run: RunSummary, metric: str, step: int) -> str:

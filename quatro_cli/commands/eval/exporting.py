@@ -70,9 +70,6 @@ def export(
         raise usage_error(f"{taken[0]} exists, and nothing was written; name another folder, or add --overwrite")
     for path, content in paths.items() if not dry_run else ():
         write_whole(Path(path), [content])
-    if json:
-        output.json({"schema": 1, "files": list(paths)})
-    else:
-        output.data("\n".join(paths))
+    output.answer({"schema": 1, "files": list(paths)}, "\n".join(paths), json=json)
     if to == "hub":
         output.info(f"to publish it: hf upload {model or 'OWNER/NAME'} {quote(str(out))}")

@@ -129,7 +129,4 @@ def clusters(
 
     how = shared.options(benchmarks, same, grader=grader)
     found = clusters(files, id, progress=shared.progress, **how)
-    if json:
-        output.json(found.document())
-    else:
-        output.data(f"{found}\n")
+    output.answer(found.document(), f"{found}\n", json=json)
