@@ -1,4 +1,4 @@
-"""Untrusted text, such as a model's answer, made visible, numbers in words, and small tables of both.
+"""Untrusted text, such as a model's answer, made visible, numbers in words, small tables of both, and TOML of our own.
 
 Writers escape what their formats need on top.
 """
@@ -6,9 +6,11 @@ Writers escape what their formats need on top.
 import html
 import math
 import re
+import tomllib
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 # C0 and C1 controls, line separators, lone surrogates, and Unicode's category Cf: direction marks and overrides,
 # zero-width characters, soft hyphens, tags.
@@ -68,6 +70,11 @@ def clock_text(seconds: float) -> str:
 def words_of(text: str) -> frozenset[str]:
     """The words of ``text``, for a set that is written in the code."""
     return frozenset(text.split())
+
+
+def table_beside(module: str, name: str) -> dict[str, Any]:
+    """The TOML file ``name`` beside the module whose ``__file__`` is ``module``."""
+    return tomllib.loads(Path(module).with_name(name).read_text(encoding="utf-8"))
 
 
 def value_cell(value: object, keep: str = "") -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections import UserDict
 from collections.abc import Callable
 from functools import cache
-from importlib import import_module, resources
+from importlib import import_module
 from itertools import pairwise, product
 from typing import Any
 
@@ -22,7 +21,9 @@ SIMILARITIES, THRESHOLDS = "{similarities}", "{thresholds}"
 @cache
 def removed() -> dict[str, str]:
     """What quatro no longer has, as it was typed -> what to do instead."""
-    found = tomllib.loads(resources.files("quatro_cli").joinpath("removed.toml").read_text(encoding="utf-8"))
+    from evals.text import table_beside
+
+    found = table_beside(__file__, "removed.toml")
     return {
         " ".join(words): instead
         for pattern, instead in found.items()

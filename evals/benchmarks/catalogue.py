@@ -10,7 +10,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from functools import cache, lru_cache
-from importlib import import_module, resources
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple, Self
@@ -23,6 +23,7 @@ from evals.benchmarks.prompts import find_template
 from evals.errors import UsageError
 from evals.files.own_code import is_own
 from evals.files.strict_json import shown
+from evals.text import table_beside
 
 USER_FILE = "quatro-benchmarks.toml"
 GRADERS = ("math", "countdown", "code", "reasoning-gym")
@@ -259,7 +260,7 @@ def judged_as(benchmark: str) -> dict[str, Any]:
 
 @cache
 def _ours() -> Mapping[str, Benchmark]:
-    tables = tomllib.loads(resources.files("evals.benchmarks").joinpath("benchmarks.toml").read_text(encoding="utf-8"))
+    tables = table_beside(__file__, "benchmarks.toml")
     return MappingProxyType({name: Benchmark(name=name, **table) for name, table in tables.items()})
 
 

@@ -10,16 +10,15 @@ Models that think answer with a thought, its end marker and then what is judged:
 
 import json
 import os
-import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from evals.errors import DataError, MissingError, UsageError
 from evals.files.strict_json import shown
+from evals.text import table_beside
 
 Message = dict[str, str]
 ChatTemplate = Callable[..., str]  # of messages, and what else the chat template reads by name
@@ -53,8 +52,7 @@ class Template:
 
 
 def _shipped() -> dict[str, Template]:
-    text = resources.files("evals.benchmarks").joinpath("templates.toml").read_text(encoding="utf-8")
-    tables = tomllib.loads(text)
+    tables = table_beside(__file__, "templates.toml")
     return {name: Template(name, **{**table, "stop": tuple(table.get("stop", ()))}) for name, table in tables.items()}
 
 

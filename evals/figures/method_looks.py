@@ -8,15 +8,14 @@ colours.
 
 import math
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import cycle, pairwise
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from evals.files.frames import grouped
 from evals.files.own_code import is_own
+from evals.text import table_beside
 
 
 class Look(NamedTuple):
@@ -29,7 +28,7 @@ class Look(NamedTuple):
     is_hollow: bool = False
 
 
-_TABLE = tomllib.loads(Path(__file__).with_name("method_looks.toml").read_text(encoding="utf-8"))
+_TABLE = table_beside(__file__, "method_looks.toml")
 METHOD_LOOKS = {name: Look(*look) for name, look in _TABLE.items()}
 BASE = "base"  # the model before training
 _FAMILY_LOOKS = {**METHOD_LOOKS, BASE: Look("#999999", "p")}

@@ -5,12 +5,10 @@ part of it makes the whole no formula.
 """
 
 import re
-import tomllib
 import unicodedata
-from pathlib import Path
 from typing import NamedTuple
 
-from evals.text import words_of
+from evals.text import table_beside, words_of
 
 MAX_CHARS = 4000
 MAX_DEPTH = 40
@@ -39,7 +37,7 @@ class Token(NamedTuple):
 
 END = Token("end", "")
 
-_SPELLINGS = tomllib.loads(Path(__file__).with_name("spellings.toml").read_text(encoding="utf-8"))
+_SPELLINGS = table_beside(__file__, "spellings.toml")
 _MACROS = {name: sign for sign, names in _SPELLINGS["commands"].items() for name in names.split()}
 _ONLY_SET = words_of(
     "left right middle big Big bigl bigr bigm Bigl Bigr bigg Bigg biggl biggr Biggl Biggr displaystyle"

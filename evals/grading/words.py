@@ -8,13 +8,12 @@ holds (`5\text{ or six}`, `5 grand`) stay a part of the answer.
 """
 
 import re
-import tomllib
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from evals.text import words_of
+from evals.text import table_beside, words_of
 
 _WRAPPER = r"\\(?:text|textbf|textit|textrm|textnormal|mbox|mathrm|mathbf)\s*\{"
 _TOKEN = re.compile(rf"(?P<opening>{_WRAPPER})|(?P<closing>\}})|(?P<said>[A-Za-z]+(?:'s)?|[,:]|\.(?=[\s}}]))|\s+")
@@ -172,7 +171,7 @@ def _cardinal(words: list[str]) -> int | None:
 
 # -- units
 
-_LISTS = tomllib.loads(Path(__file__).with_name("units.toml").read_text(encoding="utf-8"))
+_LISTS = table_beside(__file__, "units.toml")
 UNMISTAKABLE = words_of(_LISTS["unmistakable"])
 _SYMBOLS = UNMISTAKABLE | words_of(_LISTS["symbols"]) | words_of(_LISTS["of_other_languages"])
 _SYMBOLS |= {prefix + base for prefix in "kMGmcdnpµμ" for base in _LISTS["bases"].split()}

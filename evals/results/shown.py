@@ -4,9 +4,7 @@ Readers meet benchmarks by their titles, in the paper's order, which is the regi
 """
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import TypeVar
 
 from evals.benchmarks.catalogue import registry
@@ -15,7 +13,7 @@ from evals.files.frames import grouped
 from evals.intervals import kinds_text
 from evals.results.document import AVERAGE, VALID, Comparison, DifferenceRow, Row
 from evals.similarity import Setting, setting_of
-from evals.text import Grid, visible
+from evals.text import Grid, table_beside, visible
 
 AnyRow = TypeVar("AnyRow", Row, DifferenceRow)
 
@@ -23,7 +21,7 @@ AnyRow = TypeVar("AnyRow", Row, DifferenceRow)
 _CLUSTERED = ("distinct@k", "vendi")
 _PART = {f"ucc@k/{part}": "What a change in UCC@k is made of" for part in PARTS}
 LEAST_COVERAGE = 0.9  # below it there is a warning
-_METRICS = tomllib.loads(Path(__file__).with_name("metrics.toml").read_text(encoding="utf-8"))
+_METRICS = table_beside(__file__, "metrics.toml")
 
 
 def is_share(metric: str) -> bool:

@@ -6,14 +6,13 @@ entries. What each metric means, these and the others, is in docs/metrics.md.
 
 import logging
 import math
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from evals.files.strict_json import parse_row, read_lines, refuse, shown
+from evals.text import table_beside
 
 logger = logging.getLogger(__name__)
 
@@ -61,8 +60,7 @@ class Metric:
 
 
 def _listed() -> Iterator[Metric]:
-    text = resources.files("evals.results").joinpath("training_metrics.toml").read_text(encoding="utf-8")
-    for name, table in tomllib.loads(text).items():
+    for name, table in table_beside(__file__, "training_metrics.toml").items():
         view = View(**table.pop("view")) if "view" in table else None
         yield Metric(name, view=view, **table)
 

@@ -5,14 +5,12 @@ An entry is data alone. Its function is imported when it is first used, so that 
 
 from __future__ import annotations
 
-import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from evals.text import visible
+from evals.text import table_beside, visible
 
 if TYPE_CHECKING:
     from evals.estimators import Floats
@@ -41,7 +39,7 @@ class Similarity:
         return similarity_of_distinct(name, unique, tokens=tokens)[unique.which_N][:, unique.which_N]
 
 
-_TABLES = tomllib.loads(Path(__file__).with_name("similarities.toml").read_text(encoding="utf-8"))
+_TABLES = table_beside(__file__, "similarities.toml")
 SIMILARITIES: Mapping[str, Similarity] = {name: Similarity(**table) for name, table in _TABLES.items()}
 
 # What docs/which-similarity.md recommends for texts, and for programs with its threshold.

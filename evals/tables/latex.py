@@ -7,7 +7,6 @@ Every text is untrusted: it can neither run a command nor break what it stands i
 """
 
 import re
-import tomllib
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from itertools import groupby
 from pathlib import Path
 
 from evals.tables.parts import Cell, Column, Line, Section, Table, beside_text, cell_text
+from evals.text import table_beside
 
 SHADE = "[gray]{0.92}"
 # Each is left as it is where a package or another table has defined it.
@@ -211,7 +211,7 @@ def latex_title(text: str) -> str:
 # TeX cannot set a line wider than 5.7 m, and nobody wants to read one.
 LONGEST_TEXT = 80
 
-_SPELLED = tomllib.loads(Path(__file__).with_name("characters.toml").read_text(encoding="utf-8"))
+_SPELLED = table_beside(__file__, "characters.toml")
 # Further characters that LaTeX's UTF-8 has in every font encoding: letters with one of these accents, and these.
 _ACCENTS = "\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u030a\u030b\u030c\u0327"
 _TEXT = "ßæÆøØłŁœŒ–—‘’“”…"

@@ -2,13 +2,12 @@
 
 import difflib
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from importlib import resources
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from evals.text import table_beside
 from quatro.config.blocks import TAGS, SourceConfig, block_of
 from quatro.config.model import Config, ConfigProblems
 from quatro.config.yaml_text import KeyPath, scalar_text
@@ -21,7 +20,7 @@ Problem = tuple[KeyPath, str]
 # The classes of blocks that `Config` does not know: the method, the options of the reward; at () of another root.
 Owners = Mapping[KeyPath, type[BaseModel]]
 
-_TABLES = tomllib.loads(resources.files("quatro.config").joinpath("errors.toml").read_text(encoding="utf-8"))
+_TABLES = table_beside(__file__, "errors.toml")
 # Keys that quatro no longer has -> what to do instead; those of a sweep file's cells have their own table.
 REMOVED: Mapping[str, str] = _TABLES["removed"]
 REMOVED_OF_CELLS: Mapping[str, str] = _TABLES["removed of cells"]

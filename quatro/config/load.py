@@ -8,11 +8,9 @@ what of it lasts as long as its run (all but the keys that a resume may change),
 import hashlib
 import json
 import os
-import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from evals.errors import DataError, MissingError, UsageError
 from evals.files.own_code import is_own
-from evals.text import unescaped
+from evals.text import table_beside, unescaped
 from quatro.config import paths
 from quatro.config.blocks import OWN
 from quatro.config.errors import EXTENDS, Places, Problem, problem_lines, problems_of
@@ -356,7 +354,7 @@ VERL = "verl's default"
 CHOSEN = "our choice"
 OURS = "our reading"
 
-_BASES = tomllib.loads(resources.files("quatro.config").joinpath("bases.toml").read_text(encoding="utf-8"))
+_BASES = table_beside(__file__, "bases.toml")
 
 
 def basis(key: str, value: Any) -> str | None:

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import inspect
 import logging
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from importlib import resources
 from typing import Any
 
 import torch
@@ -30,6 +28,7 @@ from evals.metrics.passk_ucc import resolve_ks
 from evals.results.shown import metric_at
 from evals.samples.fields import reply_text
 from evals.similarity import DEFAULT
+from evals.text import table_beside
 from quatro import ops
 from quatro.config.blocks import KlConfig
 from quatro.loop.audit import audit
@@ -41,7 +40,7 @@ from quatro.types import Advantages, Batch, LossTerm
 logger = logging.getLogger(__name__)
 
 # What to do instead -> options of GRPOConfig that would be ignored, or would break the trust region.
-_REFUSED = tomllib.loads(resources.files("quatro.integrations").joinpath("refused.toml").read_text(encoding="utf-8"))
+_REFUSED = table_beside(__file__, "refused.toml")
 
 
 def _of(block: Any, name: str) -> Any:

@@ -12,16 +12,15 @@ import hashlib
 import json
 import random
 import re
-import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from importlib import resources
 from typing import Any, Literal, NamedTuple
 
 from evals.benchmarks.problems import Problem
 from evals.benchmarks.prompts import messages
 from evals.samples.types import GradedProblem
+from evals.text import table_beside
 from quatro.tasks.derivations import VALIDITY, derivation_of
 
 Split = Literal["train", "test"]
@@ -42,7 +41,7 @@ class Situation(NamedTuple):
 @cache
 def grammar() -> dict[str, Any]:
     """What problems and solutions are put together from: word_problems.toml."""
-    return tomllib.loads(resources.files(__package__).joinpath("word_problems.toml").read_text(encoding="utf-8"))
+    return table_beside(__file__, "word_problems.toml")
 
 
 @cache

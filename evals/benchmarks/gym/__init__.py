@@ -9,18 +9,16 @@ import hashlib
 import io
 import json
 import random
-import tomllib
 import warnings
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import lru_cache
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from evals.errors import UsageError, how_to_install, require
 from evals.files.strict_json import shown
-from evals.text import words_of
+from evals.text import table_beside, words_of
 
 # A benchmark with this prefix is a task of the library with its default settings.
 PREFIX = "reasoning-gym:"
@@ -30,7 +28,7 @@ COLUMN = "reasoning_gym"
 MOST_ITEMS = 20_000
 _OURS = ("seed", "size")
 
-_TASKS = tomllib.loads(Path(__file__).with_name("tasks.toml").read_text(encoding="utf-8"))
+_TASKS = table_beside(__file__, "tasks.toml")
 # Tasks whose checkers need no sandbox; those that cannot be used, and why.
 IN_PROCESS = words_of(_TASKS["in_process"])
 _HASH_ORDER = (
