@@ -130,12 +130,9 @@ class Server:
         """
         models: list[Served] = []
         self.ask_now("models", [Asked(None, read_models)], models.extend)
-        for name in names:
-            for model in models:
-                if name in (model.id, model.root):
-                    return model
-        if not names and len(models) == 1:
-            return models[0]
+        found = [model for name in names for model in models if name in (model.id, model.root)]
+        if found or (not names and len(models) == 1):
+            return (found or models)[0]
         served = ", ".join([shown(model.id) for model in models[:5]] + ["..."] * (len(models) > 5)) or "no model"
         raise UsageError(f"{self.where} serves {served}{f', not {names[0]!r}' if names else ''}; {advice}")
 

@@ -1,12 +1,13 @@
 """The problems of a benchmark, made, read or fetched, and whether a copy is on this machine."""
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 from evals.benchmarks.catalogue import USER_FILE, Benchmark, find_benchmark, maker_of, registry
 from evals.benchmarks.fetching import cached_path, cached_problems, fetch, read_lock
-from evals.benchmarks.gym import PREFIX, check, is_installed, items
+from evals.benchmarks.gym import PREFIX, check, items
 from evals.benchmarks.problems import FILE_ENDINGS, Columns, Problem, benchmark_name, content_hash, read_problem_file
 from evals.errors import DataError, UsageError
 
@@ -114,7 +115,7 @@ def local_problems(benchmark: str) -> list[Problem]:
 def is_here(entry: Benchmark) -> bool:
     """Whether problems can be read without a network. The content of the file is not checked."""
     if entry.source == "built-in":
-        return entry.grader != "reasoning-gym" or is_installed()
+        return entry.grader != "reasoning-gym" or find_spec("reasoning_gym") is not None
     if entry.source == "file":
         return entry.path.exists()
     return cached_path(entry).exists()

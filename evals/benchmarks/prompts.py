@@ -51,14 +51,10 @@ class Template:
     kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
-def _shipped() -> dict[str, Template]:
-    tables = table_beside(__file__, "templates.toml")
-    return {name: Template(name, **{**table, "stop": tuple(table.get("stop", ()))}) for name, table in tables.items()}
-
-
-TEMPLATES = _shipped()
-
-
+TEMPLATES = {
+    name: Template(name, **{**table, "stop": tuple(table.get("stop", ()))})
+    for name, table in table_beside(__file__, "templates.toml").items()
+}
 # What of those a user may write in place of a name.
 OWN_TEMPLATES = (
     f"a text with {PLACE} in it, or a file with one, is the whole prompt; "

@@ -8,7 +8,7 @@ from evals.figures.method_looks import HATCHES, Look
 from evals.figures.panels import bar_keys, bar_look, panel_title, write_inside
 from evals.figures.sheet import PAGE, SMALL, Axes, Figure, Sheet, fitted, inches_of, styled
 from evals.intervals import kinds_text
-from evals.metrics.flips import BUCKETS, DEFAULT_K, FLIP, FLIP_AT_K, bucket_bounds
+from evals.metrics.flips import BUCKETS, DEFAULT_K, FLIP, FLIP_AT_K, HARDEST, bucket_bounds
 from evals.results.document import AVERAGE, Row
 from evals.results.shown import in_order, title_of, without_lone_average
 from evals.similarity import Setting
@@ -46,10 +46,9 @@ def flips_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int | None = None, 
         for (left, right), benchmark in zip(grid.panels, benchmarks, strict=True):
             own = {label: [row for row in found if row.benchmark == benchmark] for label, found in rows.items()}
             n = next(row.n for found in own.values() for row in found)
-            first = {_UNSOLVED: {label: _only(found, FLIP, BUCKETS[0].name) for label, found in own.items()}}
+            first = {_UNSOLVED: {label: _only(found, FLIP, HARDEST) for label, found in own.items()}}
             second = {
-                bucket.name: {label: _only(found, FLIP_AT_K, bucket.name) for label, found in own.items()}
-                for bucket in BUCKETS
+                bucket: {label: _only(found, FLIP_AT_K, bucket) for label, found in own.items()} for bucket in BUCKETS
             }
             _draw_buckets(left, first, ["0"], labelled.looks)
             _draw_buckets(right, second, list(bucket_bounds(n).values()), labelled.looks)

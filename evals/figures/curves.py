@@ -62,10 +62,12 @@ def curve_panels(entries: Sequence[Entry], metric: str, *, benchmarks: Collectio
     """
     keys = [key for entry in entries for key in entry.numbers if key.metric == metric and key.k is not None]
     names = list(dict.fromkeys(key.benchmark for key in keys if key.benchmark is not None))
-    wanted = _wanted(benchmarks, names, f"{metric} in the files")
+    for name in benchmarks:
+        if name not in names:
+            raise UsageError(f"{visible(name)!r} is not in {metric} in the files, which is of {', '.join(names)}")
     labels = unique_labels(entries)
     panels = []
-    for name in wanted:
+    for name in benchmarks or without_lone_average(names):
         for setting in dict.fromkeys(key.setting for key in keys if key.benchmark == name):
             curves = {
                 label: _points(entry, metric, name, setting) for label, entry in zip(labels, entries, strict=True)
@@ -74,13 +76,6 @@ def curve_panels(entries: Sequence[Entry], metric: str, *, benchmarks: Collectio
             note = ", ".join(filter(None, [setting, over]))
             panels.append(CurvePanel(title_of(name), Y_LABELS[metric], curves, metric == "pass@k", note))
     return panels
-
-
-def _wanted(benchmarks: Collection[str], names: Sequence[str], where: str) -> list[str]:
-    for name in benchmarks:
-        if name not in names:
-            raise UsageError(f"{visible(name)!r} is not in {where}, which is of {', '.join(names)}")
-    return list(benchmarks) or without_lone_average(names)
 
 
 def _points(entry: Entry, metric: str, benchmark: str, setting: str) -> list[Point]:

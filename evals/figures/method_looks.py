@@ -28,8 +28,7 @@ class Look(NamedTuple):
     is_hollow: bool = False
 
 
-_TABLE = table_beside(__file__, "method_looks.toml")
-METHOD_LOOKS = {name: Look(*look) for name, look in _TABLE.items()}
+METHOD_LOOKS = {name: Look(*look) for name, look in table_beside(__file__, "method_looks.toml").items()}
 BASE = "base"  # the model before training
 _FAMILY_LOOKS = {**METHOD_LOOKS, BASE: Look("#999999", "p")}
 _OTHER_NAMES = {"ours": "quatro", "weighted": "cluster-weighted"}
@@ -95,13 +94,9 @@ def variants(look: Look, number: int) -> list[Look]:
 def _shade_of(delta: float) -> str:
     """The blue of a delta, on a logarithmic scale between those of `DELTA_SHADES`."""
     known = sorted(DELTA_SHADES)
-    if delta <= known[0]:
-        return DELTA_SHADES[known[0]]
-    for low, high in pairwise(known):
-        if delta <= high:
-            share = math.log(delta / low) / math.log(high / low)
-            return _mixed(DELTA_SHADES[low], DELTA_SHADES[high], share)
-    return DELTA_SHADES[known[-1]]
+    delta = min(max(delta, known[0]), known[-1])
+    low, high = next(pair for pair in pairwise(known) if delta <= pair[1])
+    return _mixed(DELTA_SHADES[low], DELTA_SHADES[high], math.log(delta / low) / math.log(high / low))
 
 
 def _most_white(color: str) -> float:

@@ -4,6 +4,7 @@ matplotlib is imported inside the functions (extra `plot`). The same numbers giv
 """
 
 import io
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -92,14 +93,9 @@ def fitted(text: str, inches: float, *, size: float, weight: str = "normal") -> 
     shown = legible(text)
     if len(shown) <= _MOST_LETTERS and inches_of(shown, size=size, weight=weight) <= inches:
         return shown
-    least, most = 0, min(len(shown) - 1, _MOST_LETTERS)
-    while least < most:
-        middle = (least + most + 1) // 2
-        if inches_of(_cut(shown, middle), size=size, weight=weight) <= inches:
-            least = middle
-        else:
-            most = middle - 1
-    return _cut(shown, least)
+    numbers = range(1, min(len(shown), _MOST_LETTERS + 1))
+    fit = bisect_right(numbers, inches, key=lambda number: inches_of(_cut(shown, number), size=size, weight=weight))
+    return _cut(shown, fit)
 
 
 def _cut(text: str, num_letters: int) -> str:

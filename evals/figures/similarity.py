@@ -3,8 +3,10 @@
 Histograms have benchmarks down and measures across; heatmaps show several policies side by side on one scale.
 """
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 from evals.errors import DataError
 from evals.figures.grid import GREY, Part, new_figure, note_text, wrapped
@@ -108,12 +110,8 @@ def _draw(axis: Axes, rows: Sequence[tuple[Look, Row]], measure: str) -> None:
 
 def _start(counts: Sequence[int]) -> float:
     """The tenth below which almost no pair lies."""
-    below = 0
-    for place, count in enumerate(counts):
-        below += count
-        if below > _CUT * sum(counts):
-            return int(10 * place / len(counts)) / 10
-    return 0.0
+    place = bisect_right(list(accumulate(counts)), _CUT * sum(counts))
+    return int(10 * place / len(counts)) / 10
 
 
 def heatmap_figure(heatmaps: Mapping[str, Heatmap], *, sheet: Sheet = PAGE) -> Figure:

@@ -13,19 +13,18 @@ from functools import lru_cache
 from evals.grading.parse import Parser
 from evals.grading.tokens import MAX_CHARS, NotAFormula, Token, Tokens, clean
 from evals.grading.tree import Answer, Node, num, sym
-from evals.grading.words import number_in_words, unit_name, without_sentence
+from evals.grading.words import FONT, number_in_words, unit_name, without_sentence
 
 _PHRASES = {
     **dict.fromkeys(["all real numbers", "all reals", "real numbers", "the real numbers"], "\\mathbb{R}"),
     **dict.fromkeys(["no solution", "no solutions", "no real solutions", "empty set", "the empty set"], "\\emptyset"),
     "infinity": "\\infty",
 }
-_FONT = r"\\(?:text|textbf|textit|textrm|textnormal|mbox|mathrm|mathbf)\s*\{"
-_SET_AS_TEXT = re.compile(_FONT + r"([^{}]*)\}")
+_SET_AS_TEXT = re.compile(FONT + r"([^{}]*)\}")
 # One letter, and a letter with more behind it.
-_LETTER = re.compile(rf"(?:{_FONT}\s*(?:[Oo]ption |[Cc]hoice )?\(?([A-Za-z])\)?[.:]?\s*\}}|\(([A-Z])\)|([A-Z])[.)])")
+_LETTER = re.compile(rf"(?:{FONT}\s*(?:[Oo]ption |[Cc]hoice )?\(?([A-Za-z])\)?[.:]?\s*\}}|\(([A-Z])\)|([A-Z])[.)])")
 _CHOICE = re.compile(
-    rf"(?:{_FONT}\s*\(?([A-H])\)?[.:]?\s*\}}[\s:.~]*(?![\s:.~])|\(([A-H])\)\s*|([A-H])[.):]\s+)"
+    rf"(?:{FONT}\s*\(?([A-H])\)?[.:]?\s*\}}[\s:.~]*(?![\s:.~])|\(([A-H])\)\s*|([A-H])[.):]\s+)"
     r"(?![-+*/^=,_(&|]|\\(?:to|implies|cup|lor|neq?|text\{ (?:or|and|not)))(\S.*)",
     re.DOTALL,
 )

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from evals.text import table_beside, words_of
 
-_WRAPPER = r"\\(?:text|textbf|textit|textrm|textnormal|mbox|mathrm|mathbf)\s*\{"
-_TOKEN = re.compile(rf"(?P<opening>{_WRAPPER})|(?P<closing>\}})|(?P<said>[A-Za-z]+(?:'s)?|[,:]|\.(?=[\s}}]))|\s+")
+FONT = r"\\(?:text|textbf|textit|textrm|textnormal|mbox|mathrm|mathbf)\s*\{"
+_TOKEN = re.compile(rf"(?P<opening>{FONT})|(?P<closing>\}})|(?P<said>[A-Za-z]+(?:'s)?|[,:]|\.(?=[\s}}]))|\s+")
 # No lead-in has more tokens.
 _MAX_TOKENS = 40
 
@@ -45,7 +45,7 @@ _LEAD = re.compile(
 )
 # The same in other languages: only what announces an answer, before a formula.
 _FOREIGN_LEAD = re.compile(
-    rf"(?P<wrapper>{_WRAPPER}\s*)?(?:(?:所以|因此|故)[，,]?\s*)?(?:(?:最终|最後|最后)?(?:的)?答案?(?:是|为|為|:)|答えは|答え\s*:|정답은|답은|정답\s*:"
+    rf"(?P<wrapper>{FONT}\s*)?(?:(?:所以|因此|故)[，,]?\s*)?(?:(?:最终|最後|最后)?(?:的)?答案?(?:是|为|為|:)|答えは|答え\s*:|정답은|답은|정답\s*:"
     r"|antwort\s*:|die antwort ist|respuesta\s*:|la respuesta es|réponse\s*:|la réponse est|ответ\s*:|risposta\s*:"
     r"|la risposta è|resposta\s*:|a resposta é):?\s*(?:(?P<closing>\})\s*)?",
     re.IGNORECASE,
@@ -53,7 +53,7 @@ _FOREIGN_LEAD = re.compile(
 # A sign of consequence, or of equality with what was asked for.
 _SIGN = re.compile(r"\s*(?:=|\\(?:therefore|implies|Rightarrow|Longrightarrow)(?![A-Za-z]))\s*(?=[^\s=])")
 _TRAIL = re.compile(
-    rf"(?:({_WRAPPER})\s*|\s)(?:(?:is|are) (?:{_SUBJECT}|correct)|in (?:total|all)|altogether)\s*(\}})?$", re.IGNORECASE
+    rf"(?:({FONT})\s*|\s)(?:(?:is|are) (?:{_SUBJECT}|correct)|in (?:total|all)|altogether)\s*(\}})?$", re.IGNORECASE
 )
 
 

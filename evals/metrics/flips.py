@@ -35,14 +35,9 @@ FLIP_AT_K = "flip@k"
 DEFAULT_K = 16
 
 
-class Bucket(NamedTuple):
-    """Problems of which the base solves at most ``upto`` of 256 samples, and too many for the bucket before."""
-
-    name: str
-    upto: int
-
-
-BUCKETS = (Bucket("very hard", 8), Bucket("hard", 32), Bucket("medium", 128), Bucket("easy", 256))
+HARDEST = "very hard"
+# Of 256 samples of a problem in each bucket the base solves at most so many, and too many for the bucket before.
+BUCKETS = {HARDEST: 8, "hard": 32, "medium": 128, "easy": 256}
 
 
 class Pair(NamedTuple):
@@ -61,12 +56,12 @@ class Pair(NamedTuple):
 
 def bucket_of(n: int, correct: int) -> str:
     """The bucket of a problem by the base's count c of n. It goes by the share: hard is 1/32 < c/n <= 1/8."""
-    return next(bucket.name for bucket in BUCKETS if 256 * correct <= bucket.upto * n)
+    return next(name for name, upto in BUCKETS.items() if 256 * correct <= upto * n)
 
 
 def bucket_bounds(n: int) -> dict[str, str]:
     """The base's counts of n that each bucket takes, such as `9-32` of 256; a dash where it takes none."""
-    members: dict[str, list[str]] = {bucket.name: [] for bucket in BUCKETS}
+    members: dict[str, list[str]] = {name: [] for name in BUCKETS}
     for count in range(n + 1):
         members[bucket_of(n, count)].append(str(count))
     ends = {name: dict.fromkeys((*counts[:1], *counts[-1:])) for name, counts in members.items()}
@@ -149,8 +144,8 @@ def flip_rows(*seeds: Sequence[Pair], ks: Sequence[int], ci: bool = False) -> li
             estimates.append(Estimate(metric, at, counts, values, {"bucket": bucket}, is_averaged))
         return rows_of(*estimates, ci=ci) if estimates[0].groups else []
 
-    found = rows(FLIP, [None], BUCKETS[0].name, lambda one, k: float(one.tuned > 0), lambda one: one.base == 0)
-    for name in (*(bucket.name for bucket in BUCKETS), "all"):
+    found = rows(FLIP, [None], HARDEST, lambda one, k: float(one.tuned > 0), lambda one: one.base == 0)
+    for name in (*BUCKETS, "all"):
         members = partial(_is_in, name)
         found += rows(FLIP_AT_K, ks, name, lambda one, k: flip_at_k(one.n, one.base, one.tuned, k), members)
     return found

@@ -179,13 +179,9 @@ def published_entries(metric: str, *, tables: Iterable[str]) -> list[Entry]:
 
 def _merged(label: str, model_name: str | None, group: Sequence[Labelled], metric: str) -> Entry:
     parts = [_numbers(one, metric) for one in group]
-    holders: dict[Key, list[int]] = {}
-    for position, numbers in enumerate(parts):
-        for key in numbers:
-            if key.benchmark != AVERAGE:
-                holders.setdefault(key, []).append(position)
-    if not holders:  # averages only
-        holders = {key: [i for i, numbers in enumerate(parts) if key in numbers] for part in parts for key in part}
+    holders = {key: [i for i, numbers in enumerate(parts) if key in numbers] for part in parts for key in part}
+    # The averages alone where there is nothing else.
+    holders = {key: where for key, where in holders.items() if key.benchmark != AVERAGE} or holders
     num_results = _num_results(label, group, holders)
     # What each file knows of each problem, where the metric follows from it.
     known = [(one.result.problems or ()) if len(group) > 1 and metric in OF_COUNTS else () for one in group]

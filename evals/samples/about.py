@@ -12,6 +12,7 @@ from pydantic import Field
 from evals.benchmarks.catalogue import registry
 from evals.errors import DataError
 from evals.files.belonging import file_sha256, read_or_empty, refuse_other_run, refuse_other_tag
+from evals.files.frames import grouped
 from evals.files.strict_json import read_document
 from evals.files.whole import file_stem
 from evals.results.document import About, Document, SamplingInfo
@@ -136,10 +137,7 @@ def head_of(about: About, problems: Iterable[Sampled]) -> dict[str, Any]:
 def warnings_of(warnings: Sequence[str], problems: Iterable[Sampled]) -> list[str]:
     """What a reader of numbers about samples must know: their own ``warnings``, and benchmarks that are incomplete."""
     warnings = list(warnings)
-    ids: dict[str, set[str]] = {}
-    for problem in problems:
-        ids.setdefault(problem.benchmark, set()).add(problem.id)
-    for name, present in ids.items():
+    for name, present in grouped(problems, lambda problem: problem.benchmark).items():
         known = registry().get(name)
         usable = known.count - known.num_left_out if known is not None else 0
         if usable > len(present):

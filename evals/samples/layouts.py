@@ -146,28 +146,22 @@ def _lighteval(row: Fields, at: str) -> Fields:
     first = gold[0] if isinstance(gold, list) and gold else gold
     choices = document.get("choices") or []
     answer = choices[first] if type(first) is int and 0 <= first < len(choices) else None
-    completion, prompt = response.get("text"), document.get("query")
-    id, task, scores = document.get("id") or None, document.get("task_name"), row.get("metric")
+    completion = response.get("text")
     extra = {"specific": document["specific"]} if document.get("specific") else {}
     if not isinstance(completion, list) or not completion or any(type(text) is not str for text in completion):
         refuse(at, f"holds no texts of a model, found {shown(completion)}; tasks of log-likelihoods have no samples")
     while isinstance(answer, list) and answer:
         answer = answer[0]
-    scores = {name: value for name, value in (scores or {}).items() if type(value) in (bool, int, float)}
+    scores = {name: value for name, value in (row.get("metric") or {}).items() if type(value) in (bool, int, float)}
+    task = str(document.get("task_name") or "").split("|")  # `lighteval|aime24|0`: suite, task, examples in the prompt
     return {
-        "benchmark": _lighteval_task(task),
-        "id": id,
+        "benchmark": (task[1] if len(task) > 2 else task[0]) or None,
+        "id": document.get("id") or None,
         "completion": completion,
         "answer": answer,
-        "prompt": prompt,
+        "prompt": document.get("query"),
         "extra": {**extra, **({"source_scores": scores} if scores else {})},
     }
-
-
-def _lighteval_task(task: object) -> str | None:
-    """`lighteval|aime24|0` is suite, task and number of examples in the prompt."""
-    parts = str(task or "").split("|")
-    return (parts[1] if len(parts) > 2 else parts[0]) or None
 
 
 def _evalplus(row: Fields, at: str) -> Fields:

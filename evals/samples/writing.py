@@ -3,8 +3,8 @@
 import os
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Self
 
 from evals.errors import LockedError, UsageError
 from evals.files.whole import lock_file, naming
@@ -12,7 +12,7 @@ from evals.samples.reading import SamplesReader
 from evals.samples.types import Sample
 
 
-class SampleWriter:
+class SampleWriter(AbstractContextManager["SampleWriter"]):
     """Appends rows to one `.jsonl` file.
 
     ``present`` has the rows already there, so that sampling draws the rest, and ``asked`` by id the prompt and the
@@ -85,9 +85,6 @@ class SampleWriter:
 
     def close(self) -> None:
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()

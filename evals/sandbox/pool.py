@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import tee
-from typing import Any, Self
+from typing import Any
 
 from evals.sandbox.jobs import Asserts, Job, Limits, Status, Stdio, Verdict, messages
 from evals.sandbox.landlock import readable_paths
@@ -26,7 +26,7 @@ _MOST_PROGRAM_BYTES = 1 << 20
 _MOST_TRIES = 2
 
 
-class Sandbox:
+class Sandbox(contextlib.AbstractContextManager["Sandbox"]):
     """Runs programs that nobody has read, each with its tests, in isolation.
 
     ``tier`` is the strongest that this machine allows (`probe`), or the one named. Where there is none,
@@ -70,9 +70,6 @@ class Sandbox:
                 f"programs would run without isolation ({tried}). Use Linux 6.2 or later with Landlock and seccomp, or "
                 "allow unsafe code if you trust every program"
             )
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

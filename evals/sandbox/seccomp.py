@@ -35,6 +35,9 @@ _PR_SET_SECCOMP, _MODE_FILTER = 22, 2
 _SOME_PID = 0x5A5A_5A5A
 
 Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, value
+_ALLOWED: Instruction = (_RETURN, 0, 0, _ALLOW)
+_DENIED: Instruction = (_RETURN, 0, 0, _ERRNO | errno.EPERM)
+_UNKNOWN: Instruction = (_RETURN, 0, 0, _ERRNO | errno.ENOSYS)
 
 
 @functools.cache
@@ -56,21 +59,20 @@ def _filter(own_pid: int) -> list[Instruction]:
     if MACHINE is None:
         raise OSError("there is no table of system calls for this machine")
     column = _COLUMN[MACHINE]
-    denied = _answer(errno.EPERM)
     code: list[Instruction] = [
         (_LOAD, 0, 0, 4),
         (_EQUAL, 1, 0, _AUDIT_ARCH[MACHINE]),
         (_RETURN, 0, 0, _KILL),
         (_LOAD, 0, 0, 0),
         (_AT_LEAST, 0, 1, _LAST_KNOWN + 1),
-        _answer(errno.ENOSYS),
+        _UNKNOWN,
     ]
     for number in _numbers(column):
-        code += [(_EQUAL, 0, 1, number), denied]
+        code += [(_EQUAL, 0, 1, number), _DENIED]
     rules: dict[str, list[Instruction]] = {
         # glibc falls back to `clone`, whose flags a filter can read.
-        "clone3": [_answer(errno.ENOSYS)],
-        "clone": [_argument(0), (_HAS_BIT, 1, 0, _CLONE_THREAD), denied, _allowed()],
+        "clone3": [_UNKNOWN],
+        "clone": [_argument(0), (_HAS_BIT, 1, 0, _CLONE_THREAD), _DENIED, _ALLOWED],
         "kill": _only(0, own_pid),
         "tgkill": _only(0, own_pid),
         "prlimit64": _only(0, 0, own_pid),
@@ -83,7 +85,7 @@ def _filter(own_pid: int) -> list[Instruction]:
     }
     for name, rule in rules.items():
         code += [(_EQUAL, 0, len(rule), _SOME[name][column]), *rule]
-    return [*code, _allowed()]
+    return [*code, _ALLOWED]
 
 
 def _numbers(column: int) -> list[int]:
@@ -94,27 +96,18 @@ def _numbers(column: int) -> list[int]:
     return [int(number) for number in found if number != "-"]
 
 
-def _answer(number: int) -> Instruction:
-    return (_RETURN, 0, 0, _ERRNO | number)
-
-
-def _allowed() -> Instruction:
-    return (_RETURN, 0, 0, _ALLOW)
-
-
 def _argument(index: int, *, high: bool = False) -> Instruction:
     return (_LOAD, 0, 0, 16 + 8 * index + 4 * high)
 
 
 def _only(index: int, *values: int, high_too: bool = False) -> list[Instruction]:
     """Allowed if the argument is one of the values."""
-    denied = _answer(errno.EPERM)
-    high: list[Instruction] = [_argument(index, high=True), (_EQUAL, 1, 0, 0), denied] if high_too else []
-    tests = [instruction for value in values for instruction in [(_EQUAL, 0, 1, value), _allowed()]]
-    return [*high, _argument(index), *tests, denied]
+    high: list[Instruction] = [_argument(index, high=True), (_EQUAL, 1, 0, 0), _DENIED] if high_too else []
+    tests = [instruction for value in values for instruction in [(_EQUAL, 0, 1, value), _ALLOWED]]
+    return [*high, _argument(index), *tests, _DENIED]
 
 
 def _none_of(index: int, *values: int) -> list[Instruction]:
     """Allowed unless the argument is one of the values."""
-    tests = [instruction for value in values for instruction in [(_EQUAL, 0, 1, value), _answer(errno.EPERM)]]
-    return [_argument(index), *tests, _allowed()]
+    tests = [instruction for value in values for instruction in [(_EQUAL, 0, 1, value), _DENIED]]
+    return [_argument(index), *tests, _ALLOWED]

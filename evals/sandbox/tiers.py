@@ -212,9 +212,6 @@ def _namespaces(work: Path) -> None:
 
 
 def _namespace_acts(secret: Path, work: Path, address: Any, prober: int) -> dict[str, tuple[Act, bool]]:
-    def write_much() -> None:
-        (work / "large").write_bytes(bytes(2 * _MB))
-
     def signal_from_child() -> None:  # where the new process numbers hold
         if _ended(lambda: os.kill(prober, 0)):
             raise OSError("the child was refused")
@@ -222,7 +219,7 @@ def _namespace_acts(secret: Path, work: Path, address: Any, prober: int) -> dict
     return {
         "connect to a server of the machine": (lambda: socket.create_connection(address, 5), True),
         "write to a file outside": (lambda: secret.write_text("changed"), True),
-        "fill the working folder": (write_much, True),
+        "fill the working folder": (lambda: (work / "large").write_bytes(bytes(2 * _MB)), True),
         "signal a process outside": (signal_from_child, True),
         "write in the working folder": (lambda: (work / "file").write_text("text"), False),
     }

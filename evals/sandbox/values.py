@@ -59,10 +59,6 @@ def _encode_all(values: Iterable[object], refer: Callable[[object], JSON] | None
     return [encode(value, refer) for value in found]
 
 
-def _encode_pairs(value: dict[object, object], refer: Callable[[object], JSON] | None) -> JSON:
-    return [_encode_all(dict.keys(value), refer), _encode_all(dict.values(value), refer)]
-
-
 def _encode_other(value: Any, kind: type, refer: Callable[[object], JSON] | None) -> JSON:
     """Subclasses as their base, read by the base's own methods; numbers of numpy as Python's; the rest by ``refer``."""
     if isinstance(value, type) and _TYPES.get(value.__name__) is value:
@@ -86,7 +82,7 @@ _WRITERS: dict[type, tuple[str, Callable[[Any, Callable[[object], JSON] | None],
     set: ("set", _encode_all),
     frozenset: ("frozenset", _encode_all),
     deque: ("deque", _encode_all),
-    dict: ("dict", _encode_pairs),
+    dict: ("dict", lambda value, refer: [_encode_all(half, refer) for half in (dict.keys(value), dict.values(value))]),
     bytes: ("bytes", lambda value, refer: base64.b64encode(value).decode("ascii")),
     bytearray: ("bytearray", lambda value, refer: base64.b64encode(value).decode("ascii")),
     complex: ("complex", lambda value, refer: [value.real, value.imag]),

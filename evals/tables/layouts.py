@@ -140,13 +140,8 @@ def _ucc(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
     own = [entry for entry in entries if not entry.is_published]
     settings = list(dict.fromkeys(key.setting for entry in own for key in entry.numbers)) or [""]
     groups = [ks] if style.ks else [[k for k in ks if k >= SMALL_K], [k for k in ks if k < SMALL_K]]
-    tables = []
-    for setting in settings:
-        for some_ks in groups:
-            table = _ucc_table(entries, metric, setting, some_ks, style)
-            if table.sections:
-                tables.append(table)
-    return tables
+    tables = [_ucc_table(entries, metric, setting, some_ks, style) for setting in settings for some_ks in groups]
+    return [table for table in tables if table.sections]
 
 
 def _ucc_table(entries: Sequence[Entry], metric: str, setting: str, ks: Sequence[int], style: Style) -> Table:

@@ -42,7 +42,7 @@ def flips(results: Results) -> list[Finding]:
             compare(f"δ {delta} − GSPO", ours(results, "S6", delta), gspo, flipped, GREATER) for delta in DELTAS
         )
 
-    names = (NEVER, *(bucket.name for bucket in BUCKETS[:2]))
+    names = (NEVER, *list(BUCKETS)[:2])
     return [finding(f"f{n}", beside(name)) for n, name in enumerate(names, 1)]
 
 

@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import lru_cache
-from importlib.util import find_spec
 from typing import Any
 
 from evals.errors import UsageError, how_to_install, require
@@ -72,11 +71,6 @@ def reference_of(value: object) -> Reference | None:
 def as_key(settings: Mapping[str, Any]) -> str:
     """Settings as a text that equal settings share."""
     return json.dumps(settings, sort_keys=True)
-
-
-def is_installed() -> bool:
-    """Whether the library is installed; it is not imported."""
-    return find_spec("reasoning_gym") is not None
 
 
 def task_names() -> list[str]:

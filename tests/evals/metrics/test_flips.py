@@ -90,7 +90,7 @@ def test_newly_solved_and_flip_at_k_and_the_number_of_problems_of_each_bucket():
 def test_at_n_only_problems_that_were_never_solved_flip():
     pairs = [Pair("a", str(base), 16, base, 16) for base in range(17)]
     rows = flip_rows(pairs, ks=[16])
-    flips = {bucket.name: value(rows, "flip@k", bucket.name, 16) for bucket in BUCKETS}
+    flips = {name: value(rows, "flip@k", name, 16) for name in BUCKETS}
     assert flips == pytest.approx({"very hard": 1, "hard": 0, "medium": 0, "easy": 0})
 
 
