@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema, create_model, model_validator
@@ -63,19 +64,15 @@ def _targets(value: Any) -> Any:
     return value
 
 
-def _count_or(word: str, least: int) -> BeforeValidator:
-    """An annotation that allows whole numbers of at least ``least``, and ``word``."""
-
-    def check(value: Any) -> Any:
-        is_count = isinstance(value, int) and not isinstance(value, bool) and value >= least
-        if not is_count and value != word:
-            raise ValueError(f"expected a whole number of at least {least}, or {word}")
-        return value
-
-    return BeforeValidator(check)
+def _count_or(word: str, least: int, value: Any) -> Any:
+    """``value``, if it is a whole number of at least ``least``, or ``word``; else raises ValueError."""
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= least
+    if not is_count and value != word:
+        raise ValueError(f"expected a whole number of at least {least}, or {word}")
+    return value
 
 
-AutoCount = Annotated[Annotated[int, Field(ge=1)] | Literal["auto"], _count_or("auto", 1)]
+AutoCount = Annotated[Annotated[int, Field(ge=1)] | Literal["auto"], BeforeValidator(partial(_count_or, "auto", 1))]
 
 
 def _one_of(table: LazyTable) -> tuple[BeforeValidator, WithJsonSchema]:
@@ -395,21 +392,17 @@ class PolicyConfig(Block):
     )
 
 
-def _one_or_several(expected: str, is_one: Callable[[Any], bool]) -> BeforeValidator:
-    """An annotation that allows one value, or a list of values."""
-
-    def check(value: Any) -> Any:
-        several = value if isinstance(value, list | tuple) and value else (value,)
-        if not all(map(is_one, several)):
-            raise ValueError(f"expected {expected}, or a list of them")
-        return tuple(several) if len(several) > 1 else several[0]
-
-    return BeforeValidator(check)
+def _one_or_several(expected: str, is_one: Callable[[Any], bool], value: Any) -> Any:
+    """One value or a tuple of several; raises ValueError unless each ``is_one``."""
+    several = value if isinstance(value, list | tuple) and value else (value,)
+    if not all(map(is_one, several)):
+        raise ValueError(f"expected {expected}, or a list of them")
+    return tuple(several) if len(several) > 1 else several[0]
 
 
 _Count = Annotated[int, Field(ge=1)]
-_IS_BENCHMARK = _one_or_several("a benchmark", lambda one: isinstance(one, str) and one.strip() == one != "")
-_IS_COUNT = _one_or_several("a whole number of at least 1", lambda one: type(one) is int and one >= 1)
+_benchmarks = partial(_one_or_several, "a benchmark", lambda one: isinstance(one, str) and one.strip() == one != "")
+_counts = partial(_one_or_several, "a whole number of at least 1", lambda one: type(one) is int and one >= 1)
 
 
 class EvalConfig(Block):
@@ -419,12 +412,12 @@ class EvalConfig(Block):
     at_start: bool = Field(
         True, description="evaluate before training too (metrics under base/), if there are evaluations"
     )
-    benchmark: Annotated[str | tuple[str, ...], _IS_BENCHMARK] | None = Field(
+    benchmark: Annotated[str | tuple[str, ...], BeforeValidator(_benchmarks)] | None = Field(
         None,
         description="what to evaluate on: a benchmark, a file or a data set of the Hub; or a list of them, each with "
         "eval/NAME/pass@1, whose mean is eval/pass@1",
     )
-    n: Annotated[_Count | tuple[_Count, ...], _IS_COUNT] = Field(
+    n: Annotated[_Count | tuple[_Count, ...], BeforeValidator(_counts)] = Field(
         16, description="responses per problem; a list has one number for each benchmark"
     )
     temperature: float = Field(1.0, gt=0, description="sampling temperature of evaluations")
@@ -436,10 +429,12 @@ class AuditConfig(Block):
 
     # With 8 rollouts each the standard error is about a seventh of the KL, and warnings begin at three times delta; of
     # the paper's 256 prompts they cost an eighth of a forward pass.
-    prompts: Annotated[Annotated[int, Field(ge=0)] | Literal["all"], _count_or("all", 0)] = Field(
-        32,
-        description="on how many prompts of an iteration its realised KL is measured, by one more forward pass. "
-        "`audit: true` is short for all, `audit: false` for 0",
+    prompts: Annotated[Annotated[int, Field(ge=0)] | Literal["all"], BeforeValidator(partial(_count_or, "all", 0))] = (
+        Field(
+            32,
+            description="on how many prompts of an iteration its realised KL is measured, by one more forward pass. "
+            "`audit: true` is short for all, `audit: false` for 0",
+        )
     )
 
 

@@ -196,9 +196,8 @@ def check_ranks(config: Config, size: int) -> None:
 def open_run(prepared: Prepared, path: Path, world: World, *, resume: bool) -> RunDir:
     """The run's folder, new or to go on with, which rank 0 alone makes and writes to; raises as `create` and `open`."""
     if not world.is_first:
-        world.barrier("the run directory")
-        return FollowedRun(path, prepared.config)
-    if resume:
+        run: RunDir = FollowedRun(path, prepared.config)
+    elif resume:
         run = RunDir.open(path, config=prepared.config, argv=sys.argv)
     else:
         run = RunDir.create(path, prepared.config, argv=sys.argv)

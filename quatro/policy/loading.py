@@ -130,7 +130,16 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
 
 def _read_tokenizer(name: str) -> PreTrainedTokenizerBase:
     own = place_of(name, "tokenizer")
-    loader = _tokenizer_loader(own)
+    named = settings_in(own, "tokenizer_config.json").get("tokenizer_class")
+    if named in PLAIN_TOKENIZER_CLASSES and Path(own, "tokenizer.json").is_file():
+        from transformers import PreTrainedTokenizerFast
+
+        loader: Any = PreTrainedTokenizerFast
+    else:
+        import_generation()
+        from transformers import AutoTokenizer
+
+        loader = AutoTokenizer
     tokenizer: PreTrainedTokenizerBase = tried(
         own, "tokenizer", lambda: loader.from_pretrained(own, trust_remote_code=False)
     )
@@ -319,19 +328,6 @@ def _refuse_adapted(tied: torch.nn.Parameter, adapted: Any, name: str) -> None:
                 f"the adapter in {name} changes {layer}, whose weight is input embedding and head at once, so it "
                 "cannot be merged; train one that leaves it out"
             )
-
-
-def _tokenizer_loader(name: str) -> Any:
-    """The class to load the tokenizer with."""
-    named = settings_in(name, "tokenizer_config.json").get("tokenizer_class")
-    if named in PLAIN_TOKENIZER_CLASSES and Path(name, "tokenizer.json").is_file():
-        from transformers import PreTrainedTokenizerFast
-
-        return PreTrainedTokenizerFast
-    import_generation()
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer
 
 
 def settings_in(name: str, file: str) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def rehearse(config: Config, card: Card, lengths: Mapping[str, int]) -> Rehearsa
     gpu = Device(card, hollow=True)
     with pretended_gpu(gpu):
         policy = make_policy(config, shape_of(config.model).float(), World(), None, device=find_device("cuda"))
-        stage = Stage(gpu, card, config, policy, num_ranks, prompt, response)
+        stage = Stage(gpu, config, policy, num_ranks, prompt, response)
         parts = list(stage.learning())
         if ENGINES[engine].shares_weights:
             parts.insert(0, stage.generating())
@@ -160,7 +160,6 @@ class Stage:
     """The hollow ``policy`` of ``config`` on ``gpu``, and the share of an iteration that one of ``num_ranks`` has."""
 
     gpu: Device
-    card: Card
     config: Config
     policy: TorchPolicy
     num_ranks: int
@@ -189,7 +188,7 @@ class Stage:
 
     def learning(self) -> Iterator[Part]:
         """Scoring, and the optimiser steps over minibatches of as many micro-batches as the configuration makes."""
-        config, policy, card = self.config, self.policy, self.card
+        config, policy, card = self.config, self.policy, self.gpu.card
         of_minibatch = -(-config.minibatch_prompts // self.num_ranks) * config.rollouts_per_prompt
         fitting = min(of_minibatch, max(1, config.sizes.microbatch_tokens // self.row_tokens))
         num_minibatches = config.prompts_per_step // config.minibatch_prompts
@@ -236,7 +235,7 @@ class Stage:
             first = self.measured("first token", _token, slots, at_once, self.prompt_tokens, cache)
             last = self.measured("last token", _token, slots, at_once, self.row_tokens - 1, cache)
         times = num_rows / at_once * self.response_tokens / 2
-        return Part.of("generate", self.card, (prefill, num_rows / group / together), (first, times), (last, times))
+        return Part.of("generate", self.gpu.card, (prefill, num_rows / group / together), (first, times), (last, times))
 
 
 def _token(slots: SlotModel, num_slots: int, column: int, cache: PreallocatedCache) -> None:

@@ -82,17 +82,14 @@ def probe_vocabulary(tokenizer: Any, num_embeddings: int) -> list[int]:
     return sorted({id for id in tokenizer.get_vocab().values() if id < num_embeddings} - set(tokenizer.all_special_ids))
 
 
-def policy_score(policy: Any) -> Score:
-    """`Probe.score` of a policy: the log-probabilities that its own forward pass gives to a rollout."""
+def policy_score(policy: Any, prompt: Prompt, rollout: Rollout) -> Sequence[float]:
+    """As `Probe.score`: the log-probabilities that the policy's own forward pass gives to a rollout."""
     import torch
 
     from quatro.policy.rows import collate
 
-    def score(prompt: Prompt, rollout: Rollout) -> Sequence[float]:
-        advantage_B = torch.zeros(1, dtype=torch.float64)
-        width = len(rollout.token_ids)
-        rows = collate([prompt], [[rollout]], advantage_B, max_new_tokens=width, device=policy.device)
-        logp: list[float] = policy.score(rows).logp_BT[0].tolist()
-        return logp
-
-    return score
+    advantage_B = torch.zeros(1, dtype=torch.float64)
+    width = len(rollout.token_ids)
+    rows = collate([prompt], [[rollout]], advantage_B, max_new_tokens=width, device=policy.device)
+    logp: list[float] = policy.score(rows).logp_BT[0].tolist()
+    return logp

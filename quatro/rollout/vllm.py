@@ -13,6 +13,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -69,7 +70,7 @@ def that_follows(recipe: Recipe, tokenizer: Any, policy: Policy, model: Any) -> 
     context, longest = policy.context, max(recipe.max_tokens, PROMPT_TOKENS + RESPONSE_TOKENS)
     num_embeddings = model.get_input_embeddings().num_embeddings
     probe = make_probe(
-        policy_score(policy),
+        partial(policy_score, policy),
         vocabulary=probe_vocabulary(tokenizer, num_embeddings),
         context=context,
         temperature=policy.temperature,

@@ -11,7 +11,7 @@ import re
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -118,25 +118,22 @@ class SweepSources:
         return found
 
 
-def _of_layout(layout: Layout, metric: str) -> Callable[[SweepSources], list[Table]]:
-    def make(found: SweepSources) -> list[Table]:
-        published = published_entries(metric, tables=PAPER_TABLES[layout]) if found.with_paper else []
-        return build_tables(layout, found.entries(metric), published, metric=metric, style=Style())
-
-    return make
+def _of_layout(layout: Layout, metric: str, found: SweepSources) -> list[Table]:
+    published = published_entries(metric, tables=PAPER_TABLES[layout]) if found.with_paper else []
+    return build_tables(layout, found.entries(metric), published, metric=metric, style=Style())
 
 
 def _code(found: SweepSources) -> list[Table]:
     if not any(name in CODE_BENCHMARKS for name in found.sources.benchmarks):
         raise DataError("no benchmark of code was measured; `quatro sweep ... --eval humaneval,mbpp` does")
-    return _of_layout("code", "pass@k")(found)
+    return _of_layout("code", "pass@k", found)
 
 
 _TABLES = (
-    Kind("average-passk", "Average Pass@k", "tab:avg_passk", _of_layout("average", "pass@k")),
-    Kind("passk", "Pass@k of each benchmark", "tab:appendix_passk_all", _of_layout("benchmarks", "pass@k")),
-    Kind("ucc", "UCC@k", "tab:ucc_all", _of_layout("ucc", "ucc@k")),
-    Kind("entropy", "Final policy entropy", "tab:final_entropy", _of_layout("entropy", ENTROPY)),
+    Kind("average-passk", "Average Pass@k", "tab:avg_passk", partial(_of_layout, "average", "pass@k")),
+    Kind("passk", "Pass@k of each benchmark", "tab:appendix_passk_all", partial(_of_layout, "benchmarks", "pass@k")),
+    Kind("ucc", "UCC@k", "tab:ucc_all", partial(_of_layout, "ucc", "ucc@k")),
+    Kind("entropy", "Final policy entropy", "tab:final_entropy", partial(_of_layout, "entropy", ENTROPY)),
     Kind("code", "Code generation", "tab:code_generation", _code),
 )
 

@@ -84,5 +84,5 @@ def test_the_policy_scores_a_rollout_as_its_forward_pass_does(tiny_config, tiny_
     prompt, rollout = dataclasses.replace(PROMPT, token_ids=(9, 8, 7, 6)), drawn([0.0] * 5)
     logits = model(torch.tensor([prompt.token_ids + rollout.token_ids])).logits[0] / 0.7
     expected = logits.log_softmax(-1)[3:-1].gather(-1, torch.tensor(rollout.token_ids)[:, None])[:, 0]
-    found = policy_score(LocalPolicy(model, config))(prompt, rollout)
+    found = policy_score(LocalPolicy(model, config), prompt, rollout)
     torch.testing.assert_close(torch.tensor(found), expected.detach(), atol=1e-5, rtol=0)
