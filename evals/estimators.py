@@ -88,12 +88,8 @@ def pass_at_ks(n_P: Sequence[int], c_P: Sequence[int], ks: Sequence[int]) -> Flo
     """pass@k of many problems at once, shape (P, K)."""
     for n, c in zip(n_P, c_P, strict=True):
         _check_count(n, c)
-    value_PK = np.empty((len(n_P), len(ks)))
-    of_n = np.asarray(n_P, dtype=np.int64)
-    c_array = np.asarray(c_P, dtype=np.int64)
-    for n in dict.fromkeys(n_P):  # one table a number of samples, which usually is one table
-        value_PK[of_n == n] = hit_table(index(n), ks)[:, c_array[of_n == n]].T
-    return value_PK
+    table_of = {n: hit_table(index(n), ks) for n in dict.fromkeys(n_P)}  # usually one table
+    return np.array([table_of[n][:, c] for n, c in zip(n_P, c_P, strict=True)]).reshape(len(n_P), len(ks))
 
 
 def ucc_at_ks(n_P: Sequence[int], sizes_P: Sequence[Sequence[int]], ks: Sequence[int]) -> Floats:

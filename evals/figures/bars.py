@@ -138,8 +138,7 @@ def temperature_figure(rows_of: Mapping[str, Sequence[Row]], *, sheet: Sheet = P
     measure = f"{setting.similarity}{setting.reach('≥')}" if setting is not None else "unknown similarity"
     note = ", ".join(filter(None, [f"UCR: clusters per sample, {measure}, n = {first.n}", _whiskers(rows_of)]))
     with styled():
-        least = max(1.6, 0.6 + 0.06 * len(benchmarks) * (len(labels) + 1))
-        least = min(least, sheet.width)
+        least = min(max(1.6, 0.6 + 0.06 * len(benchmarks) * (len(labels) + 1)), sheet.width)
         part = Part(sheet.width, len(drawn), 1.9, least=least, most=2, keys=bar_keys(labelled), note=note)
         figure, (grid,) = new_figure(sheet, part)
         for axis, (title, values) in zip(grid.axes, drawn.items(), strict=True):

@@ -70,9 +70,7 @@ class Part:
     def inches(self) -> float:
         """The height of everything."""
         notes = _NOTE_LINE * (self.note.count("\n") + 1) if self.note else 0.0
-        legend = 0.0
-        if self.keys:
-            legend = _LEGEND_LINE * math.ceil(len(self.keys) / legend_columns(self)) + 0.08
+        legend = _LEGEND_LINE * math.ceil(len(self.keys) / legend_columns(self)) + 0.08 if self.keys else 0.0
         return self.rows * self.height + legend + notes + (_TITLE_LINE if self.title else 0.0) + 0.1
 
 

@@ -120,18 +120,14 @@ def write_inside(axis: Axes, text: str) -> None:
 
 def make_logarithmic(axis: Axes) -> None:
     """A logarithmic y axis of at least a decade, with plain numbers at two ticks or more."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
-
     axis.set_yscale("log")
     low, high = axis.get_ylim()
     widen = max(1.0, math.sqrt(10 / (high / low)))  # at least a decade, or noise looks like a mountain range
     low, high = low / widen, high * widen
     axis.set_ylim(low, high)
     ticks = log_ticks(low, high)
-    axis.yaxis.set_major_locator(FixedLocator(ticks))
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.yaxis.set_minor_locator(NullLocator())
-    axis.yaxis.set_minor_formatter(NullFormatter())
+    axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.minorticks_off()
 
 
 def log_ticks(low: float, high: float) -> list[float]:

@@ -59,13 +59,10 @@ class Metric:
     view: View | None = None
 
 
-def _listed() -> Iterator[Metric]:
-    for name, table in table_beside(__file__, "training_metrics.toml").items():
-        view = View(**table.pop("view")) if "view" in table else None
-        yield Metric(name, view=view, **table)
-
-
-TRAINING_METRICS = tuple(_listed())
+TRAINING_METRICS = tuple(
+    Metric(name, **{**table, "view": View(**table["view"]) if "view" in table else None})
+    for name, table in table_beside(__file__, "training_metrics.toml").items()
+)
 PANELS = tuple(sorted((metric for metric in TRAINING_METRICS if metric.panel), key=lambda metric: metric.panel))
 # What `quatro plot training` draws.
 FIGURE_PANELS = tuple(metric for metric in PANELS if metric.name not in ("kl/ratio_to_delta", "grad/norm"))

@@ -349,12 +349,11 @@ def is_disputed(row: Sample, correct: bool) -> bool:
 
 def agreements(rows: Sequence[Sample], corrects: Sequence[bool]) -> list[Agreement]:
     """One for each score that rows hold, in the order in which they occur."""
-    counts: dict[str, list[int]] = {}
-    for row, correct in zip(rows, corrects, strict=True):
-        for name, found in stored_scores(row):
-            count = counts.setdefault(name, [0, 0, 0, 0])
-            count[(0 if found else 2) if correct else (3 if found else 1)] += 1
-    return [Agreement(name, *count) for name, count in counts.items()]
+    pairs = zip(rows, corrects, strict=True)
+    counts = Counter((name, ours, theirs) for row, ours in pairs for name, theirs in stored_scores(row))
+    kinds = ((True, True), (False, False), (True, False), (False, True))  # as `Agreement` has them
+    names = dict.fromkeys(name for name, *_ in counts)
+    return [Agreement(name, *(counts[name, *kind] for kind in kinds)) for name in names]
 
 
 def agreed_grader(said_by: Mapping[str, GraderInfo]) -> GraderInfo:

@@ -2,9 +2,9 @@
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from evals.benchmarks.gym import IN_PROCESS, Reference, dataset, entry, quiet
 from evals.benchmarks.gym.items import form_of
@@ -72,29 +72,27 @@ class GymGrader:
             UsageError: the installed library draws another problem than the one that was answered.
         """
         require("reasoning_gym", "grading answers to a task of reasoning-gym")
-        texts = [_checked(one) for one in asked]
+        places = [(one.reference, _checked(one)) for one in asked]
         found: dict[tuple[Reference, str], Score] = {}
-        isolated: dict[tuple[Reference, str], None] = {}
-        for one, text in zip(asked, texts, strict=True):
-            place = one.reference, text
-            if place in found or place in isolated:
-                continue
+        isolated: list[tuple[Reference, str]] = []
+        for place in dict.fromkeys(places):
+            reference, text = place
             if not text:
                 found[place] = _graded(0.0, "no_answer", None, "no answer in the response")
             elif len(text) > MOST_CHARACTERS:
                 found[place] = _graded(0.0, "incorrect", text, f"the answer has more than {MOST_CHARACTERS} characters")
-            elif one.reference.task in IN_PROCESS:
-                found[place] = _judged(one.reference, text)
+            elif reference.task in IN_PROCESS:
+                found[place] = _judged(reference, text)
             else:
-                entry(one.reference)  # an installed library that draws another problem is an error, not a wrong answer
-                isolated[place] = None
+                entry(reference)  # an installed library that draws another problem is an error, not a wrong answer
+                isolated.append(place)
         if isolated:
             verdicts = self._open().run(_jobs(isolated))
             for number, (place, verdict) in enumerate(zip(isolated, verdicts, strict=True), 1):
                 found[place] = _of_verdict(verdict, place[1])
                 if on_progress is not None:
                     on_progress(number, len(isolated))
-        return [found[one.reference, text] for one, text in zip(asked, texts, strict=True)]
+        return [found[place] for place in places]
 
     def _open(self) -> Sandbox:
         if self._sandbox is None:
@@ -142,7 +140,7 @@ def _scored(value: float, text: str) -> Score:
     return _graded(value, "correct" if value == 1.0 else "incorrect", text, f"score {value:.4g}")
 
 
-def _jobs(asked: Mapping[tuple[Reference, str], Any]) -> Iterator[Job]:
+def _jobs(asked: Iterable[tuple[Reference, str]]) -> Iterator[Job]:
     for reference, text in asked:
         tests = Number(entry_point="score", arguments=[list(vars(reference).values()), text])
         yield Job(program=_PROGRAM, tests=tests, limits=Limits(timeout_s=TIMEOUT_S))
