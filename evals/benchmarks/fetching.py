@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from evals.benchmarks.catalogue import USER_FILE, Benchmark, HubSource, registry
-from evals.benchmarks.problems import Columns, Problem, ReadProblems, Row, content_hash, problems_of, read_problem_file
+from evals.benchmarks.problems import Columns, Problem, ReadProblems, content_hash, problems_of, read_problem_file
 from evals.errors import DataError, MissingError, UsageError, how_to_install
 from evals.files.whole import cache_root, file_stem, write_whole
 
@@ -188,7 +188,7 @@ def _from_hub(entry: Benchmark, lock: Lock | None) -> tuple[ReadProblems, HubSou
         except Exception as error:  # whatever the Hub client raises offline; there are many kinds of it
             reasons.append(f"{source}: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
             continue
-        numbered = (Row(i, f"{source.id}, row {i}", dict(row)) for i, row in enumerate(rows))
+        numbered = ((i, f"{source.id}, row {i}", dict(row)) for i, row in enumerate(rows))
         return problems_of(numbered, entry.name, entry.columns(), id_prefix=f"{entry.name}/"), resolved, commit
     raise MissingError(
         f"cannot fetch {entry.name!r} from the Hugging Face Hub ({'; '.join(reasons)}); {_instead(entry)}"

@@ -64,12 +64,7 @@ class Columns:
     is_code: bool = False
 
 
-class Row(NamedTuple):
-    """One row of a source: its number, its place for messages (`file:line` or the like), and its values."""
-
-    number: int
-    at: str
-    values: dict[str, Any]
+Row = tuple[int, str, dict[str, Any]]  # its number, its place for messages (`file:line` or the like), and its values
 
 
 class ReadProblems(NamedTuple):
@@ -150,16 +145,16 @@ def read_problem_file(file: Path, benchmark: str, columns: Columns) -> ReadProbl
         from evals.files.frames import csv_rows, parquet_rows
 
         if file.name.endswith((".csv", ".csv.gz")):
-            yield from (Row(number, f"{file}:{number}", dict(values)) for number, values in csv_rows(file))
+            yield from ((number, f"{file}:{number}", dict(values)) for number, values in csv_rows(file))
             return
         if file.suffix == ".parquet":
-            yield from (Row(number, f"{file}, row {number}", values) for number, values in parquet_rows(file))
+            yield from ((number, f"{file}, row {number}", values) for number, values in parquet_rows(file))
             return
         for number, line, _ in read_lines(file):
             at = f"{file}:{number}"
             values = parse_row(line, at, allow_non_finite=columns.is_code)  # evalplus's inputs hold infinities
             assert values is not None  # only a reader that allows a torn last line gets None
-            yield Row(number, at, values)
+            yield number, at, values
 
     found = problems_of(rows(), benchmark, columns)
     if not found.problems:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from evals.grading.decide import Policy
 from evals.grading.decide import same_answer as same_answer
@@ -19,11 +19,11 @@ from evals.grading.tree import written
 # Part of every result: raise it whenever a grade may come out differently.
 GRADER_VERSION = "8"
 Outcome = Literal["correct", "incorrect", "no_answer", "timeout", "error", "infra_error"]
-OUTCOMES: tuple[Outcome, ...] = ("correct", "incorrect", "no_answer", "timeout", "error", "infra_error")
-POLICIES: tuple[Policy, ...] = ("strict", "simko")
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+POLICIES: tuple[Policy, ...] = get_args(Policy)
 MAX_SHOWN_CHARS = 200
 ExtractionPolicy = Literal["boxed", "answer-is", "last-number"]
-EXTRACTION_POLICIES: tuple[ExtractionPolicy, ...] = ("boxed", "answer-is", "last-number")
+EXTRACTION_POLICIES: tuple[ExtractionPolicy, ...] = get_args(ExtractionPolicy)
 
 # No honest answer is this long; what comes after stays cheap because of it.
 MAX_ANSWER_CHARS = 20_000

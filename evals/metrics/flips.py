@@ -61,11 +61,9 @@ def bucket_of(n: int, correct: int) -> str:
 
 def bucket_bounds(n: int) -> dict[str, str]:
     """The base's counts of n that each bucket takes, such as `9-32` of 256; a dash where it takes none."""
-    members: dict[str, list[str]] = {name: [] for name in BUCKETS}
-    for count in range(n + 1):
-        members[bucket_of(n, count)].append(str(count))
-    ends = {name: dict.fromkeys((*counts[:1], *counts[-1:])) for name, counts in members.items()}
-    return {name: "-".join(both) or "-" for name, both in ends.items()}
+    counts_of = grouped(map(str, range(n + 1)), lambda count: bucket_of(n, int(count)))
+    ends = {name: dict.fromkeys((counts[0], counts[-1])) for name, counts in counts_of.items()}
+    return {name: "-".join(ends.get(name, ())) or "-" for name in BUCKETS}
 
 
 def flip_at_k(n: int, base_correct: int, tuned_correct: int, k: int) -> float:

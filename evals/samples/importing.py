@@ -135,7 +135,8 @@ class _Conversion:
         id = self.id(fields.get("id"), str(name), prompt, at)
         answer = self.answer(fields, at)
         judged = judged_as(str(name)) or ({JUDGED_AS: Kind("code", False)._asdict()} if has_tests(fields) else {})
-        extra = _plain(fields.get("extra", {}))
+        # As JSON can hold it: not-a-number is null, what JSON does not know (a date) its text.
+        extra = json.loads(json.dumps(finite(fields.get("extra", {})), default=str))
         for position, completion in enumerate(completions):
             sample: Fields = {"benchmark": name, "id": id, "completion": completion, "answer": answer}
             index = _at(fields.get("sample_index"), position)
@@ -249,11 +250,6 @@ def has_tests(fields: Fields) -> bool:
 def _at(value: Any, position: int) -> Any:
     """The value of one sample, where a row keeps those of several in a list."""
     return value[position] if isinstance(value, list) and position < len(value) else value
-
-
-def _plain(value: Any) -> Any:
-    """``value`` as JSON can hold it: not-a-number is null, what JSON does not know (a date) its text."""
-    return json.loads(json.dumps(finite(value), default=str))
 
 
 def _keys(row: Fields) -> str:

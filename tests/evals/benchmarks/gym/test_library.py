@@ -181,7 +181,8 @@ def test_what_does_not_go_into_a_column_is_left_out():
 
 
 def test_without_the_library_the_error_names_the_command(monkeypatch):
-    monkeypatch.setattr(library, "find_spec", lambda name: None)
+    for module in ("evals.errors", "evals.benchmarks.loading"):
+        monkeypatch.setattr(f"{module}.find_spec", lambda name: None)
     with pytest.raises(MissingError, match=r"not installed; run pip install -e '.*\[gym\]'"):
         load_problems(f"{PREFIX}gcd")
     assert not is_here(registry()["palindrome"])
