@@ -12,6 +12,7 @@ from typing import NamedTuple
 from evals.files.frames import grouped
 from evals.metrics.counting import BY_DEFAULT, Counts, count_clusters
 from evals.metrics.passk_ucc import least_correct, passk_estimates, rows_of, ucc_estimates
+from evals.metrics.studies.clusters import texts_by_cluster
 from evals.metrics.valid import CHECKERS, checked
 from evals.report.answers import Json, answers_of
 from evals.results.document import VALID, Row
@@ -120,7 +121,7 @@ def view_samples(samples: Samples, *, num_answers: int = 3) -> list[BenchmarkVie
 def view_problem(problem: Problem, graded: GradedProblem, setting: Setting, num_answers: int) -> ProblemView:
     """One problem, with ``num_answers`` clusters and wrong answers."""
     shown = {"clusters": num_answers, "texts": 1, "wrong": num_answers, "longest": LONGEST_ANSWER}
-    answers = answers_of(problem, graded, setting, **shown)
+    answers = answers_of(problem, graded, texts_by_cluster(graded, [setting])[setting], **shown)
     valid = None
     if graded.benchmark in CHECKERS and graded.kind.grader != "code":
         kept = [one.problem for one in checked([graded], graded.benchmark)]

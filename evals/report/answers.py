@@ -4,18 +4,28 @@ Completions are model output: they are cut to a length, and control and directio
 """
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import takewhile
+from threading import Lock, Thread
 from typing import Any, NamedTuple
 
-from evals.metrics.studies.clusters import texts_by_cluster
+from evals.clustering import cluster_distinct
+from evals.metrics.counting import labels_by_setting, solutions
+from evals.metrics.studies.clusters import times_in
 from evals.metrics.studies.labels import text_hash
 from evals.metrics.valid import CHECKERS, checker_of
+from evals.samples.graded import graded_problem
 from evals.samples.types import GradedProblem, Problem
 from evals.similarity import SIMILARITIES, Setting
+from evals.similarity.measures import Floats, similarity_of_distinct
 from evals.text import visible
+from evals.worker_pool import usable_cores
 
 LONGEST_NAME = 200
 LONGEST_PROMPT = 2_000
+MOST_CHARACTERS = 500_000  # of different right answers: some seconds of one core
+SEARCHED = 0.6  # a threshold from which a search for neighbours is faster than all edit distances
 _BEFORE, _AFTER = 60, 90  # characters around a first difference
 
 Json = dict[str, Any]
@@ -33,6 +43,36 @@ def capped(text: str, longest: int) -> Text:
     return Text(visible(text[:longest]), max(0, len(text) - longest))
 
 
+class Opened:
+    """A problem that a reader has opened. Edit distances, the slowest measure, are found once and kept."""
+
+    def __init__(self, problem: Problem, tokens: str) -> None:
+        self.problem, self.graded = problem, graded_problem(problem)
+        self._unique = replace(solutions(self.graded, tokens), num_threads=usable_cores())
+        self._edit_UU: Floats | None = None
+        self._lock = Lock()
+
+    def clusters(self, setting: Setting) -> list[Counter[str]]:
+        """How often each right answer occurs in each cluster, the largest first."""
+        name, threshold, linkage, _ = setting
+        is_searched = linkage == "components" and (threshold or 1) >= SEARCHED and self._edit_UU is None
+        if name != "edit" or is_searched:
+            return times_in(self._unique, labels_by_setting(self._unique, [setting])[setting])
+        how: dict[str, Any] = {"threshold": threshold, "linkage": linkage}
+        return times_in(self._unique, cluster_distinct(self._unique, self._edits(), **how))
+
+    def expect_more(self) -> None:
+        """Finds the edit distances before the reader asks for them, unless that takes more than some seconds."""
+        if sum(map(len, self._unique.texts)) <= MOST_CHARACTERS:
+            Thread(target=self._edits, daemon=True).start()
+
+    def _edits(self) -> Floats:
+        with self._lock:
+            if self._edit_UU is None:
+                self._edit_UU = similarity_of_distinct("edit", self._unique)
+            return self._edit_UU
+
+
 def question_of(problem: GradedProblem) -> Json:
     """The prompt, if it is known, and the reference answer."""
     return {
@@ -42,15 +82,21 @@ def question_of(problem: GradedProblem) -> Json:
 
 
 def answers_of(
-    problem: Problem, graded: GradedProblem, setting: Setting, *, clusters: int, texts: int, wrong: int, longest: int
+    problem: Problem,
+    graded: GradedProblem,
+    found: Sequence[Counter[str]],
+    *,
+    clusters: int,
+    texts: int,
+    wrong: int,
+    longest: int,
 ) -> Json:
-    """Sizes and texts of the clusters of right answers, largest first, and wrong answers, the commonest first.
+    """Sizes and texts of the clusters ``found`` of right answers, and wrong answers, the commonest first.
 
     A right text is [times, text, key, is_valid], a wrong one [times, text]. The key is for `why`; ``is_valid`` says
     whether the derivation is true: None if it is unknown, or no checker that runs no programs is built in. Shown are
     at most so many ``clusters``, ``texts`` of each, ``wrong`` answers, and characters of a text.
     """
-    (found,) = texts_by_cluster(graded, [setting]).values()
     shown = [times.most_common(texts) for times in found[:clusters]]
     valid: dict[str, bool | None] = {}
     if graded.benchmark in CHECKERS and graded.kind.grader != "code":
@@ -74,13 +120,12 @@ def answers_of(
     }
 
 
-def why(graded: GradedProblem, a: str, b: str, setting: Setting) -> Json:
+def why(clusters: Sequence[Counter[str]], a: str, b: str, setting: Setting) -> Json:
     """The similarity of the right answers with the keys ``a`` and ``b`` by every measure, and where they part.
 
-    `together` says whether they are in one cluster under ``setting``, perhaps through others. Raises ValueError for a
-    key that no right answer has.
+    `together` says whether they are in one of ``clusters``, those under ``setting``, perhaps through others. Raises
+    ValueError for a key that no right answer has.
     """
-    (clusters,) = texts_by_cluster(graded, [setting]).values()
     texts = [text for times in clusters for text in times]
     places = [[key_of(text) for text in texts].index(key) for key in (a, b)]
     pair = [texts[place] for place in places]

@@ -152,12 +152,14 @@ def _numbered(rows: Sequence[Sequence[str]]) -> Numbered:
 class Distinct:
     """The distinct ``texts`` in code point order, which of them each input is, and how often each occurs.
 
-    What several measures share (words, token counts) is computed when first asked for.
+    What several measures share (words, token counts) is computed when first asked for. ``num_threads`` may compare
+    characters, which takes longest by far.
     """
 
     texts: list[str]
     which_N: Integers
     count_U: Integers
+    num_threads: int = 1
 
     @cached_property
     def words(self) -> Numbered:
@@ -259,7 +261,8 @@ def rouge_l(unique: Distinct, tokens: str) -> Floats:
 
 def edit(unique: Distinct, tokens: str) -> Floats:
     """(max length - Levenshtein distance) / max length, on characters."""
-    distance_UU = cdist(unique.texts, unique.texts, scorer=Levenshtein.distance, dtype=np.int32).astype(np.float64)
+    how = {"scorer": Levenshtein.distance, "dtype": np.int32, "workers": unique.num_threads}
+    distance_UU = cdist(unique.texts, unique.texts, **how).astype(np.float64)
     length_U = np.array([len(text) for text in unique.texts], dtype=np.float64)
     longer_UU = np.maximum(length_U[:, None], length_U)
     return (longer_UU - distance_UU) / np.maximum(longer_UU, 1.0)

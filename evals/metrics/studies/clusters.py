@@ -14,6 +14,7 @@ from evals.metrics.passk_ucc import resolve_ks
 from evals.samples.graded import read_graded
 from evals.samples.types import GradedProblem
 from evals.similarity import Setting
+from evals.similarity.measures import Distinct
 from evals.text import visible
 
 LARGEST = 5  # clusters of which a text is shown
@@ -140,10 +141,12 @@ def clusters_of(problem: GradedProblem, settings: Sequence[Setting]) -> list[Clu
 def texts_by_cluster(problem: GradedProblem, settings: Sequence[Setting]) -> dict[Setting, list[Counter[str]]]:
     """How often each solution (`solutions_in`) occurs in each cluster, the largest first, under each setting."""
     unique = solutions(problem, settings[0].tokens)
-    found = {}
-    for setting, labels in labels_by_setting(unique, settings).items():
-        times_of: dict[int, Counter[str]] = {}
-        for label, place in zip(labels, unique.which_N.tolist(), strict=True):
-            times_of.setdefault(label, Counter())[unique.texts[place]] += 1
-        found[setting] = sorted(times_of.values(), key=lambda times: -times.total())
-    return found
+    return {setting: times_in(unique, labels) for setting, labels in labels_by_setting(unique, settings).items()}
+
+
+def times_in(unique: Distinct, labels: Sequence[int]) -> list[Counter[str]]:
+    """How often each of the texts occurs in each cluster of ``labels``, the largest first."""
+    times_of: dict[int, Counter[str]] = {}
+    for label, place in zip(labels, unique.which_N.tolist(), strict=True):
+        times_of.setdefault(label, Counter())[unique.texts[place]] += 1
+    return sorted(times_of.values(), key=lambda times: -times.total())

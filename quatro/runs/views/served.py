@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,13 @@ from evals.metrics.counting import BY_DEFAULT, Clustering, Counts
 from evals.metrics.studies.labels import text_hash
 from evals.metrics.studies.pairs import Pairs
 from evals.report import BenchmarkView, ProblemView, view_problem
-from evals.report.answers import LONGEST_NAME, Json, answers_of, capped, key_of, question_of, why
+from evals.report.answers import LONGEST_NAME, Json, Opened, answers_of, capped, key_of, question_of, why
 from evals.report.document import document, report_page, rounded
 from evals.report.serving import Routes
 from evals.samples.about import SAMPLING, stem_of
 from evals.samples.graded import graded_copy, graded_problem
 from evals.samples.index import SamplesIndex
-from evals.samples.types import Problem, graded_of
+from evals.samples.types import graded_of
 from evals.similarity import SIMILARITIES, Setting
 from evals.text import visible
 from quatro.dual import solve_dual
@@ -42,6 +43,7 @@ from quatro.runs.views.rollouts import read_rollouts
 TICK_S = 1.0
 LONGEST_RESPONSE = 4_000
 _MOST_WARNINGS = 3
+_MOST_OPEN = 8  # problems that are kept as they were read
 _WHOLE = {"clusters": 60, "texts": 12, "wrong": 12, "longest": 20_000}
 _REST, _REST_AFTER_NEWS = 150, 4  # times as long as looking took: idle, it takes less than 1 % of the time
 _WATCHED = ("config.yaml", "sweep.yaml", "status.json", "metrics.jsonl", "rollouts", "samples/*", "graded/*")
@@ -72,6 +74,7 @@ class View:
         self._files, self._sources, self._runs = dict[Path, _File](), dict[str, tuple[_File, str]](), dict[str, Path]()
         self._document = Json()
         self._made_of: object = None  # the state of the files then
+        self._open = lru_cache(_MOST_OPEN)(self._read_problem)
 
     # ---- what the page asks for
 
@@ -103,14 +106,16 @@ class View:
 
     def answers(self, source: str, id: str, **how: str) -> Json:
         """All answers to a problem, clustered as asked; see `answers_of`."""
-        problem, setting = self._problem(source, id), self._setting(source, **how)
-        graded = graded_problem(problem)
-        head = {"n": graded.n, "correct": graded.correct, "setting": setting.words("≥")}
-        return {**head, **answers_of(problem, graded, setting, **_WHOLE)}
+        one, setting = self._opened(source, id), self._setting(source, **how)
+        head = {"n": one.graded.n, "correct": one.graded.correct, "setting": setting.words("≥")}
+        found = answers_of(one.problem, one.graded, one.clusters(setting), **_WHOLE)
+        one.expect_more()
+        return {**head, **found}
 
     def why(self, source: str, id: str, a: str, b: str, **how: str) -> Json:
         """Why two right answers are one solution or two."""
-        return why(graded_problem(self._problem(source, id)), a, b, self._setting(source, **how))
+        setting = self._setting(source, **how)
+        return why(self._opened(source, id).clusters(setting), a, b, setting)
 
     def pair(self, source: str) -> Json:
         """A pair of right answers that has no label yet."""
@@ -125,10 +130,15 @@ class View:
         number = self._pairs.keep(_labels_of(file), a, b, label, self.who)
         return {"labels": number, "samples": str(file.index.file), "file": str(_labels_of(file))}
 
-    def _problem(self, source: str, shown: str) -> Problem:
+    def _opened(self, source: str, shown: str) -> Opened:
         file, benchmark = self._sources[source]
         ids = (id for name, id in file.index.places if name == benchmark and capped(id, LONGEST_NAME).text == shown)
-        return file.index.problem(benchmark, next(ids, ""))
+        return self._open(source, next(ids, ""), file.size)
+
+    def _read_problem(self, source: str, id: str, size: int) -> Opened:
+        """The problem as it is when the file has ``size`` bytes."""
+        file, benchmark = self._sources[source]
+        return Opened(file.index.problem(benchmark, id), self._setting(source).tokens)
 
     def _setting(self, source: str, similarity: str = "", threshold: str = "", linkage: str = "components") -> Setting:
         file, benchmark = self._sources[source]

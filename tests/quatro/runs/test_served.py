@@ -4,11 +4,15 @@ import json
 import os
 import time
 
+import numpy as np
 import pytest
 
+from evals.clustering import LINKAGES, cluster, cluster_sizes
 from evals.errors import UsageError
+from evals.report.answers import Opened
 from evals.report.document import document
 from evals.samples.reading import read_samples
+from evals.similarity import Setting
 from quatro.runs.views import served
 from quatro.runs.views.report import gather_report
 from quatro.runs.views.served import View
@@ -242,3 +246,26 @@ def test_rollouts_have_the_lambda_of_the_run(tmp_path, tiny_config, digits):
     assert view.rollouts(shown["source"], "1")["step"] == 1
     with pytest.raises(UsageError, match="--step 99"):
         view.rollouts(shown["source"], "99")
+
+
+@pytest.mark.parametrize("linkage", LINKAGES)
+@pytest.mark.parametrize("threshold", [0.3, 0.5, 0.8])
+def test_edit_distances_that_are_kept_give_the_clusters_of_the_metric(tmp_path, linkage, threshold):
+    rng = np.random.default_rng(5)
+    texts = ["".join(rng.choice(list("abc "), size=rng.integers(1, 12))) for _ in range(30)]
+    rows = [{"benchmark": "m", "id": "p", "sample_index": i, "completion": text} for i, text in enumerate(texts)]
+    write_rows(tmp_path / "a.jsonl", [{**row, "answer": "1", "correct": True} for row in rows])
+    view = View([tmp_path / "a.jsonl"])
+    asked = {"similarity": "edit", "threshold": str(threshold), "linkage": linkage}
+    sizes = list(cluster_sizes(cluster(texts, similarity="edit", threshold=threshold, linkage=linkage)))
+    source = source_of(view.refresh())
+    assert view.answers(source, "p", **asked)["sizes"] == sizes
+    opened = Opened(read_samples([tmp_path / "a.jsonl"]).problems()[0], "math")
+    opened.clusters(Setting("edit", 0.1, "average", "math"))  # after which all distances are known
+    found = opened.clusters(Setting("edit", threshold, linkage, "math"))
+    assert [one.total() for one in found] == sizes
+    row = {**rows[0], "sample_index": 30, "completion": "z" * 40, "answer": "1", "correct": True}
+    with (tmp_path / "a.jsonl").open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps(row) + "\n")
+    view.refresh()
+    assert sorted(view.answers(source, "p", **asked)["sizes"]) == sorted([*sizes, 1])  # what was kept is read again
