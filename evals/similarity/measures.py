@@ -261,8 +261,8 @@ def rouge_l(unique: Distinct, tokens: str) -> Floats:
 
 def edit(unique: Distinct, tokens: str) -> Floats:
     """(max length - Levenshtein distance) / max length, on characters."""
-    how = {"scorer": Levenshtein.distance, "dtype": np.int32, "workers": unique.num_threads}
-    distance_UU = cdist(unique.texts, unique.texts, **how).astype(np.float64)
+    texts, threads = unique.texts, unique.num_threads
+    distance_UU = cdist(texts, texts, scorer=Levenshtein.distance, dtype=np.int32, workers=threads).astype(np.float64)
     length_U = np.array([len(text) for text in unique.texts], dtype=np.float64)
     longer_UU = np.maximum(length_U[:, None], length_U)
     return (longer_UU - distance_UU) / np.maximum(longer_UU, 1.0)

@@ -229,11 +229,10 @@ class View:
 
 def _walk(path: Path) -> Iterator[Path]:
     """The runs, sweeps and samples at and below ``path``, without what is inside of them."""
-    if path.is_file() or (path / SAMPLING).is_file():
+    if path.is_file():
         yield path
-        return
     for folder, inner, files in os.walk(path):
-        if {"config.yaml", "sweep.yaml"} & set(files):
+        if {"config.yaml", "sweep.yaml", SAMPLING} & set(files):
             inner.clear()
             yield Path(folder)
         inner[:] = sorted(name for name in inner if not name.startswith("."))

@@ -143,6 +143,15 @@ def test_a_linked_file_of_responses_is_not_shown(tmp_path):
         view.rollouts(view.refresh()["runs"][0]["source"])
 
 
+def test_samples_beside_the_runs_are_found(tmp_path):
+    make_run(tmp_path / "run")
+    row = {"benchmark": "m", "id": "p", "sample_index": 0, "completion": "x", "answer": "1", "correct": True}
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base/sampling.json").write_text("{}", encoding="utf-8")
+    write_rows(tmp_path / "base/m.jsonl", [row])
+    assert [run["name"] for run in View([tmp_path]).refresh()["runs"]] == ["base", "run"]
+
+
 def test_a_path_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(UsageError, match="no such"):
         View([tmp_path / "x"])
