@@ -21,7 +21,7 @@ from quatro.types import Metric
 
 logger = logging.getLogger(__name__)
 
-COUNTS = ("num_passes", "num_minibatches", "num_applied", "num_applied_before", "num_skipped")
+PLAIN = ("num_passes", "num_minibatches", "num_applied", "num_applied_before", "num_skipped", "is_done")
 # Before an iteration's first optimiser step the policy IS pi_old. So the first minibatch takes log pi_old from its own
 # detached forward pass: its log-ratios are exactly 0, and not noise that Adam would scale up to a full step. The
 # minibatches after it need another source.
@@ -161,9 +161,8 @@ class InnerProgress:
             # Two sources of log pi_old should agree: what differs is numerical noise, a measure of health.
             given_BT = logp_BT if source == "own" else self.old_logp_BT[index, :width]
             noise_B = sequence_log_ratio(logp_BT, given_BT, mask_BT)
-            is_given_B = (given_BT.isfinite() | ~mask_BT).all(
-                dim=-1
-            )  # of some rows the update's own is the only source
+            # Of some rows the update's own is the only source.
+            is_given_B = (given_BT.isfinite() | ~mask_BT).all(dim=-1)
             noise_B = noise_B[is_given_B] if bool(is_given_B.any()) else noise_B
             self.before = summarise(world.gather(noise_B), "log_ratio/before")
             if source in FROM_ENGINE:  # the trainer computes its own log pi_old of this minibatch only
@@ -214,8 +213,7 @@ class InnerProgress:
             tensors[name] = value_BT.nan_to_num(nan=0.0).cpu()
             tensors[f"{name}_is_known"] = value_BT.isfinite().cpu()
         return tensors, {
-            **{name: getattr(self, name) for name in COUNTS},
-            "is_done": self.is_done,
+            **{name: getattr(self, name) for name in PLAIN},
             "merged": {name: [m.kind, _hex(m.value), _hex(m.count)] for name, m in self.merged.items()},
             "before": {name: _hex(value) for name, value in self.before.items()},
             "grad_norms": [_hex(value) for value in self.grad_norms],
@@ -230,7 +228,6 @@ class InnerProgress:
         def known(name: str) -> Tensor:
             return tensors[name].where(tensors[f"{name}_is_known"], torch.nan).to(device)
 
-        counts = {name: int(plain[name]) for name in COUNTS}
         return cls(
             old_logp_BT=known("old_logp"),
             entropy_BT=known("entropy"),
@@ -238,8 +235,7 @@ class InnerProgress:
             before={name: float.fromhex(value) for name, value in plain["before"].items()},
             grad_norms=floats(plain["grad_norms"]),
             ess_shares=floats(plain["ess_shares"]),
-            is_done=bool(plain["is_done"]),
-            **counts,
+            **{name: plain[name] for name in PLAIN},
         )
 
 

@@ -7,7 +7,8 @@ files and from Python's insides. What it may write is bounded here, not how long
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,6 +123,18 @@ def enable_checkpointing(model: Any) -> Sequence[torch.nn.Module]:
     model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
     model.disable_input_require_grads()  # only the reentrant kind needs inputs with a gradient
     return layers
+
+
+@contextmanager
+def in_mode(modules: Sequence[torch.nn.Module], *, training: bool) -> Iterator[None]:
+    """Inside, ``training`` of each of ``modules``, otherwise the opposite, is this; that of what they hold stays."""
+    for module in modules:
+        module.training = training
+    try:
+        yield
+    finally:
+        for module in modules:
+            module.training = not training
 
 
 def stop_ids(tokenizer: Any, model: Any) -> tuple[int, ...]:

@@ -42,15 +42,13 @@ def import_generation() -> None:
     is_imported = "transformers.generation.candidate_generator" in sys.modules
     if is_imported or find_spec("torch") is None:  # without torch there are tokenizers only
         return
+    from unittest import mock  # it imports asyncio, which a start without torch does without
+
     import transformers.utils
 
-    known = transformers.utils.is_sklearn_available, transformers.utils.is_scipy_available
-    transformers.utils.is_sklearn_available = transformers.utils.is_scipy_available = lambda: False
-    try:
+    with mock.patch.multiple(transformers.utils, is_sklearn_available=lambda: False, is_scipy_available=lambda: False):
         import transformers.generation.candidate_generator
         import transformers.loss.loss_utils
-    finally:
-        transformers.utils.is_sklearn_available, transformers.utils.is_scipy_available = known
 
 
 def load_model_config(name: str) -> PreTrainedConfig:

@@ -88,6 +88,8 @@ class ModelReward(Reward):
         return found
 
     def _forward(self, rows: list[list[int]]) -> list[float]:
+        from unittest import mock
+
         import torch
 
         model, _ = self._loaded
@@ -100,13 +102,8 @@ class ModelReward(Reward):
             pad = next(token for token in range(len(present) + 1) if token not in present)
         ids_BL = torch.tensor([row + [pad] * (width - len(row)) for row in rows], device=model.device)
         mask_BL = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows], device=model.device)
-        was = model.config.pad_token_id
-        try:
-            model.config.pad_token_id = pad
-            with torch.inference_mode():
-                logits_BC = model(input_ids=ids_BL, attention_mask=mask_BL).logits
-        finally:
-            model.config.pad_token_id = was
+        with mock.patch.object(model.config, "pad_token_id", pad), torch.inference_mode():
+            logits_BC = model(input_ids=ids_BL, attention_mask=mask_BL).logits
         rewards: list[float] = logits_BC[:, 0].float().tolist()
         return rewards
 

@@ -7,7 +7,7 @@ is passed back and how a step is taken.
 # Axes: B rows (rollouts), T response tokens, C response tokens of all rows, V vocabulary.
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -22,7 +22,7 @@ from quatro.policy import lora
 from quatro.policy.base import Forward, Objective, Policy, Update, below, total_loss
 from quatro.policy.casts import cast_once
 from quatro.policy.device import release_freed
-from quatro.policy.facts import context_limit, copied, enable_checkpointing, has_plain_head, product_weights
+from quatro.policy.facts import context_limit, copied, enable_checkpointing, has_plain_head, in_mode, product_weights
 from quatro.policy.head import response_logp
 from quatro.policy.loading import load_model, save_folder
 from quatro.policy.rows import MicrobatchSize, Rows, collate
@@ -277,20 +277,12 @@ class TorchPolicy(Policy):
         logp_BT = torch.zeros(rows.batch.mask_BT.shape, dtype=torch.float32, device=self.device)
         return Forward(logp_BT, torch.zeros_like(logp_BT) if need_entropy else None)
 
-    @contextmanager
-    def _recomputing(self) -> Iterator[None]:
+    def _recomputing(self) -> AbstractContextManager[None]:
         """With gradient checkpointing on: inside, the layers keep their inputs only.
 
         They look at their own `training`; that of what is inside them stays False, and so dropout off.
         """
-        layers = self._checkpointed if torch.is_grad_enabled() else []
-        for layer in layers:
-            layer.training = True
-        try:
-            yield
-        finally:
-            for layer in layers:
-                layer.training = False
+        return in_mode(self._checkpointed if torch.is_grad_enabled() else [], training=True)
 
     def _attempt(self, work: Callable[[], T]) -> T:
         """``work()``, which is done again with smaller micro-batches if memory runs out."""

@@ -10,6 +10,7 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -26,17 +27,13 @@ SORTS = "_group_tensors_by_device_and_dtype"
 @contextlib.contextmanager
 def pretended_gpu(device: Device) -> Iterator[None]:
     """PyTorch with ``device`` as its one CUDA device, whose numbers are the CPU's."""
-    calls, undo = Calls(device), []
-    try:
+    calls = Calls(device)
+    with contextlib.ExitStack() as replaced:
         for owner, name, value in (*_tensors(device), *_autograd(device, calls)):
-            undo.append((owner, name, vars(owner).get(name)))
-            setattr(owner, name, value)
+            replaced.enter_context(mock.patch.object(owner, name, value))
         # The modes are those of this thread: a derivative on a thread of its own would not be seen.
         with torch.autograd.set_multithreading_enabled(False), Kernels(device), calls:
             yield
-    finally:
-        for owner, name, value in reversed(undo):
-            delattr(owner, name) if value is None else setattr(owner, name, value)
 
 
 def _tensors(device: Device) -> Names:

@@ -8,7 +8,7 @@ where all prefixes are equally long and repeats no keys where they are not (`kv_
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from evals.errors import is_out_of_memory, reason_of
 from quatro.config.blocks import CPU_SIZES
-from quatro.policy.facts import context_limit, hollow
+from quatro.policy.facts import context_limit, hollow, in_mode
 from quatro.rollout.decoding import Decoding, Request, SlotModel, plan_pools
 from quatro.rollout.engine import Engine, RolloutProgress, Seeds
 from quatro.rollout.stops import ResponseTexts, response_limits
@@ -85,8 +85,9 @@ class TransformersEngine(Engine):
                 max_batch_rows=self.max_batch_rows,
                 max_batch_tokens=self.max_batch_tokens,
             )
+            training = [module for module in self.model.modules() if module.training]
             try:
-                with _eval_mode(self.model), _without_graph(self.model), self.compute():
+                with in_mode(training, training=False), _without_graph(self.model), self.compute():
                     for pool in pools:
                         Decoding(self._slots, pool, request).run()
                 return [[found[seed] for seed in group] for group, found in zip(seeds, request.results, strict=True)]
@@ -113,18 +114,6 @@ class CopyEngine(TransformersEngine):
     def rest(self) -> None:
         for weight in self.model.parameters():
             weight.data = hollow(weight)
-
-
-@contextmanager
-def _eval_mode(model: torch.nn.Module) -> Iterator[None]:
-    training = [module for module in model.modules() if module.training]
-    if training:
-        model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 def _without_graph(model: Any) -> AbstractContextManager[Any]:

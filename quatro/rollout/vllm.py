@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self
+from unittest import mock
 
 import numpy as np
 import torch
@@ -421,8 +422,7 @@ def process_unchanged() -> Iterator[None]:
             torch.cuda.set_rng_state_all(cuda_states)
 
 
-@contextlib.contextmanager
-def keeping_process_group() -> Iterator[None]:
+def keeping_process_group() -> contextlib.AbstractContextManager[Any]:
     """Inside, torch.distributed's default group cannot be destroyed, because the ranks still need it."""
     destroy = torch.distributed.destroy_process_group
 
@@ -430,8 +430,4 @@ def keeping_process_group() -> Iterator[None]:
         if group is not None:
             destroy(group)
 
-    torch.distributed.destroy_process_group = destroy_others
-    try:
-        yield
-    finally:
-        torch.distributed.destroy_process_group = destroy
+    return mock.patch.object(torch.distributed, "destroy_process_group", destroy_others)

@@ -4,8 +4,7 @@ import os
 import signal
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from evals.errors import UsageError
@@ -110,11 +109,6 @@ class Children:
         if child.returncode < 0 and not was_asked and not self._abandoned.is_set():
             note_error(log, f"killed by signal {-child.returncode} ({signal.Signals(-child.returncode).name})")
         return child.returncode
-
-    def wait_while(self, is_busy: Callable[[], bool]) -> None:
-        """Returns when ``is_busy()`` is False, or the sweep is being stopped."""
-        while not self.is_stopping and is_busy():
-            time.sleep(POLL_S)
 
 
 def last_error(log: Path, *, or_last_line: bool = True) -> str:

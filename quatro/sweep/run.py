@@ -31,7 +31,7 @@ from quatro.runs.points import SWEEP, config_file, is_sweep, read_points, refuse
 from quatro.runs.status import RunLock, is_locked, read_status, warnings_in
 from quatro.sample.folder import measure_samples
 from quatro.sweep import measure
-from quatro.sweep.children import Children, Slot, last_error, launched, make_slots, note_error, num_gpus
+from quatro.sweep.children import POLL_S, Children, Slot, last_error, launched, make_slots, note_error, num_gpus
 from quatro.sweep.plan import Point, SweepPlan
 
 SweepProgress = Callable[[int, str], None]  # (points done, what happened last)
@@ -235,7 +235,8 @@ class _Sweep:
         while True:
             if is_locked(run):
                 self._say(point, "runs already")
-                self.children.wait_while(lambda: is_locked(run))
+                while not self.children.is_stopping and is_locked(run):
+                    time.sleep(POLL_S)
             if self.children.is_stopping or status_of(point, self.folder).status == "done":
                 return
             has_begun = (run / "config.yaml").exists()  # written last: without it nothing has begun
