@@ -139,7 +139,6 @@ def _with_torch(
         check_prompts(evaluation_prompts[-1].prompts, grader_of(some[0].benchmark))
     if config.policy.lora is not None:
         lora.attach(model, config.policy.lora, seed=config.seed)
-    num_trained = sum(one.numel() for one in model.parameters() if one.requires_grad)
     return Prepared(
         config=config,
         launch=launch,
@@ -148,8 +147,8 @@ def _with_torch(
         device=device,
         tokenizer=tokenizer,
         shape=model.config,
-        num_parameters=sum(one.numel() for one in model.parameters()),
-        num_trained=num_trained,
+        num_parameters=model.num_parameters(),
+        num_trained=model.num_parameters(only_trainable=True),
         prompts=prompts,
         evaluation_prompts=evaluation_prompts,
         warnings=[*prompts.warnings, *prompt_warnings(config, prompts, sources, evaluated)],

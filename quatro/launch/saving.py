@@ -28,6 +28,7 @@ from quatro.launch.describe import host_notes
 from quatro.loop.position import OTHER, Iteration, Learner, Parts, Position
 from quatro.policy import embedded
 from quatro.policy.base import Policy, below
+from quatro.policy.facts import refuse_non_finite
 from quatro.policy.kinds import PolicyKind
 from quatro.policy.loading import load_tokenizer
 from quatro.policy.model_files import base_of, model_digest
@@ -134,7 +135,7 @@ def save(run: RunDir, parts: Parts, position: Position) -> Path:
         folder = Path(world.from_first(lambda: str(folder), "the folder of the checkpoint"))
         parts.policy.save_model(folder, parts.tokenizer)
         if parts.policy.is_sharded and not world.is_first:
-            checkpoint.refuse_non_finite(tensors)
+            refuse_non_finite(tensors)
             shard = _shard(folder.parent, world.rank)
             shard.parent.mkdir(exist_ok=True)
             checkpoint.write_tensors(shard, tensors)

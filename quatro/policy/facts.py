@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evals.errors import DataError, UsageError
+from evals.errors import DataError, DivergedError, UsageError
 from quatro.types import Prompt
 
 if TYPE_CHECKING:
@@ -85,6 +85,13 @@ def first_difference(found: Mapping[str, torch.Tensor], wanted: Mapping[str, tor
         if shapes.get(name) != expected.get(name):
             return f"{name} is {shapes.get(name, 'absent')}, expected {expected.get(name, 'no such weight')}"
     return None
+
+
+def refuse_non_finite(tensors: Mapping[str, torch.Tensor]) -> None:
+    """Raises DivergedError if a tensor of a checkpoint holds NaN or infinity."""
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise DivergedError(f"{name} holds NaN or infinity: no checkpoint is written")
 
 
 def has_plain_head(model: Any) -> bool:

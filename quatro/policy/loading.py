@@ -12,12 +12,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from evals.errors import DataError, DivergedError, MissingError, require
+from evals.errors import DataError, MissingError, require
 from evals.files.strict_json import read_document
 from evals.files.whole import naming
 from evals.text import visible
 from quatro.policy import embedded
-from quatro.policy.facts import cast_weights
+from quatro.policy.facts import cast_weights, refuse_non_finite
 from quatro.policy.model_files import ADAPTER_CONFIG, changed_by, place_of, require_part
 
 if TYPE_CHECKING:
@@ -229,10 +229,7 @@ def save_folder(model: Any, folder: Path, tokenizer: Any, *, adapter_of: str | N
 
     from quatro.policy import lora
 
-    for name, parameter in model.named_parameters():
-        if not bool(parameter.isfinite().all()):
-            raise DivergedError(f"weight {name} holds NaN or infinity: no checkpoint is written")
-
+    refuse_non_finite({f"weight {name}": parameter for name, parameter in model.named_parameters()})
     hf_logging.disable_progress_bar()
     try:
         with naming(folder):

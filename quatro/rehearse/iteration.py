@@ -107,9 +107,9 @@ def rehearse(config: Config, card: Card, lengths: Mapping[str, int]) -> Rehearsa
     response = min(lengths.get("response", config.rollout.max_new_tokens), config.rollout.max_new_tokens)
     if config.policy.lora is not None:
         lora.attach(model, config.policy.lora, seed=config.seed)
-    counts = [sum(one.numel() for one in model.parameters() if one.requires_grad or not only) for only in (False, True)]
+    counts = model.num_parameters(), model.num_parameters(only_trainable=True)
     num_ranks = config.processes or 1
-    estimate = Estimate(config, model.config, counts[0], counts[1], longest, torch.device("cuda"), num_ranks)
+    estimate = Estimate(config, model.config, *counts, longest, torch.device("cuda"), num_ranks)
     estimate = replace(estimate, config=config.with_sizes(estimate.sizes(card.memory)))
     memory = estimate.memory(card.memory)
     fit = estimate.fit(memory, int(USED_SHARE * card.memory))

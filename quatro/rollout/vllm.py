@@ -398,12 +398,12 @@ def process_unchanged() -> Iterator[None]:
 
     Warnings about the insides of other packages stay quiet.
     """
-    torch_state, python_state, numpy_state = torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
-    cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     set_num_threads, num_threads = torch.set_num_threads, torch.get_num_threads()
     environment = dict(os.environ)
     try:
-        with warnings.catch_warnings():
+        with torch.random.fork_rng(devices), warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
             yield
     finally:
@@ -415,11 +415,8 @@ def process_unchanged() -> Iterator[None]:
                 os.environ.pop(name, None)
                 if name in environment:
                     os.environ[name] = environment[name]
-        torch.set_rng_state(torch_state)
         random.setstate(python_state)
         np.random.set_state(numpy_state)  # noqa: NPY002
-        if cuda_states is not None:
-            torch.cuda.set_rng_state_all(cuda_states)
 
 
 def keeping_process_group() -> contextlib.AbstractContextManager[Any]:

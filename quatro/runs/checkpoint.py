@@ -22,11 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from evals.errors import DataError, DivergedError, UsageError
+from evals.errors import DataError, UsageError
 from evals.files.strict_json import read_document
 from evals.files.whole import file_digest, fsync_directory, naming, open_like_folder, write_text
 from evals.text import visible
 from quatro.config import Config, load_config
+from quatro.policy.facts import refuse_non_finite
 from quatro.runs.directory import INSIDE, RunDir, step_name, step_number
 from quatro.types import Tensor
 
@@ -270,13 +271,6 @@ def _sync_tree(path: Path) -> None:
             open_like_folder(file)
             with naming(file), file.open("rb+") as stream:
                 os.fsync(stream.fileno())
-
-
-def refuse_non_finite(tensors: Mapping[str, Tensor]) -> None:
-    """Raises DivergedError if a tensor holds NaN or infinity."""
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not tensor.isfinite().all():
-            raise DivergedError(f"{name} holds NaN or infinity: no checkpoint is written")
 
 
 # ---- the manifest: size and SHA-256 of every file, and a hash of its own

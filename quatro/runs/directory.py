@@ -51,7 +51,7 @@ class _LogFile(logging.FileHandler):
             super().close()
 
 
-class RunDir:
+class RunDir(contextlib.AbstractContextManager["RunDir"]):
     """An open run directory, locked until `close`. Make one with `create` or `open`."""
 
     ended_early: str | None = None  # why training ended before `config.steps` iterations, if it did
@@ -126,9 +126,6 @@ class RunDir:
     def close(self) -> None:
         self._metrics.close()
         self._lock.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

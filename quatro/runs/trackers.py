@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from evals.errors import MissingError, UsageError, how_to_install
 from evals.files.own_code import file_of, import_own, is_own, line_of_own
@@ -61,7 +61,7 @@ def own_tracker(spec: str) -> Any:
     return found
 
 
-class Trackers:
+class Trackers(contextlib.AbstractContextManager["Trackers"]):
     """An observer for `quatro.train.train`: sends the metrics of each iteration to the trackers of the run's config.
 
     Opens them at the first iteration it sees: that one, and none after it, is new to them. With several processes only
@@ -98,9 +98,6 @@ class Trackers:
                 place = f" ({line_of_own(error, name)})" if is_own(name) else ""
                 said = f"{type(error).__name__}: {error}{place}"
                 logger.warning("tracker %s failed: %s; the run goes on, and metrics.jsonl has everything", name, said)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for name, tracker in self._open.items():

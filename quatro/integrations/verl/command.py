@@ -12,6 +12,7 @@ from typing import Any
 from evals.benchmarks.prompts import messages
 from evals.errors import UsageError
 from evals.files.own_code import is_own
+from evals.files.whole import write_whole
 from quatro.config import Config
 from quatro.integrations.verl.methods import refuse_inexpressible, verl_name_of
 from quatro.policy.embedded import is_made
@@ -80,10 +81,7 @@ def write_prompts(config: Config, path: Path) -> int:
         for source, problems, _ in load_sources(config.data)
         for problem in problems
     ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f"{path.name}.tmp")
-    pandas.DataFrame(rows).to_parquet(unfinished)
-    unfinished.replace(path)
+    write_whole(path, [pandas.DataFrame(rows).to_parquet()])
     return len(rows)
 
 
