@@ -5,6 +5,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from evals.errors import UsageError
@@ -64,20 +65,16 @@ def _available_threads() -> int:
     return int(wanted) if wanted.isdecimal() and int(wanted) > 0 else usable_cores()
 
 
+@dataclass(frozen=True)
 class Children:
-    """Runs child processes until ``stop`` is requested, which they are told, or `abandon` is called."""
+    """Runs child processes until ``stop`` is requested, of which they are told, or ``abandoned``, which kills them."""
 
-    def __init__(self, stop: StopRequest | None = None) -> None:
-        self._stop = stop
-        self._abandoned = threading.Event()
+    stop: StopRequest
+    abandoned: threading.Event = field(default_factory=threading.Event)
 
     @property
     def is_stopping(self) -> bool:
-        return self._abandoned.is_set() or (self._stop is not None and self._stop.requested)
-
-    def abandon(self) -> None:
-        """Kill what runs; `run` returns at once."""
-        self._abandoned.set()
+        return self.abandoned.is_set() or self.stop.requested
 
     def run(self, command: Sequence[str], log: Path, slot: Slot, *, is_first: bool) -> int:
         """The exit code of ``command``, whose output goes to ``log``: anew if ``is_first``, else behind what is there.
@@ -98,15 +95,15 @@ class Children:
             )
             was_asked = False
             try:
-                while child.poll() is None and not self._abandoned.wait(POLL_S):
-                    if self._stop is not None and self._stop.signal is not None and not was_asked:
-                        child.send_signal(self._stop.signal)
+                while child.poll() is None and not self.abandoned.wait(POLL_S):
+                    if self.stop.signal is not None and not was_asked:
+                        child.send_signal(self.stop.signal)
                         was_asked = True
             finally:
                 if child.poll() is None:
                     child.kill()
                     child.wait()
-        if child.returncode < 0 and not was_asked and not self._abandoned.is_set():
+        if child.returncode < 0 and not was_asked and not self.abandoned.is_set():
             note_error(log, f"killed by signal {-child.returncode} ({signal.Signals(-child.returncode).name})")
         return child.returncode
 

@@ -95,7 +95,7 @@ def run_sweep(
         waiting = [point for point in points if status_of(point, folder, evaluation).status != "done"]
         for point in waiting:
             refuse_lost(point.config)
-        sweep = _Sweep(folder, train_command, sample_command, evaluation, Children(stop), progress)
+        sweep = _Sweep(folder, train_command, sample_command, evaluation, Children(stop or StopRequest()), progress)
         sweep.num_done = len(points) - len(waiting)
         sweep.run(waiting, slots)
         outcomes = {point.name: status_of(point, folder, evaluation) for point in all_points(whole, evaluation)}
@@ -206,7 +206,7 @@ class _Sweep:
                 for future in as_completed([pool.submit(work, point) for point in points]):
                     future.result()
             except BaseException:  # a second Ctrl-C: the threads must let go of their children, or nothing ends
-                self.children.abandon()
+                self.children.abandoned.set()
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
