@@ -4,15 +4,17 @@ A run has a digest of its settings in status.json. What is made of a run repeats
 SHA-256 of the samples beside it, and results. Files without one, of earlier versions or other programs, pass.
 """
 
+import gzip
+import hashlib
 import re
+import zlib
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from evals.errors import DataError
-from evals.files.strict_json import read_document
-from evals.files.whole import file_digest
+from evals.files.strict_json import open_lines, read_document
 
 STATUS = "status.json"
 DIGEST = "source_digest"  # in sampling.json and results: that of the run that was sampled, or of the model
@@ -63,14 +65,18 @@ def refuse_other_tag(file: Path, sampling: Mapping[str, Any], checkpoint: str | 
 
 
 def file_sha256(file: Path) -> str:
-    """SHA-256 of ``file``, which is read once while its size and time stay."""
+    """SHA-256 of ``file``, unpacked if its name ends in .gz, which is read once while its size and time stay."""
     status = file.stat()
     return _sha256(file, status.st_size, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=1024)
 def _sha256(file: Path, size: int, mtime_ns: int) -> str:
-    return file_digest(file).hexdigest()
+    try:
+        with open_lines(file) as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return "unknown, as the file is damaged"
 
 
 def read_or_empty(path: Path) -> dict[str, Any]:

@@ -350,7 +350,7 @@ def _target(source: Path, out: Path | None) -> Path:
         if out is None:
             raise UsageError(f"{source} is in no run directory; name a folder for graded files with -o DIR")
         return out / name
-    return (out or run / "graded") / source.parent.resolve().relative_to((run / "samples").resolve()) / name
+    return (out or run / "graded") / source.resolve().parent.relative_to((run / "samples").resolve()) / name
 
 
 def _run_of(source: Path) -> Path | None:

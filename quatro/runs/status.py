@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 _TYPES: Mapping[str, type | UnionType] = {
     **dict.fromkeys(("step", "steps", "metrics_bytes", "prompts", "prompts_left_out"), int),
     **dict.fromkeys(("run_digest", "metrics_sha256", "time", "folder"), str),
-    **dict.fromkeys(("status", "reason", "started", "updated"), str | None),
+    **dict.fromkeys(("status", "reason", "started", "updated", "model_digest"), str | None),
     "argv": list,
     "packages": dict,
     "resumed": list,

@@ -21,6 +21,7 @@ from evals.report.document import document, report_page
 from evals.results.document import UNKNOWN, About, SamplingInfo
 from evals.results.entries import model_labels
 from evals.results.reading import labels_of
+from evals.results.training_metrics import BASE, COLUMNS, EVALUATED, PANELS, Rows
 from evals.samples.about import SAMPLING, about_samples, sampled_benchmarks, stem_of
 from evals.samples.graded import read_graded
 from evals.samples.reading import sample_files
@@ -32,11 +33,13 @@ from quatro.runs.identity import read_config
 from quatro.runs.status import read_environment
 from quatro.runs.views.rollouts import failures_text
 from quatro.runs.views.series import run_folders
-from quatro.runs.views.summary import describe_run
+from quatro.runs.views.summary import RunSummary, describe_run
 
 _NAMED = ("method.name", "seed")  # have a field of their own in `ReportRun`
 logger = logging.getLogger(__name__)
 ReportProgress = Callable[[int, int], None]  # samples files read, of how many
+Grown = tuple[Rows, str]
+ReadGrown = Callable[[RunSummary], Grown]
 ReadViews = Callable[[Path], tuple[Sequence[BenchmarkView], Sequence[str]]]  # a samples file, and warnings about it
 
 
@@ -95,17 +98,28 @@ def _read_views(file: Path) -> tuple[Sequence[BenchmarkView], Sequence[str]]:
     return view_samples(samples), samples.warnings
 
 
+def read_grown(summary: RunSummary) -> Grown:
+    """All rows of a run, but of each what a page shows; and in words on how many responses the reward failed."""
+    shown = {"step", *(metric.name for metric in (*PANELS, *COLUMNS))}
+    metrics = [
+        {name: value for name, value in row.items() if name in shown or name.startswith((EVALUATED, BASE))}
+        for row in summary.rows
+    ]
+    return metrics, failures_text(*(summary.reward_failures or (0, 0)))
+
+
 def gather_report(
     paths: Sequence[Path],
     *,
     progress: ReportProgress | None = None,
     read: ReadViews = _read_views,
+    grown: ReadGrown = read_grown,
     leave_out: tuple[type[Exception], ...] = (),
 ) -> Report:
     """The runs at ``paths``: run directories, or sweeps with all of their points and base models.
 
     Samples that cannot be read or judged are left out and named in the report's notes, and so are runs that raise one
-    of ``leave_out``. ``progress`` is told after each samples file, which ``read`` reads.
+    of ``leave_out``. ``progress`` is told after each samples file, which ``read`` reads; ``grown`` reads metrics.
 
     Raises:
         UsageError: a path is neither a run nor a sweep, or a configuration cannot be read.
@@ -132,7 +146,7 @@ def gather_report(
     for place, name, group, settings, tags in parts:
         samples = _samples(place.path, tags, read, tell, notes)
         try:
-            runs.append(_run(place, name, group, settings, samples))
+            runs.append(_run(place, name, group, settings, samples, grown))
         except leave_out as error:
             notes.append(f"left out: {error}")
     title = paths[0].resolve().name if len(paths) == 1 else f"{len(runs)} runs"
@@ -226,7 +240,12 @@ def _settings(places: Sequence[_Place]) -> list[dict[str, str]]:
 
 
 def _run(
-    place: _Place, name: str, group: str, settings: Mapping[str, str], samples: Sequence[ReportSamples]
+    place: _Place,
+    name: str,
+    group: str,
+    settings: Mapping[str, str],
+    samples: Sequence[ReportSamples],
+    grown: ReadGrown,
 ) -> ReportRun:
     config = place.config
     shared: dict[str, Any] = {"name": name, "group": group, "cell": place.cell, "samples": samples}
@@ -244,14 +263,14 @@ def _run(
     if not (place.path / "config.yaml").is_file():
         return ReportRun(status="missing", reason="not begun", **shared)
     summary = describe_run(place.path)
-    failures = failures_text(*(summary.reward_failures or (0, 0)))
+    metrics, failures = grown(summary)
     return ReportRun(
         status=summary.status,
         reason="; ".join(filter(None, (failures, summary.reason))),
         step=summary.step,
         updated=summary.updated or "",
         folder=str(place.path),
-        metrics=summary.rows,
+        metrics=metrics,
         **shared,
     )
 

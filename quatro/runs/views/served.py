@@ -4,6 +4,7 @@ Samples are read by an index of their files. So the page opens with the counts; 
 one samples file after the other; and a problem is read again when somebody opens it.
 """
 
+import logging
 import os
 import threading
 import time
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from evals.benchmarks.prompts import THOUGHT
-from evals.errors import QuatroError, UsageError
+from evals.errors import DataError, QuatroError, UsageError
 from evals.files.frames import grouped
 from evals.metrics.counting import BY_DEFAULT, Clustering, Counts
 from evals.metrics.studies.labels import text_hash
@@ -27,7 +28,7 @@ from evals.report import BenchmarkView, ProblemView, view_problem
 from evals.report.answers import LONGEST_NAME, Json, Opened, answers_of, capped, key_of, question_of, why
 from evals.report.document import document, report_page, rounded
 from evals.report.serving import Routes
-from evals.samples.about import SAMPLING, stem_of
+from evals.samples.about import SAMPLING, refuse_misplaced, stem_of
 from evals.samples.graded import graded_copy, graded_problem
 from evals.samples.index import SamplesIndex
 from evals.samples.types import graded_of
@@ -37,8 +38,9 @@ from quatro.dual import solve_dual
 from quatro.runs.directory import step_number
 from quatro.runs.identity import read_config
 from quatro.runs.status import warnings_in
-from quatro.runs.views.report import gather_report
+from quatro.runs.views.report import Grown, gather_report, read_grown
 from quatro.runs.views.rollouts import read_rollouts
+from quatro.runs.views.summary import RunSummary
 
 TICK_S = 1.0
 LONGEST_RESPONSE = 4_000
@@ -46,17 +48,25 @@ _MOST_WARNINGS = 3
 _MOST_OPEN = 8  # problems that are kept as they were read
 _WHOLE = {"clusters": 60, "texts": 12, "wrong": 12, "longest": 20_000}
 _REST, _REST_AFTER_NEWS = 150, 4  # times as long as looking took: idle, it takes less than 1 % of the time
-_WATCHED = ("config.yaml", "sweep.yaml", "status.json", "metrics.jsonl", "rollouts", "samples/*", "graded/*")
+_FILES = ("config.yaml", "sweep.yaml", "environment.json", "status.json", "metrics.jsonl", "log.txt")
+_WATCHED = (*_FILES, "rollouts", "samples/*", "graded/*")
+_State = tuple[int, int, int]
+logger = logging.getLogger(__name__)
 
 
 @dataclass
 class _File:
-    """A samples file, read up to ``size``; ``views`` have no clusters until ``is_whole``."""
+    """A samples file as it was when its inode, size and time were ``state``; ``labels`` is where its labels are.
+
+    ``views`` have no clusters until ``is_whole``. ``fault`` says why it cannot be shown.
+    """
 
     index: SamplesIndex
-    size: int = -1
+    labels: Path
+    state: _State = (0, -1, 0)
     views: Sequence[BenchmarkView] = ()
     is_whole: bool = False
+    fault: QuatroError | None = None
 
 
 class View:
@@ -74,6 +84,7 @@ class View:
         self._files, self._sources, self._runs = dict[Path, _File](), dict[str, tuple[_File, str]](), dict[str, Path]()
         self._document = Json()
         self._made_of: object = None  # the state of the files then
+        self._metrics = dict[Path, tuple[_State, Grown]]()
         self._open = lru_cache(_MOST_OPEN)(self._read_problem)
 
     # ---- what the page asks for
@@ -93,8 +104,7 @@ class View:
         """The responses of an iteration, by default the last one, by prompt, with its lambda and how its dual ended."""
         folder = self._runs[run]
         files = list(folder.glob("rollouts/step-*.jsonl"))
-        if not all(map(self._holds, files)):
-            raise UsageError(f"{folder}/rollouts has a link to a file outside of what is shown")
+        self._refuse_outside(*files)
         number, rows = read_rollouts(folder, int(step) if step else None)
         steps = sorted(step_number(path.stem) or 0 for path in files)
         method = read_config(folder).method.model_dump()
@@ -120,23 +130,24 @@ class View:
     def pair(self, source: str) -> Json:
         """A pair of right answers that has no label yet."""
         file, benchmark = self._sources[source]
-        pair = self._pairs.draw(file.index, benchmark, _labels_of(file))
+        self._refuse_outside(*[file.labels] * file.labels.is_symlink())
+        pair = self._pairs.draw(file.index, benchmark, file.labels)
         texts = [[text_hash(text), *capped(text, LONGEST_RESPONSE)] for text in pair.texts]
         return {"id": capped(pair.problem.id, LONGEST_NAME).text, **question_of(pair.problem), "texts": texts}
 
     def label(self, source: str, a: str, b: str, label: str) -> Json:
         """Keeps a label beside the samples: all that is ever written."""
         file, _ = self._sources[source]
-        number = self._pairs.keep(_labels_of(file), a, b, label, self.who)
-        return {"labels": number, "samples": str(file.index.file), "file": str(_labels_of(file))}
+        number = self._pairs.keep(file.labels, a, b, label, self.who)
+        return {"labels": number, "samples": str(file.index.file), "file": str(file.labels)}
 
     def _opened(self, source: str, shown: str) -> Opened:
         file, benchmark = self._sources[source]
         ids = (id for name, id in file.index.places if name == benchmark and capped(id, LONGEST_NAME).text == shown)
-        return self._open(source, next(ids, ""), file.size)
+        return self._open(source, next(ids, ""), file.state)
 
-    def _read_problem(self, source: str, id: str, size: int) -> Opened:
-        """The problem as it is when the file has ``size`` bytes."""
+    def _read_problem(self, source: str, id: str, state: _State) -> Opened:
+        """The problem as it is while the file is in ``state``."""
         file, benchmark = self._sources[source]
         return Opened(file.index.problem(benchmark, id), self._setting(source).tokens)
 
@@ -144,6 +155,8 @@ class View:
         file, benchmark = self._sources[source]
         usual = next(view.setting for view in file.views if view.benchmark == benchmark)
         similarity = similarity or usual.similarity
+        if similarity not in SIMILARITIES:  # others would run the user's code, or ask a model
+            raise UsageError(f"unknown similarity {similarity!r}; choose from {', '.join(SIMILARITIES)}")
         cut = float(threshold) if threshold else usual.threshold if similarity == usual.similarity else None
         cuts = None if similarity == "exact" or cut is None else [cut]
         return Clustering([similarity], cuts, linkage, usual.tokens).settings(benchmark)[0]
@@ -154,8 +167,10 @@ class View:
         """For ever: looks whether files have changed, and tells the news."""
         while True:
             began, before = time.monotonic(), self._document
-            with suppress(QuatroError, OSError):  # such as a run that is being removed
+            try:
                 self.refresh()
+            except Exception:  # whatever it is, later news must not be lost
+                logger.exception("the page is not up to date")
             if is_new := self._document is not before:
                 tell()
             time.sleep(max(TICK_S, (time.monotonic() - began) * (_REST_AFTER_NEWS if is_new else _REST)))
@@ -169,7 +184,10 @@ class View:
             watched += [file for file in self._files if file.exists()]
             state = [(path, found.st_mtime_ns, found.st_size) for path in watched if (found := path.lstat())]
             if state != self._made_of:
-                self._document, self._made_of = self._made(tops), state
+                self._made_of = state
+                self._document = self._made(
+                    tops, [path for path in watched if path.name in _FILES and path.is_symlink()]
+                )
             return self._document
 
     def count(self) -> None:
@@ -182,18 +200,26 @@ class View:
 
     def count_waiting(self) -> None:
         """Counts the clusters of the files of which they are not known."""
-        for file in [one for one in list(self._files.values()) if not one.is_whole]:
-            size, views = file.size, file.views
-            with suppress(QuatroError, OSError):
+        with self._lock:
+            waiting = [(one, one.state, one.views) for one in self._files.values() if not one.is_whole]
+        for file, state, views in waiting:
+            fault = None
+            try:
+                refuse_misplaced(file.index.file)
                 views = [_clustered(file.index, view) for view in views]
+            except (QuatroError, OSError) as error:
+                fault = error if isinstance(error, QuatroError) else DataError(str(error))
             with self._lock:
-                if file.size == size:  # else rows came, and it is its turn again
-                    file.views, file.is_whole, self._made_of = views, True, None
+                if file.state == state:  # else rows came, and it is its turn again
+                    file.views, file.fault, file.is_whole, self._made_of = views, fault, True, None
 
-    def _made(self, tops: Sequence[Path]) -> Json:
-        found = gather_report(tops, read=self._read, leave_out=(QuatroError, OSError))
+    def _made(self, tops: Sequence[Path], links: Sequence[Path]) -> Json:
+        outside = [link for link in links if not self._holds(link)]
+        tops = [top for top in tops if not any(link.is_relative_to(top) for link in outside)]
+        found = gather_report(tops, read=self._read, grown=self._grown, leave_out=(Exception,))
         values = document(found, num_problems=0)
         notes = [note for note in values["notes"] if "--problems N" not in note]  # a server has the answers of all
+        notes += [f"left out: {link} leads out of what is shown" for link in outside]
         self._runs = {}
         for run, shown in zip(found.runs, values["runs"], strict=True):
             folder = Path(run.folder)
@@ -204,24 +230,42 @@ class View:
                 self._runs[shown["source"]] = folder
         return {**values, "notes": notes}
 
+    def _grown(self, summary: RunSummary) -> Grown:
+        """The metrics of a run, read again when there are more."""
+        file = summary.path / "metrics.jsonl"
+        state = _state(file) if file.exists() else (0, 0, 0)
+        if self._metrics.get(summary.path, (None,))[0] != state:
+            self._metrics[summary.path] = state, read_grown(summary)
+        return self._metrics[summary.path][1]
+
+    def _refuse_outside(self, *files: Path) -> None:
+        for file in files:
+            if not self._holds(file):
+                raise UsageError(f"{file} lies outside of what is shown; name it, too, to see it")
+
     def _holds(self, path: Path) -> bool:
         """Whether ``path`` lies at or below what is shown, and not only a link to it."""
         return any(path.resolve().is_relative_to(one.resolve()) for one in self.paths)
 
     def _read(self, file: Path) -> tuple[Sequence[BenchmarkView], Sequence[str]]:
         """The views of a samples file, or of its graded copy; raises DataError if it is damaged."""
-        copy = graded_copy(file)
+        copy, labels = graded_copy(file), file.with_name(f"{stem_of(file)}.labels")
         file = file if copy is None or copy.stale else copy.file
-        if not self._holds(file):
-            raise UsageError(f"{file} lies outside of what is shown; name it, too, to see it")
-        size, known = file.stat().st_size, self._files.get(file)
-        if known is None or size < known.size:
-            known = self._files[file] = _File(SamplesIndex(file))
-        if size != known.size:
-            known.index.update()
-            known.size, known.is_whole = size, False
-            known.views = list(_first_views(known.index))
+        self._refuse_outside(file)
+        state, known = _state(file), self._files.get(file)
+        if known is None or state != known.state:
+            is_grown = known is not None and state[0] == known.state[0] and state[1] > known.state[1]
+            if known is None or not is_grown or known.fault:
+                known = self._files[file] = _File(SamplesIndex(file), labels)
+            known.state, known.is_whole = state, False
+            try:
+                known.index.update()
+                known.views = list(_first_views(known.index))
+            except QuatroError as error:
+                known.views, known.fault, known.is_whole = (), error, True
             self._sources |= {view.source: (known, view.benchmark) for view in known.views}
+        if known.fault:
+            raise known.fault
         counted = [view for view in known.views if view.problems]
         is_all = len(counted) == len(known.views)
         return counted, [] if is_all else [f"{file}: answers without a grade are being graded"]
@@ -254,8 +298,9 @@ def _clustered(index: SamplesIndex, view: BenchmarkView) -> BenchmarkView:
     return replace(view, problems=[view_problem(one, graded_problem(one), view.setting, 0) for one in problems])
 
 
-def _labels_of(file: _File) -> Path:
-    return file.index.file.with_name(f"{stem_of(file.index.file)}.labels")
+def _state(file: Path) -> _State:
+    found = file.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _response(row: Mapping[str, Any]) -> Json:
