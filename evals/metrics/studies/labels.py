@@ -1,6 +1,7 @@
 """How well clusterings find the pairs of right answers that people, or a rule, have labelled: same solution or not.
 
 A pair that was drawn with the chance p stands for 1/p pairs; labels that several people gave one pair share its weight.
+Where p is that of one of D draws, any of which may give a pair again, the pair was drawn with the chance 1 - (1 - p)^D.
 """
 
 # Axes: M pairs, P problems, B resamples, 6 sums over pairs: different and apart, same and apart, different and
@@ -30,7 +31,10 @@ _Hash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class Label(Document):
-    """A line: ``who`` says whether the right answers that hash to ``a`` and ``b`` are the same solution."""
+    """A line: ``who`` says whether the right answers that hash to ``a`` and ``b`` are the same solution.
+
+    ``chance`` is that of the pair; where it came at the ``draw``-th draw, the chance in each draw.
+    """
 
     benchmark: str
     id: str
@@ -39,6 +43,7 @@ class Label(Document):
     label: Literal["same", "different"]
     who: str
     chance: float = Field(1.0, gt=0, le=1)
+    draw: int | None = Field(None, ge=1)
 
 
 def text_hash(text: str) -> str:
@@ -50,6 +55,13 @@ def read_labels(file: Path) -> list[Label]:
     """The labels in ``file``; raises DataError, which names the line, for one that is not of this form, or no line."""
     found = [(parse_row(line, f"{file}:{at}"), Path(f"{file}:{at}")) for at, line, _ in read_lines(file)]
     return [Label.read_from(row or {}, where) for row, where in found] or refuse(str(file), "it holds no label")
+
+
+def over_all_draws(labels: Sequence[Label]) -> list[Label]:
+    """``labels`` with the chances that their pairs came in any of the draws."""
+    num_draws = max((one.draw or 0 for one in labels), default=0)
+    chances = [1 - (1 - one.chance) ** num_draws if one.draw else one.chance for one in labels]
+    return [one.model_copy(update={"chance": chance}) for one, chance in zip(labels, chances, strict=True)]
 
 
 def agreement_result(
@@ -67,7 +79,7 @@ def agreement_result(
 
     Raises DataError if a label names a text that is no right answer to its problem, and as `Clustering.settings`.
     """
-    labels_of = grouped(labels, lambda one: (one.benchmark, one.id))
+    labels_of = grouped(over_all_draws(labels), lambda one: (one.benchmark, one.id))
     problems = [one for one in samples.graded() if (one.benchmark, one.id) in labels_of]
     known = {(one.benchmark, one.id, text_hash(text)) for one in problems for text in one.completions}
     for one in labels:

@@ -1,12 +1,14 @@
 """Pairs of right answers for a person to label: the same solution or not. `labels` reads what is written here.
 
-Half of the pairs are drawn at random, and half where the measures disagree most. The chance of a pair over both ways is
-written down with its label, and weighs it: what is found by the labels is then true of all pairs.
+Half of the pairs are drawn at random, and half where the measures disagree most. The chance of a pair over both ways,
+and how often was drawn until then, are written down with its label, and weigh it: what is found by the labels is then
+true of all pairs. A draw that finds nothing new counts, too.
 """
 
 # Axes: U distinct right answers to one problem, of which M are compared: at most `MOST_TEXTS`.
 
 import os
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,15 +24,17 @@ from evals.samples.types import GradedProblem
 from evals.similarity import SIMILARITIES
 
 MOST_TEXTS = 48
-_TRIES = 50
+_TRIES = 400
 
 
 class Pair(NamedTuple):
-    """Two right answers to a problem, and the chance with which they were drawn."""
+    """Two right answers to a problem, the chance with which they were drawn, and at which draw; ``key`` names them."""
 
     problem: GradedProblem
     texts: tuple[str, str]
     chance: float
+    draw: int
+    key: str
 
 
 class Pairs:
@@ -38,15 +42,19 @@ class Pairs:
 
     def __init__(self, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
-        self._drawn: dict[tuple[str, str], Pair] = {}
+        self._drawn: dict[str, Pair] = {}
+        self._num_draws, self._num_shown = Counter[Path](), 0
 
     def draw(self, index: SamplesIndex, benchmark: str, labels: Path) -> Pair:
         """A pair that has no label in ``labels``; raises UsageError where none is found."""
-        done = {frozenset((one.a, one.b)) for one in known_labels(labels)}
+        known = known_labels(labels)
+        done = {(one.id, frozenset((one.a, one.b))) for one in known if one.benchmark == benchmark}
+        self._num_draws[labels] = max([self._num_draws[labels], *(one.draw or 0 for one in known)])
         # Of those that may have two right answers, once all are graded.
         own = [(id, one) for (name, id), one in index.places.items() if name == benchmark]
         ids = [id for id, one in own if len(one.starts) - one.num_wrong > 1]
         for _ in range(_TRIES if ids else 0):
+            self._num_draws[labels] += 1
             problem = graded_problem(index.problem(benchmark, ids[self._rng.integers(len(ids))]))
             num = len(texts := sorted(set(problem.completions)))
             if num < 2:
@@ -57,30 +65,36 @@ class Pairs:
             share = len(chance_M) / (num * (num - 1) / 2)  # of the pairs are compared
             i, j = (places[at] for places in np.triu_indices(len(chosen), 1))
             pair = chosen[i], chosen[j]
-            a, b = map(text_hash, pair)
-            if frozenset((a, b)) not in done:
-                self._drawn[a, b] = Pair(problem, pair, float(chance_M[at] * share / len(ids)))
-                return self._drawn[a, b]
+            if (problem.id, frozenset(map(text_hash, pair))) not in done:
+                self._num_shown += 1
+                key, chance = str(self._num_shown), float(chance_M[at] * share / len(ids))
+                self._drawn[key] = Pair(problem, pair, chance, self._num_draws[labels], key)
+                return self._drawn[key]
         raise UsageError(
             "no pair of right answers without a label was found; two different ones to a problem make a pair"
         )
 
-    def keep(self, labels: Path, a: str, b: str, label: str, who: str) -> int:
-        """Adds the label of a pair that was drawn to ``labels``, and returns how many these are now."""
-        if (a, b) not in self._drawn:
-            raise UsageError("this pair was not drawn here; load the page again")
-        problem, _, chance = self._drawn[a, b]
-        head = {"benchmark": problem.benchmark, "id": problem.id, "a": a, "b": b}
-        said = Label.model_validate({**head, "label": label, "who": who, "chance": chance})
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-        with os.fdopen(os.open(labels, flags, 0o644), "ab") as stream:
-            stream.write(json_line(said.model_dump()))
+    def keep(self, labels: Path, key: str, label: str, who: str) -> int:
+        """Adds the label of a pair that was drawn to ``labels``, once, and returns how many these are now."""
+        if label not in ("same", "different"):
+            raise UsageError(f"label {label!r}: expected same or different")
+        drawn = self._drawn.pop(key, None)
+        if drawn is None:
+            raise UsageError("this pair has its label, or was not drawn here; take another one")
+        a, b = map(text_hash, drawn.texts)
+        head = {"benchmark": drawn.problem.benchmark, "id": drawn.problem.id, "a": a, "b": b}
+        said = Label.model_validate({**head, "label": label, "who": who, "chance": drawn.chance, "draw": drawn.draw})
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        with os.fdopen(os.open(labels, flags, 0o644), "a+b") as stream:
+            stream.seek(max(0, stream.tell() - 1))
+            is_torn = stream.read() not in (b"", b"\n")  # the last line, by an editor for example
+            stream.write(b"\n" * is_torn + json_line(said.model_dump()))
         return len(known_labels(labels))
 
 
 def known_labels(labels: Path) -> list[Label]:
     """The labels in a file; none where it is not there."""
-    return read_labels(labels) if labels.is_file() else []
+    return read_labels(labels) if labels.is_file() and labels.stat().st_size else []
 
 
 def pair_chances(texts: list[str]) -> Floats:

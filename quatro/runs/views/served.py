@@ -22,7 +22,6 @@ from evals.benchmarks.prompts import THOUGHT
 from evals.errors import DataError, QuatroError, UsageError
 from evals.files.frames import grouped
 from evals.metrics.counting import BY_DEFAULT, Clustering, Counts
-from evals.metrics.studies.labels import text_hash
 from evals.metrics.studies.pairs import Pairs
 from evals.report import BenchmarkView, ProblemView, view_problem
 from evals.report.answers import LONGEST_NAME, Json, Opened, answers_of, capped, key_of, question_of, why
@@ -132,13 +131,13 @@ class View:
         file, benchmark = self._sources[source]
         self._refuse_outside(*[file.labels] * file.labels.is_symlink())
         pair = self._pairs.draw(file.index, benchmark, file.labels)
-        texts = [[text_hash(text), *capped(text, LONGEST_RESPONSE)] for text in pair.texts]
+        texts = [[pair.key, *capped(text, LONGEST_RESPONSE)] for text in pair.texts]
         return {"id": capped(pair.problem.id, LONGEST_NAME).text, **question_of(pair.problem), "texts": texts}
 
     def label(self, source: str, a: str, b: str, label: str) -> Json:
         """Keeps a label beside the samples: all that is ever written."""
         file, _ = self._sources[source]
-        number = self._pairs.keep(file.labels, a, b, label, self.who)
+        number = self._pairs.keep(file.labels, a, label, self.who)
         return {"labels": number, "samples": str(file.index.file), "file": str(file.labels)}
 
     def _opened(self, source: str, shown: str) -> Opened:

@@ -1,5 +1,6 @@
 """Pairs to label: their chances are those with which they are drawn, and weights by them make means of all pairs."""
 
+import re
 from collections import Counter
 from itertools import combinations
 
@@ -9,7 +10,7 @@ import pytest
 from evals.errors import UsageError
 from evals.metrics.counting import Clustering
 from evals.metrics.studies import pairs
-from evals.metrics.studies.labels import agreement_result, read_labels, text_hash
+from evals.metrics.studies.labels import agreement_result, over_all_draws, read_labels
 from evals.metrics.studies.pairs import Pairs, pair_chances
 from evals.samples.index import SamplesIndex
 from evals.samples.reading import read_samples
@@ -66,8 +67,7 @@ def test_a_label_is_kept_beside_the_samples_and_read_by_the_study(tmp_path):
         pair = drawer.draw(index, "mine", labels)
         seen.add((pair.problem.id, frozenset(pair.texts)))
         assert len(seen) == number  # no pair comes twice
-        a, b = map(text_hash, pair.texts)
-        assert drawer.keep(labels, a, b, "same" if number % 2 else "different", "ann") == number
+        assert drawer.keep(labels, pair.key, "same" if number % 2 else "different", "ann") == number
     kept = read_labels(labels)
     assert {one.who for one in kept} == {"ann"}
     assert all(0 < one.chance < 1 for one in kept)
@@ -78,12 +78,52 @@ def test_a_label_is_kept_beside_the_samples_and_read_by_the_study(tmp_path):
 def test_a_pair_that_was_not_drawn_or_another_word_is_refused(tmp_path):
     index, drawer, labels = make_index(tmp_path), Pairs(0), tmp_path / "a.labels"
     pair = drawer.draw(index, "mine", labels)
-    a, b = map(text_hash, pair.texts)
     with pytest.raises(UsageError, match="not drawn"):
-        drawer.keep(labels, a, a, "same", "ann")
-    with pytest.raises(ValueError, match="label"):
-        drawer.keep(labels, a, b, "alike", "ann")
+        drawer.keep(labels, "another", "same", "ann")
+    with pytest.raises(UsageError, match="expected same or different"):
+        drawer.keep(labels, pair.key, "alike", "ann")
     assert not labels.exists()
+    assert drawer.keep(labels, pair.key, "same", "ann") == 1
+    with pytest.raises(UsageError, match="has its label"):
+        drawer.keep(labels, pair.key, "same", "ann")
+
+
+@pytest.mark.parametrize("num", [6, 12, 20])
+def test_where_most_pairs_are_labelled_the_weights_are_still_right(tmp_path, num):
+    index = make_index(tmp_path)
+    texts = sorted(f"{text} (0)" for text in TEXTS)
+    is_same = dict(zip(combinations(texts, 2), pair_chances(texts) > 0.08, strict=True))  # those in dispute
+    truth, shares = np.mean(list(is_same.values())), []
+    for seed in range(40):
+        drawer, labels = Pairs(seed), tmp_path / f"{seed}.labels"
+        for _ in range(num):
+            pair = drawer.draw(index, "mine", labels)
+            texts = tuple(sorted(text.replace("(1)", "(0)") for text in pair.texts))
+            drawer.keep(labels, pair.key, "same" if is_same[texts] else "different", "ann")
+        kept = over_all_draws(read_labels(labels))
+        weights = [1 / one.chance for one in kept]
+        shares.append(np.average([one.label == "same" for one in kept], weights=weights))
+    assert 0 < truth < 1
+    assert np.mean(shares) == pytest.approx(truth, abs=0.03)
+
+
+def test_equal_texts_of_two_problems_are_two_pairs(tmp_path):
+    index, drawer, labels = make_index(tmp_path, ["a b", "b a"], num_problems=3), Pairs(0), tmp_path / "a.labels"
+    file = index.file.read_text(encoding="utf-8")
+    index.file.write_text(re.sub(r" \([0-9]\)", "", file), encoding="utf-8")
+    index = SamplesIndex(index.file)
+    index.update()
+    for _ in range(3):
+        drawer.keep(labels, drawer.draw(index, "mine", labels).key, "same", "ann")
+    assert {one.id for one in read_labels(labels)} == {"p0", "p1", "p2"}
+
+
+def test_a_last_line_without_its_end_stays_a_line_of_its_own(tmp_path):
+    index, drawer, labels = make_index(tmp_path), Pairs(0), tmp_path / "a.labels"
+    labels.write_bytes(b"")
+    drawer.keep(labels, drawer.draw(index, "mine", labels).key, "same", "ann")
+    labels.write_bytes(labels.read_bytes().rstrip())
+    assert drawer.keep(labels, drawer.draw(index, "mine", labels).key, "different", "ann") == 2
 
 
 def test_no_link_is_followed(tmp_path):
@@ -92,7 +132,7 @@ def test_no_link_is_followed(tmp_path):
     target = tmp_path / "target"
     (tmp_path / "a.labels").symlink_to(target)
     with pytest.raises(OSError, match="symbolic"):
-        drawer.keep(tmp_path / "a.labels", *map(text_hash, pair.texts), "same", "ann")
+        drawer.keep(tmp_path / "a.labels", pair.key, "same", "ann")
     assert not target.exists()
 
 
