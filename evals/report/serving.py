@@ -88,7 +88,8 @@ class _Handler(BaseHTTPRequestHandler):
             try:
                 status, found = 200, route(**(asked if self.command == "GET" else self._body()))
             except _WRONG as error:
-                status, found = 400, {"error": str(error) or type(error).__name__}
+                gone = "this is not here any more; load the page again" if isinstance(error, KeyError) else ""
+                status, found = 400, {"error": gone or str(error) or type(error).__name__}
             self._send(status, "application/json", json.dumps(found, allow_nan=False).encode("ascii"))
         else:
             self._send(404, "text/plain", b"There is no such page.\n")
@@ -100,15 +101,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _body(self) -> dict[str, Any]:
         size = int(self.headers.get("Content-Length") or 0)
-        if size > MAX_BODY or self.headers.get_content_type() != "application/json":
-            self.close_connection = True
+        if not 0 <= size <= MAX_BODY or self.headers.get_content_type() != "application/json":
             raise ValueError(f"expected a JSON object of at most {MAX_BODY} bytes, found {size}")
         return parse_row(self.rfile.read(size), "the request") or {}
 
     def _send(self, status: int, kind: str, content: bytes | None) -> None:
         self.send_response(status)
-        length = {} if content is None else {"Content-Length": str(len(content))}
-        for name, value in {"Content-Type": f"{kind}; charset=utf-8", **length, **_HEADERS}.items():
+        more = {} if content is None else {"Content-Length": str(len(content))}
+        more |= {"Connection": "close"} if status >= 400 else {}  # what was posted may not be read, and is no request
+        for name, value in {"Content-Type": f"{kind}; charset=utf-8", **more, **_HEADERS}.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(content or b"")

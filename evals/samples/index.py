@@ -5,6 +5,7 @@ An index holds counts and places, no texts. It goes on where it ended when rows 
 
 import json
 import zlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -57,10 +58,15 @@ class SamplesIndex:
 
     def problem(self, benchmark: str, id: str) -> Problem:
         """All samples of a problem, read strictly; raises DataError for a damaged row."""
-        reader, read = SamplesReader(benchmarks=None, keep_extra=True), []
+        return next(self.problems(benchmark, [id]))
+
+    def problems(self, benchmark: str, ids: Sequence[str]) -> Iterator[Problem]:
+        """`problem` of each of ``ids``. In the order of the file a packed one is unpacked once."""
         with open_lines(self.file) as stream:
-            for start in self.places[benchmark, id].starts:
-                stream.seek(start)
-                row = parse_row(stream.readline().removeprefix(b"\xef\xbb\xbf"), f"{self.file}, byte {start}")
-                read.append(reader.check(row or {}, self.file, start))
-        return Problem(benchmark, id, sorted(read, key=lambda row: row.sample_index))
+            for id in ids:
+                reader, read = SamplesReader(benchmarks=None, keep_extra=True), []
+                for start in self.places[benchmark, id].starts:
+                    stream.seek(start)
+                    row = parse_row(stream.readline().removeprefix(b"\xef\xbb\xbf"), f"{self.file}, byte {start}")
+                    read.append(reader.check(row or {}, self.file, start))
+                yield Problem(benchmark, id, sorted(read, key=lambda row: row.sample_index))

@@ -22,7 +22,7 @@ from evals.results.document import UNKNOWN, About, SamplingInfo
 from evals.results.entries import model_labels
 from evals.results.reading import labels_of
 from evals.results.training_metrics import BASE, COLUMNS, EVALUATED, PANELS, Rows
-from evals.samples.about import SAMPLING, about_samples, sampled_benchmarks, stem_of
+from evals.samples.about import SAMPLING, about_samples, sampled_benchmarks
 from evals.samples.graded import read_graded
 from evals.samples.reading import sample_files
 from evals.text import escaped, size_text
@@ -156,7 +156,7 @@ def gather_report(
 def _places(path: Path, notes: list[str]) -> list[_Place]:
     """The run at ``path``, or the points of the sweep there in their order, and before them their base; or samples."""
     if path.is_file() or (path / SAMPLING).is_file():
-        return [_Place(path, None, base=stem_of(path) if path.is_file() else path.name, samples={path.name: path})]
+        return [_Place(path, None, samples={path.name: path})]
     if (path / "config.yaml").is_file() or not points.is_sweep(path):
         runs = [(folder, read_config(folder)) for folder in run_folders([path])]
         return [place for run, config in runs for place in (*_base_of(run, config, notes), _Place(run, config))]

@@ -293,7 +293,7 @@ def _first_views(index: SamplesIndex) -> Iterator[BenchmarkView]:
 
 def _clustered(index: SamplesIndex, view: BenchmarkView) -> BenchmarkView:
     ids = [id for benchmark, id in list(index.places) if benchmark == view.benchmark]
-    problems = (index.problem(view.benchmark, id) for id in ids)
+    problems = index.problems(view.benchmark, ids)
     return replace(view, problems=[view_problem(one, graded_problem(one), view.setting, 0) for one in problems])
 
 

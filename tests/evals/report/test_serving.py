@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import socket
 import threading
 from contextlib import closing
 
@@ -88,6 +89,17 @@ def test_what_is_posted_is_one_small_json_object(server):
         assert (status, list(json.loads(text))) == (400, ["error"]), body[:30]
     assert ask(server, "/keep", method="POST", body='{"a": 1, "b": 2}')[0] == 400  # as a form of another site would
     assert ask(server, "/keep")[0] == 404
+    assert ask(server, "/keep", method="POST", **{**json_type, "Content-Length": "-1"})[0] == 400
+
+
+def test_what_is_refused_is_not_taken_for_the_next_request(server):
+    with closing(socket.create_connection(("127.0.0.1", server.server_port), timeout=10)) as line:
+        host = f"Host: 127.0.0.1:{server.server_port}\r\n"
+        inner = f"GET /echo?token={server.token} HTTP/1.1\r\n{host}\r\n"
+        line.sendall(f"POST /keep HTTP/1.1\r\n{host}Content-Length: {len(inner)}\r\n\r\n{inner}".encode("ascii"))
+        answer = b"".join(iter(lambda: line.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 403")
+    assert answer.count(b"HTTP/1.1") == 1
 
 
 def test_an_error_is_told_to_the_page(server):

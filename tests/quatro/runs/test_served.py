@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 import time
 
 import numpy as np
@@ -117,6 +118,128 @@ def test_the_last_warnings_of_a_run_are_told(tmp_path):
     assert all(note.startswith("a: iteration") and "\x1b" not in note for note in notes)
 
 
+def sampled(id="p", n=4, **more):
+    row = {"benchmark": "m", "id": id, "answer": "1", "correct": True}
+    return [{**row, "sample_index": i, "completion": f"x {i}", **more} for i in range(n)]
+
+
+def test_samples_that_are_replaced_are_read_anew(tmp_path):
+    file = tmp_path / "a.jsonl"
+    write_rows(file, sampled("p1", 2))
+    view = View([file])
+    assert counted(view)["problems"][0]["ids"] == [["p1", 0]]
+    for rows in (sampled("p2", 2), sampled("p3", 30), sampled("p4", 1)):  # as large, larger, smaller
+        write_rows(tmp_path / "new", rows)
+        (tmp_path / "new").replace(file)
+        found = counted(view)["problems"][0]
+        assert found["ids"] == [[rows[0]["id"], 0]]
+        assert found["runs"][0]["n"] == [len(rows)]
+        assert view.answers(source_of(view.refresh()), rows[0]["id"])["n"] == len(rows)
+
+
+@pytest.mark.parametrize(
+    "damage", [{"answer": None, "completion": 5}, {"sample_index": 0}, {"correct": "yes"}, {"benchmark": None}]
+)
+def test_damaged_samples_are_told_until_they_are_mended(tmp_path, damage):
+    file = tmp_path / "a.jsonl"
+    rows = [*sampled("p1"), *sampled("p2")]
+    write_rows(file, [*rows[:-1], {**rows[-1], **damage}])
+    view = View([file])
+    for _ in range(2):
+        found = counted(view)
+        assert found["problems"] == []
+        assert [note for note in found["notes"] if note.startswith("left out: ") and "a.jsonl" in note]
+    write_rows(file, rows)
+    assert counted(view)["problems"][0]["runs"][0]["n"] == [4, 4]
+
+
+def test_samples_that_are_not_those_that_were_drawn_are_left_out(tmp_path):
+    run = make_run(tmp_path / "a")
+    add_samples(run)
+    assert counted(View([run]))["problems"]
+    file = next(run.glob("samples/*/*.jsonl"))
+    said = {"schema": 1, "model": "m", "sampling": {"n": 2}, "benchmarks": {"b": {"sha256": "0" * 64}}}
+    (file.parent / "sampling.json").write_text(json.dumps(said), encoding="utf-8")
+    found = counted(View([run]))
+    assert found["problems"] == []
+    assert "other samples than were drawn" in "".join(found["notes"])
+
+
+def test_clusters_that_are_counted_while_a_file_is_read_do_not_hide_it(tmp_path, monkeypatch):
+    write_rows(tmp_path / "a.jsonl", sampled())
+    view, first_views = View([tmp_path / "a.jsonl"]), served._first_views
+
+    thread = threading.Thread(target=view.count_waiting)
+
+    def slow(index):
+        thread.start()
+        thread.join(timeout=0.2)
+        return first_views(index)
+
+    monkeypatch.setattr(served, "_first_views", slow)
+    view.refresh()
+    thread.join()
+    assert counted(view)["problems"][0]["runs"][0]["clusters"] == [4]
+
+
+def test_a_run_that_breaks_the_program_does_not_stop_the_news_of_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(served, "TICK_S", 0.01)
+    make_run(tmp_path / "a", steps=1)
+    view, news = View([tmp_path]), threading.Event()
+    view.refresh()
+    made, failures = view._made, [ZeroDivisionError("a fault of ours")]
+
+    def failing(*given):
+        if failures:
+            raise failures.pop()
+        return made(*given)
+
+    monkeypatch.setattr(view, "_made", failing)
+    make_run(tmp_path / "b", steps=1)
+    threading.Thread(target=view.watch, args=(news.set,), daemon=True).start()
+    while failures:
+        time.sleep(0.01)
+    make_run(tmp_path / "c", steps=1)
+    assert news.wait(timeout=20)
+    assert [run["name"] for run in view.refresh()["runs"]] == ["a", "b", "c"]
+
+
+def test_an_environment_with_a_digest_of_another_type_leaves_the_other_runs(tmp_path):
+    make_run(tmp_path / "a")
+    (make_run(tmp_path / "b") / "environment.json").write_text('{"model_digest": 5}', encoding="utf-8")
+    assert [run["name"] for run in View([tmp_path]).refresh()["runs"]] == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "status.json", "log.txt", "environment.json"])
+def test_a_run_with_a_link_elsewhere_among_its_files_is_left_out(tmp_path, name):
+    secret, run = make_run(tmp_path / "elsewhere/secret"), make_run(tmp_path / "runs/a")
+    make_run(tmp_path / "runs/b")
+    (secret / name).touch()
+    (run / name).unlink(missing_ok=True)
+    (run / name).symlink_to(secret / name)
+    found = View([tmp_path / "runs"]).refresh()
+    assert [shown["name"] for shown in found["runs"]] == ["b"]
+    assert [note for note in found["notes"] if name in note and "leads out of" in note]
+
+
+def test_labels_are_not_read_through_a_link_elsewhere(tmp_path):
+    (tmp_path / "in").mkdir()
+    write_rows(tmp_path / "in/a.jsonl", sampled())
+    (tmp_path / "in/a.labels").symlink_to(tmp_path / "secret")
+    (tmp_path / "secret").write_text("secret", encoding="utf-8")
+    view = View([tmp_path / "in/a.jsonl"])
+    with pytest.raises(UsageError, match="lies outside"):
+        view.pair(source_of(view.refresh()))
+
+
+def test_samples_of_two_models_have_two_names(tmp_path):
+    for model in ("m1", "m2"):
+        (tmp_path / model / "T1-p1").mkdir(parents=True)
+        (tmp_path / model / "T1-p1/sampling.json").write_text("{}", encoding="utf-8")
+        write_rows(tmp_path / model / "T1-p1/m.jsonl", sampled())
+    assert [run["name"] for run in View([tmp_path]).refresh()["runs"]] == ["m1", "m2"]
+
+
 def test_links_that_lead_elsewhere_are_not_followed(tmp_path):
     secret = make_run(tmp_path / "elsewhere/secret")
     add_samples(secret)
@@ -189,8 +312,9 @@ def test_an_answer_is_clustered_as_asked_and_two_are_compared(tmp_path):
     assert measures["exact"] == 0
     assert measures["jaccard"] == 1
     assert not view.why(source, "a/é", first, third)["together"]
-    with pytest.raises(UsageError, match="similarity"):
-        view.answers(source, "a/é", similarity="none")
+    for name in ("none", "os:system", "judge:http://127.0.0.1:1/v1", "embed:x"):  # nothing that runs or asks others
+        with pytest.raises(UsageError, match="unknown similarity"):
+            view.answers(source, "a/é", similarity=name, threshold="0.9")
     with pytest.raises(UsageError, match="threshold"):
         view.answers(source, "a/é", similarity="edit", threshold="7")
 
