@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from evals.errors import DataError, UsageError
 from evals.figures.grid import GREY, Part, new_figure, wrapped
@@ -19,8 +19,7 @@ from evals.figures.panels import (
 )
 from evals.figures.sheet import PAGE, SMALL, Axes, Figure, Sheet, fitted, styled
 from evals.intervals import kinds_text
-from evals.results.document import Row
-from evals.results.entries import Entry
+from evals.results.entries import Entry, Number
 from evals.results.shown import title_of, without_lone_average
 from evals.tables.parts import unique_labels
 from evals.text import visible
@@ -29,26 +28,13 @@ _TICK_INCHES = 0.26
 Y_LABELS = {"pass@k": "Pass@k, %", "ucc@k": "UCC@k"}
 
 
-class Point(NamedTuple):
-    """A value at one k with its interval, made of an `Entry`."""
-
-    k: int | None
-    value: float
-    ci_low: float | None = None
-    ci_high: float | None = None
-    over: str | None = None
-
-
-Curves = Mapping[str, Sequence[Row | Point]]
-
-
 @dataclass(frozen=True)
 class CurvePanel:
-    """A curve over k for each label, shares in percent; ``note`` is in small letters."""
+    """A curve for each label, its numbers by k, shares in percent; ``note`` is in small letters."""
 
     title: str
     y_label: str
-    rows: Curves
+    curves: Mapping[str, Mapping[int, Number]]
     is_share: bool = False
     note: str = ""
 
@@ -69,21 +55,16 @@ def curve_panels(entries: Sequence[Entry], metric: str, *, benchmarks: Collectio
     panels = []
     for name in benchmarks or without_lone_average(names):
         for setting in dict.fromkeys(key.setting for key in keys if key.benchmark == name):
-            curves = {
-                label: _points(entry, metric, name, setting) for label, entry in zip(labels, entries, strict=True)
-            }
-            over = kinds_text({label: [one.over for one in points] for label, points in curves.items()})
+            curves = {label: _curve(entry, metric, name, setting) for label, entry in zip(labels, entries, strict=True)}
+            over = kinds_text({label: [one.over for one in curve.values()] for label, curve in curves.items()})
             note = ", ".join(filter(None, [setting, over]))
             panels.append(CurvePanel(title_of(name), Y_LABELS[metric], curves, metric == "pass@k", note))
     return panels
 
 
-def _points(entry: Entry, metric: str, benchmark: str, setting: str) -> list[Point]:
-    return [
-        Point(key.k, number.value, number.low, number.high, number.over)
-        for key, number in entry.numbers.items()
-        if (key.metric, key.benchmark, key.setting) == (metric, benchmark, setting) and key.k is not None
-    ]
+def _curve(entry: Entry, metric: str, benchmark: str, setting: str) -> dict[int, Number]:
+    keys = [key for key in entry.numbers if (key.metric, key.benchmark, key.setting) == (metric, benchmark, setting)]
+    return {key.k: entry.numbers[key] for key in keys if key.k is not None}
 
 
 def curves_figure(panels: Sequence[CurvePanel], *, sheet: Sheet = PAGE) -> Figure:
@@ -91,11 +72,11 @@ def curves_figure(panels: Sequence[CurvePanel], *, sheet: Sheet = PAGE) -> Figur
 
     More than four curves have a panel for each method, with those of the others in grey behind.
 
-    Raises DataError if there is no panel, or a panel without a single row.
+    Raises DataError if there is no panel, or a panel without a single number.
     """
-    if not panels or not all(any(panel.rows.values()) for panel in panels):
+    if not panels or not all(any(panel.curves.values()) for panel in panels):
         raise DataError("nothing to draw: a panel has no rows with a k")
-    labels = list(dict.fromkeys(label for panel in panels for label in panel.rows))
+    labels = list(dict.fromkeys(label for panel in panels for label in panel.curves))
     labelled = sheet.labels(labels)
     facets = labelled.facets
     looks = {label: line_look(look) for label, look in labelled.with_looks}
@@ -111,8 +92,7 @@ def curves_figure(panels: Sequence[CurvePanel], *, sheet: Sheet = PAGE) -> Figur
         for place, (panel, axes) in enumerate(zip(panels, grid.panels, strict=True)):
             for axis, facet in zip(axes, facets, strict=True):
                 _draw_facet(axis, facet, panel, looks, is_small=len(facets) > 1)
-            ks = [row.k for rows in panel.rows.values() for row in rows if row.k is not None]
-            finish_k_axis(axes[0], ks, grid.inches)
+            finish_k_axis(axes[0], [k for curve in panel.curves.values() for k in curve], grid.inches)
             finish_y_axis(axes)
             if len(facets) == 1:
                 head(axes[0], panel.title, panel.note, grid.inches)
@@ -127,13 +107,13 @@ def curves_figure(panels: Sequence[CurvePanel], *, sheet: Sheet = PAGE) -> Figur
 def _draw_facet(
     axis: Axes, facet: Facet, panel: CurvePanel, looks: Mapping[str, dict[str, Any]], *, is_small: bool
 ) -> None:
-    """Each curve in ascending order of k, those of other facets pale behind; none where there are no rows."""
+    """Each curve in ascending order of k, those of other facets pale behind; none where there are no numbers."""
     scale = 100.0 if panel.is_share else 1.0
-    for label, rows in panel.rows.items():
-        points = sorted(((row.k, row) for row in rows if row.k is not None), key=lambda point: point[0])
-        ks, values = [k for k, _ in points], [scale * row.value for _, row in points]
-        if label in facet.labels and points:
-            ends = [(row.ci_low, row.ci_high) for _, row in points]
+    for label, curve in panel.curves.items():
+        ks = sorted(curve)
+        values = [scale * curve[k].value for k in ks]
+        if label in facet.labels and ks:
+            ends = [(curve[k].low, curve[k].high) for k in ks]
             intervals = [
                 (None, None) if low is None or high is None else (scale * low, scale * high) for low, high in ends
             ]

@@ -14,7 +14,8 @@ from quatro_cli.options import usage_error
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
-    from evals.results.document import Result, Row
+    from evals.results.document import Result
+    from evals.results.entries import Number
     from quatro.sample.folder import Measured
 
 CONFIG, MODEL, BENCHMARK = "quickstart", "embedded:countdown", "countdown"
@@ -124,8 +125,12 @@ def _folder_of(arm: Arm, root: Path, top_p: float) -> Path:
     return Tag(top_p=top_p).folder(arm.run or root / "base")
 
 
-def _rows(result: Result, metric: str) -> list[Row]:
-    return [row for row in result.rows if row.metric == metric and row.benchmark == BENCHMARK]
+def _curve(result: Result) -> dict[int, Number]:
+    """The metric of a result at each k."""
+    from evals.results.entries import Number
+
+    rows = [row for row in result.rows if row.metric == result.metric and row.benchmark == BENCHMARK]
+    return {row.k: Number(row.value, row.ci_low, row.ci_high) for row in rows if row.k is not None}
 
 
 def _row(label: str, top_p: float, n: int, results: Measured, metrics: dict[str, list[dict[str, Any]]]) -> list[str]:
@@ -134,9 +139,9 @@ def _row(label: str, top_p: float, n: int, results: Measured, metrics: dict[str,
         entropy, moved = _mean(rows[-LAST:], "entropy/token_mean"), f"{_mean(rows, 'kl/new_old'):.3f}"
     else:  # the base is the policy that every run's first rollouts are drawn from
         entropy, moved = next(iter(metrics.values()))[0]["entropy/token_mean"], "-"
-    passk = {row.k: row.value for row in _rows(results.passk, "pass@k")}
-    ucc = {row.k: row.value for row in _rows(results.ucc, "ucc@k")}
-    return [label, f"{top_p:g}", f"{passk[1]:.3f}", f"{passk[n]:.3f}", f"{ucc[n]:.2f}", f"{entropy:.3f}", moved]
+    passk, ucc = _curve(results.passk), _curve(results.ucc)
+    solved = [f"{passk[k].value:.3f}" for k in (1, n)]
+    return [label, f"{top_p:g}", *solved, f"{ucc[n].value:.2f}", f"{entropy:.3f}", moved]
 
 
 def _mean(rows: list[dict[str, Any]], name: str) -> float:
@@ -167,10 +172,10 @@ def _draw(arms: list[Arm], results: dict[tuple[str, float], Measured], path: Pat
 
     panels = []
     for top_p in TOP_PS:
-        passk = {arm.label: _rows(results[arm.label, top_p].passk, "pass@k") for arm in arms}
+        passk = {arm.label: _curve(results[arm.label, top_p].passk) for arm in arms}
         panels.append(CurvePanel(f"Pass@k, top_p {top_p:g}", "problems solved, %", passk, is_share=True))
     for top_p in TOP_PS:
-        ucc = {arm.label: _rows(results[arm.label, top_p].ucc, "ucc@k") for arm in arms}
+        ucc = {arm.label: _curve(results[arm.label, top_p].ucc) for arm in arms}
         panels.append(CurvePanel(f"UCC@k, top_p {top_p:g}", "distinct correct answers", ucc))
     save_figure(curves_figure(panels), path)
     output.data(str(path))

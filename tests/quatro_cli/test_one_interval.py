@@ -88,8 +88,8 @@ def shown_in_figure(sweep, metric, name):
     entries, _ = own_entries(read_sources([sweep], expand=labelled_results), metric)
     panel = next(one for one in curve_panels(entries, metric) if one.title == name)
     assert "95 %, over" in panel.note
-    point = next(one for one in panel.rows["GSPO"] if one.k == N)
-    return point[1:]
+    point = panel.curves["GSPO"][N]
+    return point.value, point.low, point.high, point.over
 
 
 @pytest.mark.parametrize("metric", ["pass@k", "ucc@k"])

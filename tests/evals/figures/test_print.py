@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from evals.figures.bars import flips_figure, temperature_figure
-from evals.figures.curves import CurvePanel, Point, curves_figure
+from evals.figures.curves import CurvePanel, curves_figure
 from evals.figures.method_looks import BASE, DELTA_SHADES, METHOD_LOOKS, looks_of, variants
 from evals.figures.panels import log_ticks
 from evals.figures.paper import delta_lambda_figure, entropy_figure, limitation_figure, stability_figure
@@ -18,6 +18,7 @@ from evals.figures.training import TrainingCurve, training_figure
 from evals.metrics.flips import Pair, flip_rows
 from evals.metrics.studies.similarity import heatmap_of, similarity_result
 from evals.results.document import Row
+from evals.results.entries import Number
 from evals.samples.types import Sample, Samples
 
 pytest.importorskip("matplotlib")
@@ -70,7 +71,7 @@ def flips(name):
 
 
 def curve_rows(name):
-    return {label: [Point(k, min(1.0, 0.1 + k / 300), 0.0, 1.0) for k in KS] for label in HOSTILE}
+    return {label: {k: Number(min(1.0, 0.1 + k / 300), 0.0, 1.0) for k in KS} for label in HOSTILE}
 
 
 KS = tuple(2**at for at in range(9))
@@ -91,7 +92,7 @@ FIGURES = {
     "stability": lambda sheet: stability_figure(settings(HOSTILE[0]), sheet=sheet).figure,
     "curves": lambda sheet: curves_figure(CURVES, sheet=sheet),
     "curves of few": lambda sheet: curves_figure(
-        [CurvePanel("AIME24", "UCC@k", dict(list(CURVES[0].rows.items())[:3]), note=note) for note in ("a, b", "c")],
+        [CurvePanel("AIME24", "UCC@k", dict(list(CURVES[0].curves.items())[:3]), note=note) for note in ("a, b", "c")],
         sheet=sheet,
     ),
     "flips": lambda sheet: flips_figure({label: of_benchmarks(flips) for label in HOSTILE}, k=16, sheet=sheet),
@@ -175,7 +176,7 @@ def test_curves_with_hostile_labels_fit_a_column():
 def test_panels_with_long_notes_fit_a_page(num_notes):
     notes = [f"jaccard >= 0.{95 - at}, components, whitespace tokens" for at in range(num_notes)]
     panels = [
-        CurvePanel("benchmark of a long name", "UCC@k", {"ours": [Point(1, 1), Point(256, 9)]}, note=note)
+        CurvePanel("benchmark of a long name", "UCC@k", {"ours": {1: Number(1), 256: Number(9)}}, note=note)
         for note in notes
     ]
     check_print(curves_figure(panels))
@@ -235,7 +236,7 @@ def test_every_value_of_a_comparison_is_seen_on_paper_and_lighter_than_the_one_b
 
 def test_the_title_of_a_benchmark_stands_whole_beside_many_small_panels():
     labels = [*METHOD_LOOKS, BASE]
-    entry = {label: [Point(k, 0.5) for k in (1, 2)] for label in labels}
+    entry = {label: {k: Number(0.5) for k in (1, 2)} for label in labels}
     figure = curves_figure([CurvePanel("OlympiadBench", "Pass@k, %", entry)])
     assert figure.axes[0].get_ylabel().startswith("OlympiadBench\n")
 
@@ -268,5 +269,5 @@ def test_a_panel_of_zeros_has_an_axis_from_0_to_1_and_says_so():
         assert [text.get_text() for text in axis.texts] == ["all 0"]
     zero = {"a": [row("ucr", 0.0, threshold=0.9, **TFIDF), row("pass@k", 0.0, k=1)]}
     assert [[text.get_text() for text in axis.texts] for axis in temperature_figure(zero).axes] == [["all 0"]] * 2
-    (axis,) = curves_figure([CurvePanel("a", "UCC@k", {"ours": [Point(1, 0.0), Point(2, 0.0)]})]).axes
+    (axis,) = curves_figure([CurvePanel("a", "UCC@k", {"ours": {1: Number(0.0), 2: Number(0.0)}})]).axes
     assert axis.get_ylim() == (0, 1)

@@ -5,12 +5,7 @@ import pytest
 
 from evals.errors import DataError, UsageError
 from evals.figures.bars import flips_figure, temperature_figure
-from evals.figures.curves import (
-    CurvePanel,
-    Point,
-    curve_panels,
-    curves_figure,
-)
+from evals.figures.curves import CurvePanel, curve_panels, curves_figure
 from evals.figures.method_looks import METHOD_LOOKS, looks_of
 from evals.figures.sheet import Sheet, fitted, inches_of, save_figure
 from evals.figures.similarity import heatmap_figure, similarity_figure
@@ -44,7 +39,9 @@ def sides(ucr=0.2):
 
 
 FIGURES = {
-    "curves": lambda: curves_figure([CurvePanel("a", "y", {ODD: [Point(1, 0.1, 0.0, 0.2), Point(2, 0.3, 0.2, 0.4)]})]),
+    "curves": lambda: curves_figure(
+        [CurvePanel("a", "y", {ODD: {1: Number(0.1, 0.0, 0.2), 2: Number(0.3, 0.2, 0.4)}})]
+    ),
     "flips": lambda: flips_figure({ODD: flips(), "b": flips(0)}, k=4),
     "similarity": lambda: similarity_figure({ODD: similarity_result(samples(["a b", "a c", "a b"])).rows}),
     "heatmap": lambda: heatmap_figure({ODD: heatmap_of(samples(["a b c", "a b d", "x y"]), "p")}),
