@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, ValidationError, model_validator
 
 from evals.benchmarks.gym import PREFIX
 from evals.benchmarks.problems import FILE_ENDINGS, Columns
@@ -63,6 +63,12 @@ class Kind(NamedTuple):
 def is_grader(name: object) -> bool:
     """Whether ``name`` is one of `GRADERS`, or has the form of a function of the user's own."""
     return isinstance(name, str) and (name in GRADERS or is_own(name))
+
+
+def _grader_that_exists(name: str) -> str:
+    if not is_grader(name):
+        raise ValueError(f"expected {', '.join(GRADERS)}, or a function of your own as module:function")
+    return name
 
 
 class _Entry(BaseModel):
@@ -116,9 +122,9 @@ class Benchmark(_Entry):
     settings: dict[str, Any] = {}
     num_train: int = Field(2000, ge=1)
     made_by: str = ""
-    grader: str = "math"
+    grader: Annotated[str, AfterValidator(_grader_that_exists)] = "math"
     has_short_answers: bool = False
-    template: str = "qwen-boxed"
+    template: Annotated[str, AfterValidator(lambda name: find_template(name).name)] = "qwen-boxed"
     note: str = ""
     defined_in: Path | None = None
 
@@ -151,19 +157,6 @@ class Benchmark(_Entry):
             skip_empty_answer=self.skip_empty_answer,
             is_code=self.grader == "code",
         )
-
-    @field_validator("grader")
-    @classmethod
-    def _grader_exists(cls, value: str) -> str:
-        if not is_grader(value):
-            raise ValueError(f"expected {', '.join(GRADERS)}, or a function of your own as module:function")
-        return value
-
-    @field_validator("template")
-    @classmethod
-    def _template_exists(cls, value: str) -> str:
-        find_template(value)
-        return value
 
     @model_validator(mode="before")
     @classmethod

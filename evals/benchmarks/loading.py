@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from evals.benchmarks.catalogue import USER_FILE, Benchmark, find_benchmark, maker_of, registry
 from evals.benchmarks.fetching import cached_path, cached_problems, fetch, read_lock
-from evals.benchmarks.gym import PREFIX, check, items
+from evals.benchmarks.gym import PREFIX, as_key, check, items
 from evals.benchmarks.problems import FILE_ENDINGS, Columns, Problem, benchmark_name, content_hash, read_problem_file
 from evals.errors import DataError, UsageError
 
@@ -24,7 +24,8 @@ def _gym_problems(entry: Benchmark, split: Split) -> list[Problem]:
     place = f"[{entry.name}] in {entry.defined_in}" if entry.defined_in else entry.name
     check(entry.reasoning_gym, entry.settings, place)
     count = entry.count if split == "test" else entry.num_train
-    drawn = items.items(entry.reasoning_gym, entry.settings, split, count=count, num_test=entry.count, at=place)
+    settings = as_key(entry.settings)
+    drawn = items.items(entry.reasoning_gym, settings, split, count=count, num_test=entry.count, at=place)
     found = items.problems_of_items(entry.name, split, drawn)
     digest = content_hash(found) if split == "test" and entry.sha256 else entry.sha256
     if digest != entry.sha256:

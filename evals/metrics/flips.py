@@ -16,7 +16,6 @@ paper's flip rate can mean two things, and both are measured:
 # Axes: P problems, K values of k.
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -125,16 +124,11 @@ def flips_result(
 def flip_rows(*seeds: Sequence[Pair], ks: Sequence[int], ci: bool = False) -> list[Row]:
     """Rows of `flips_result` from counts; of several seeds against one base means over these."""
 
-    def rows(
-        metric: str,
-        at: Sequence[int | None],
-        bucket: str,
-        value: Callable[[Pair, Any], float],
-        is_member: Callable[[Pair], bool],
-    ) -> list[Row]:
+    def rows(metric: str, at: Sequence[int | None], bucket: str, value: Callable[[Pair, Any], float]) -> list[Row]:
         estimates = []
         for pairs in seeds:
-            groups = grouped(filter(is_member, pairs), lambda pair: pair.benchmark)
+            members = [one for one in pairs if (one.base == 0 if metric == FLIP else bucket in ("all", one.bucket))]
+            groups = grouped(members, lambda pair: pair.benchmark)
             counts = {name: [Counts(*one[:3], one.tuned) for one in group] for name, group in groups.items()}
             values = {name: np.array([[value(one, k) for k in at] for one in group]) for name, group in groups.items()}
             # A mean over the benchmarks that have such problems would pass for the mean over all.
@@ -142,15 +136,10 @@ def flip_rows(*seeds: Sequence[Pair], ks: Sequence[int], ci: bool = False) -> li
             estimates.append(Estimate(metric, at, counts, values, {"bucket": bucket}, is_averaged))
         return rows_of(*estimates, ci=ci) if estimates[0].groups else []
 
-    found = rows(FLIP, [None], HARDEST, lambda one, k: float(one.tuned > 0), lambda one: one.base == 0)
+    found = rows(FLIP, [None], HARDEST, lambda one, k: float(one.tuned > 0))
     for name in (*BUCKETS, "all"):
-        members = partial(_is_in, name)
-        found += rows(FLIP_AT_K, ks, name, lambda one, k: flip_at_k(one.n, one.base, one.tuned, k), members)
+        found += rows(FLIP_AT_K, ks, name, lambda one, k: flip_at_k(one.n, one.base, one.tuned, k))
     return found
-
-
-def _is_in(bucket: str, pair: Pair) -> bool:
-    return bucket in ("all", pair.bucket)
 
 
 def _entry(pair: Pair) -> ProblemEntry:

@@ -20,7 +20,7 @@ import importlib
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, count, pairwise
 from typing import Any, NamedTuple
@@ -160,6 +160,7 @@ class Distinct:
     which_N: Integers
     count_U: Integers
     num_threads: int = 1
+    _token_counts: dict[str, sparse.csr_matrix] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
     def words(self) -> Numbered:
@@ -177,10 +178,6 @@ class Distinct:
                 words = Numbered(self.texts, np.arange(len(self.texts)), np.arange(len(self.texts) + 1))
             self._token_counts[tokens] = token_counts(words, tokens)
         return self._token_counts[tokens]
-
-    @cached_property
-    def _token_counts(self) -> dict[str, sparse.csr_matrix]:
-        return {}
 
 
 def distinct(texts: Sequence[str]) -> Distinct:

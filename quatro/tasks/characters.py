@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from evals.benchmarks.gym import as_key
 from evals.benchmarks.gym.items import Form, Item, Part, items, problems_of_items
 from evals.benchmarks.problems import Problem
 from quatro.tasks.warm_start import SPECIAL_TOKENS, Vocabulary, WarmStart, WarmstartRows
@@ -85,7 +86,7 @@ def problems(name: str, split: Part) -> tuple[Item, ...]:
     """
     form = FORMS[name]
     numbers = {"count": NUM_PROBLEMS[split], "num_test": NUM_PROBLEMS["test"]}
-    return items(form.task, form.settings, split, at=name, form=name, **numbers)
+    return items(form.task, as_key(form.settings), split, at=name, form=name, **numbers)
 
 
 def problems_of(name: str, split: Literal["train", "test"]) -> list[Problem]:

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from evals.benchmarks.catalogue import maker_of
-from evals.benchmarks.gym import COLUMN, MOST_ITEMS, PREFIX, Reference, as_key, dataset, digest_of, drawn
+from evals.benchmarks.gym import COLUMN, MOST_ITEMS, PREFIX, Reference, dataset, digest_of, drawn
 from evals.benchmarks.problems import Problem
 from evals.errors import DataError
 
@@ -51,22 +51,19 @@ class Item(NamedTuple):
     reference: Reference
 
 
+@lru_cache(maxsize=16)
 def items(
-    task: str, settings: Mapping[str, Any], part: Part, *, count: int, num_test: int, at: str, form: str = ""
+    task: str, settings: str, part: Part, *, count: int, num_test: int, at: str, form: str = ""
 ) -> tuple[Item, ...]:
     """The first ``count`` different items of a part; without ``part="test"``, none of the ``num_test`` test items.
 
-    Raises DataError, which begins with ``at``, if the task does not give that many different items.
+    ``settings`` are those of `as_key`. Raises DataError, which begins with ``at``, if the task does not give that many
+    different items.
     """
-    return _items(task, as_key(settings), part, count, num_test, at, form)
-
-
-@lru_cache(maxsize=16)
-def _items(task: str, settings: str, part: Part, count: int, num_test: int, at: str, form: str) -> tuple[Item, ...]:
     found = form_of(form)
     seen: set[str] = set()
     if part != "test":
-        test = _items(task, settings, "test", num_test, num_test, at, form)
+        test = items(task, settings, "test", count=num_test, num_test=num_test, at=at, form=form)
         seen = {_key(item.prompt, found) for item in test}
     chosen: list[Item] = []
     in_vain = 0

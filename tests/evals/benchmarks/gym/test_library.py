@@ -17,7 +17,7 @@ pytest.importorskip("reasoning_gym", reason="needs pip install -e '.[gym]'")
 
 from evals.benchmarks import gym as library
 from evals.benchmarks.catalogue import find_benchmark, kind_of, registry
-from evals.benchmarks.gym import COLUMN, PREFIX, REFUSED, Reference, entry, reference_of, task_names
+from evals.benchmarks.gym import COLUMN, PREFIX, REFUSED, Reference, as_key, entry, reference_of, task_names
 from evals.benchmarks.gym.items import items
 from evals.benchmarks.gym.scoring import IN_PROCESS
 from evals.benchmarks.loading import is_here, load_problems, local_copy
@@ -98,12 +98,13 @@ def test_the_splits_share_no_seed_of_an_item():
 
 
 def test_a_task_that_has_too_few_items_says_how_many():
+    settings = as_key({"min_length": 1, "max_length": 1})
     with pytest.raises(
         DataError, match=r"here: the task palindrome_generation .* gives only 2\d different test items .*`count`"
     ):
-        items("palindrome_generation", {"min_length": 1, "max_length": 1}, "test", count=27, num_test=27, at="here")
+        items("palindrome_generation", settings, "test", count=27, num_test=27, at="here")
     with pytest.raises(DataError, match="gives only 6 different train items that are not in the test split"):
-        items("palindrome_generation", {"min_length": 1, "max_length": 1}, "train", count=7, num_test=20, at="here")
+        items("palindrome_generation", settings, "train", count=7, num_test=20, at="here")
 
 
 @pytest.mark.parametrize(
@@ -190,7 +191,7 @@ def test_without_the_library_the_error_names_the_command(monkeypatch):
 
 def test_the_library_does_not_print(capsys):
     library.drawn(library.dataset("caesar_cipher", "{}", 1), 0)
-    list(items("figlet_font", {}, "test", count=3, num_test=3, at="here"))
+    list(items("figlet_font", "{}", "test", count=3, num_test=3, at="here"))
     assert capsys.readouterr().out == ""
 
 

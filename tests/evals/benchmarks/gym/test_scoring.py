@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("reasoning_gym", reason="needs pip install -e '.[gym]'")
 
-from evals.benchmarks.gym import Reference, entry, task_names
+from evals.benchmarks.gym import Reference, as_key, entry, task_names
 from evals.benchmarks.gym.items import items
 from evals.benchmarks.gym.scoring import IN_PROCESS, MOST_CHARACTERS, Asked, GymGrader, answer_in
 from evals.sandbox import Job, Number, Sandbox, probe
@@ -25,7 +25,7 @@ def grader():
 
 
 def first(task: str, number: int = 0, **settings: object) -> tuple[Reference, str]:
-    item = items(task, settings, "test", count=number + 1, num_test=5, at="test")[number]
+    item = items(task, as_key(settings), "test", count=number + 1, num_test=5, at="test")[number]
     return item.reference, item.answer
 
 
