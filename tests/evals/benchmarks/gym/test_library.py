@@ -81,8 +81,8 @@ def test_a_hash_that_was_written_down_is_checked(own):
 @pytest.mark.parametrize("task", ["palindrome_generation", "gcd", "list_functions", "graph_color", "syllogism"])
 def test_no_question_is_in_both_splits_or_twice_in_one(task):
     sizes = {"num_test": 30, "at": "here"}
-    test = items(task, {}, "test", count=30, **sizes)
-    train = items(task, {}, "train", count=60, **sizes)
+    test = items(task, "{}", "test", count=30, **sizes)
+    train = items(task, "{}", "train", count=60, **sizes)
     questions = [item.prompt for item in test + train]
     assert len(set(questions)) == len(questions) == 90
 
@@ -91,7 +91,7 @@ def test_the_splits_share_no_seed_of_an_item():
     """Item i is drawn from Random(seed + i): what must differ is the sum."""
     sizes = {"num_test": 200, "at": "here"}
     sums = [
-        {item.reference.seed + item.reference.index for item in items("gcd", {}, part, count=200, **sizes)}
+        {item.reference.seed + item.reference.index for item in items("gcd", "{}", part, count=200, **sizes)}
         for part in ("train", "test", "start")
     ]
     assert sum(map(len, sums)) == len(set().union(*sums)) == 600
