@@ -167,6 +167,27 @@ def test_a_reader_that_was_away_is_up_to_date_on_return(opened, folder):
     opened.console()
 
 
+def test_more_tabs_are_live_than_a_browser_has_connections_to_a_host(browser, folder):
+    first = browser.call("GET", "/window")
+    with served(folder) as (address, _):
+        visit(browser, address)
+        browser.call("POST", "/timeouts", {"pageLoad": 10_000})
+        for _ in range(7):
+            tab = browser.call("POST", "/window/new", {"type": "tab"})["handle"]
+            browser.call("POST", "/window", {"handle": tab})
+            visit(browser, address)
+        metrics(folder / "a", 9)
+        wait_for(browser, "return document.querySelector('#runs tbody').innerText.includes('9/100')")
+        for tab in set(browser.call("GET", "/window/handles")) - {first}:
+            browser.call("POST", "/window", {"handle": tab})
+            browser.call("DELETE", "/window")
+        browser.call("POST", "/window", {"handle": first})
+        browser.call("POST", "/timeouts", {"pageLoad": 300_000})
+        wait_for(browser, "return document.querySelector('#runs tbody').innerText.includes('9/100')")  # shown again
+        browser.call("POST", "/url", {"url": "about:blank"})
+    assert browser.console() == []
+
+
 def test_samples_that_come_later_can_be_labelled(browser, tmp_path):
     run = make_run(tmp_path / "runs/a", steps=2)
     with served(tmp_path / "runs") as (address, _):

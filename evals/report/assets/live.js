@@ -38,13 +38,19 @@ document.querySelector("footer").replaceChildren("Served by ", el("code", {}, "q
 
 function listen() {
   history.replaceState(null, "", address("/"));
-  const events = new EventSource(address("events"));
-  let asked = Promise.resolve();
+  let [events, asked] = [null, Promise.resolve()];
   const refresh = () => (asked = asked.then(() => ask("document")).then(update).catch(() => {}));
-  events.onopen = () => (live.textContent = "Live: curves and tables grow by themselves.");
-  events.onerror = () => (live.textContent = "Not connected: has quatro view ended? This page shows what it saw last.");
-  events.onmessage = refresh;
-  document.addEventListener("visibilitychange", () => document.hidden || refresh());
+  // A page that nobody sees holds no connection: a browser has six of them for all its pages.
+  const follow = () => {
+    events?.close();
+    if (document.hidden) return;
+    events = new EventSource(address("events")); // which begins with a message
+    events.onopen = () => (live.textContent = "Live: curves and tables grow by themselves.");
+    events.onerror = () => (live.textContent = "Not connected: has quatro view ended? This page shows what it saw last.");
+    events.onmessage = refresh;
+  };
+  document.addEventListener("visibilitychange", follow);
+  follow();
 }
 
 // Takes over new data: what is shown stays shown, and only sections whose data changed are made anew.
