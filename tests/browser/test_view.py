@@ -133,10 +133,12 @@ def test_a_run_grows_and_a_new_one_appears_while_the_page_is_open(opened, folder
     cells = "return [...document.querySelectorAll('#runs tbody tr')].map((row) => row.innerText)"
     assert "2/100" in opened.run(cells)[0]
     opened.run("window.first = document.querySelector('#training svg.plot')")
+    opened.run("document.querySelectorAll('#runs th button')[1].focus()")
     metrics(folder / "a", 7)
     rollouts(folder / "a", 7)
     wait_for(opened, "return document.querySelector('#runs tbody').innerText.includes('7/100')")
     assert opened.run("return window.first.isConnected && window.first.querySelectorAll('.line').length") == 1
+    assert opened.run("return document.activeElement.innerText") == "method"
     wait_for(opened, "return document.querySelector('#rollouts .note').innerText.includes('Iteration 7')")
     make_run(folder / "b", "method.delta=0.1", steps=3)
     wait_for(opened, "return document.querySelectorAll('#runs tbody tr').length === 2")
@@ -197,6 +199,113 @@ def test_samples_that_come_later_can_be_labelled(browser, tmp_path):
         wait_for(browser, "return document.querySelector('#startlabels')")
         browser.call("POST", "/url", {"url": "about:blank"})
     browser.console()
+
+
+def test_responses_appear_in_a_page_that_was_opened_before_the_first_ones(browser, tmp_path):
+    first = make_run(tmp_path / "runs/a", steps=1)
+    with served(tmp_path / "runs") as (address, _):
+        visit(browser, address)
+        assert "No run here has written responses" in text_of(browser, "#rollouts")
+        rollouts(first, 1)
+        wait_for(browser, "return document.querySelector('#rollouts .note')?.innerText.includes('Iteration 1')")
+        second = make_run(tmp_path / "runs/b", "method.delta=0.1", steps=1)
+        wait_for(browser, "return document.querySelectorAll('#runs tbody tr').length === 2")
+        browser.run("document.querySelector('#rollouts summary').click()")
+        rollouts(second, 1)
+        wait_for(browser, "return document.querySelectorAll('#rolloutrun option').length === 2")
+        assert browser.run("return document.querySelectorAll('#rollouts details.rollout[open]').length") == 1
+        browser.call("POST", "/url", {"url": "about:blank"})
+    assert browser.console() == []
+
+
+ASKED = "return performance.getEntriesByType('resource').filter((one) => one.name.includes('/answers?')).length"
+
+
+def open_problem(browser, number):
+    """Opens a problem and explains its first answer, with the second one marked and the search in use."""
+    browser.type("#search", "p")
+    browser.run("document.querySelectorAll('#problems button.open')[arguments[0]].click()", number)
+    wait_for(browser, "return document.querySelectorAll('#problems .mark').length === 2")
+    browser.run("document.querySelectorAll('#problems .mark')[1].click()")
+    browser.run("document.querySelectorAll('#problems .why')[0].click()")
+    wait_for(browser, "return document.querySelector('.whybox')")
+    browser.run("window.row = document.querySelector('#problems tr.answers')")
+    browser.run("document.querySelector('#search').focus()")
+    browser.run("scrollTo(0, document.querySelector('#problems tr.answers').getBoundingClientRect().top + scrollY)")
+
+
+def what_is_open(browser):
+    kept = "window.row.isConnected, document.activeElement.id, document.querySelector('#search').value"
+    place = "Math.round(window.row.getBoundingClientRect().top)"
+    marks = "[...document.querySelectorAll('#problems .mark')].findIndex((one) => one.ariaPressed === 'true')"
+    return browser.run(f"return [{kept}, {place}, {marks}, document.querySelectorAll('.whybox').length]")
+
+
+def test_news_leaves_what_a_person_has_open(opened, folder):
+    open_problem(opened, 3)
+    opened.run("window.result = document.querySelector('#results svg.plot')")
+    before, asked = what_is_open(opened), opened.run(ASKED)
+    assert before[:3] == [True, "search", "p"]
+    assert before[4:] == [1, 1]
+    for step in range(3, 6):
+        metrics(folder / "a", step)
+        rollouts(folder / "a", step, HOSTILE)
+        wait_for(opened, f"return document.querySelector('#runs tbody').innerText.includes('{step}/100')")
+        wait_for(opened, f"return document.querySelector('#rollouts .note').innerText.includes('Iteration {step}')")
+        assert what_is_open(opened) == before
+    assert opened.run(ASKED) == asked
+    assert opened.run("return window.result.isConnected")
+
+
+def test_samples_that_grow_leave_what_a_person_has_open(opened, folder):
+    open_problem(opened, 3)
+    before, asked = what_is_open(opened), opened.run(ASKED)
+    file = folder / "a/samples/T1-p1/bench.jsonl"
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    write_rows(file, rows + [row | {"id": "p-late"} for row in rows[:4]])
+    wait_for(opened, "return document.querySelector('#numproblems').innerText === '21 problems of 21'")
+    wait_for(opened, "return !document.querySelector('#problems').innerText.includes('…')")
+    assert what_is_open(opened) == before
+    assert opened.run(ASKED) == asked
+    write_rows(file, [*rows, rows[12] | {"sample_index": 4, "completion": "another"}])
+    wait_for(opened, "return document.querySelector('#problems .card').innerText.includes('4 of 5 correct')")
+    assert what_is_open(opened)[:4] == before[:4]
+
+
+def test_a_new_run_leaves_what_a_person_has_open(opened, folder):
+    open_problem(opened, 3)
+    opened.run("document.querySelector('.rest-of-config').open = true")
+    make_run(folder / "b", "method.delta=0.1", steps=3)
+    wait_for(opened, "return document.querySelectorAll('#runs tbody tr').length === 2")
+    assert opened.run("return document.querySelector('.rest-of-config').open")
+    assert opened.run("return window.row.isConnected")
+    assert what_is_open(opened)[4:] == [1, 1]
+    opened.click(".pick input")
+    assert "None of the runs shown" in text_of(opened, "#problems .empty")
+    opened.click(".pick input")
+    wait_for(opened, "return document.querySelectorAll('#problems .card li').length")
+
+
+def test_an_iteration_of_which_a_rollout_is_open_stays_and_the_newest_is_offered(opened, folder):
+    iteration = "return document.querySelector('#rollouts .note').innerText.includes('Iteration ' + arguments[0])"
+    offer = "return [...document.querySelectorAll('#rollouts button')].find((one) => one.innerText === arguments[0])"
+    opened_ones = "[...document.querySelectorAll('#rollouts details.rollout')].map((one) => one.open)"
+    opened.run("document.querySelectorAll('#rollouts summary')[0].click()")
+    opened.run("window.rollout = document.querySelector('#rollouts details.rollout')")
+    opened.run("window.rollout.querySelector('details').open = true")
+    for step in (3, 7):
+        rollouts(folder / "a", step, HOSTILE)
+        wait_for(opened, offer, f"newest: {step}")
+        assert opened.run(iteration, 2)
+        assert opened.run("return window.rollout.isConnected && window.rollout.querySelector('details').open")
+    opened.run(f"{offer}.click()", "newest: 7")
+    wait_for(opened, iteration, 7)
+    assert opened.run(f"return {opened_ones}") == [True, False, False, False]
+    wait_for(opened, offer, "newest")
+    opened.run("document.querySelectorAll('#rollouts details.rollout')[0].querySelector('summary').click()")
+    rollouts(folder / "a", 8, HOSTILE)
+    wait_for(opened, iteration, 8)
+    assert opened.run(f"return {opened_ones}") == [False] * 4
 
 
 def test_responses_are_kept_by_reward_and_length(opened):

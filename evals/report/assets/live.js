@@ -20,17 +20,19 @@ function fillFrom(place, asked, make) {
     const text = JSON.stringify(answer);
     if (place.turn !== turn || place.answer === text) return;
     place.answer = text;
-    place.replaceChildren(...[nodes()].flat());
+    refill(place, [nodes()].flat());
   };
   return asked.then((found) => fill(found, () => make(found))).catch(({ message }) => fill(message, () => el("p", { class: "warning" }, message)));
 }
 
-const addSection = (after, id, title, fill, parts) => {
+// Whether there is something to choose from, and what is chosen among it.
+const has = (options, chosen) => [options.length > 0, options.some(([value]) => value === chosen)];
+const addSection = (after, id, title, fill, shows) => {
   document.getElementById(after).after(el("section", { id }, el("h2", {}, title), el("div", { class: "body" })));
-  SECTIONS.splice(SECTIONS.findIndex((section) => section.id === after) + 1, 0, { id, title, build: fill, parts });
+  SECTIONS.splice(SECTIONS.findIndex((section) => section.id === after) + 1, 0, { id, title, build: fill, shows });
 };
-addSection("training", "rollouts", "Responses in training", buildRollouts, []);
-addSection("problems", "labels", "Same solution or not", buildLabels, []);
+addSection("training", "rollouts", "Responses in training", buildRollouts, () => [has(rolloutRuns(), rolloutView.run), rolloutRuns()]);
+addSection("problems", "labels", "Same solution or not", buildLabels, () => [has(labelSets(), labelView.source), labelSets()]);
 const live = el("p", { class: "note live", role: "status" });
 document.querySelector("footer").replaceChildren("Served by ", el("code", {}, "quatro view"), " on this machine; ", el("code", {}, "quatro report"), " makes one file of it.", live);
 
@@ -53,30 +55,27 @@ function listen() {
   follow();
 }
 
-// Takes over new data: what is shown stays shown, and only sections whose data changed are made anew.
+// Takes over new data: what is shown stays shown, and only what changed is made or drawn anew.
 function update(next) {
-  const [before, setsBefore] = [data, JSON.stringify(labelSets())];
-  data = { ...next, token, similarities: before.similarities };
-  const isNew = (part) => JSON.stringify(before[part]) !== JSON.stringify(data[part]);
-  const isRegrouped = isNew("groups");
-  if (isRegrouped) {
-    const known = new Map(before.groups.map(({ label }, group) => [label, state.slots.get(group)]));
+  const shown = ({ shows }) => shows().map((part) => JSON.stringify(part));
+  const [{ groups }, before] = [data, SECTIONS.map(shown)];
+  data = { ...next, token, similarities: data.similarities };
+  if (JSON.stringify(groups) !== JSON.stringify(data.groups)) {
+    const known = new Map(groups.map(({ label }, group) => [label, state.slots.get(group)]));
     state.slots = new Map(data.groups.flatMap(({ label }, group) => (known.get(label) === undefined ? [] : [[group, known.get(label)]])));
     data.groups.forEach(({ label }, group) => !known.has(label) && data.groups.length <= FEW && setShown(group, true));
   }
-  // Drawn charts get new points, unless there are others, or a table beside them changed.
-  const same = (chart, index) => chart.metric === data.charts[index].metric && (!chart.metric.startsWith("eval/") || JSON.stringify(chart.curves) === JSON.stringify(data.charts[index].curves));
-  const keep = !isRegrouped && before.charts.length > 0 && before.charts.length === data.charts.length && before.charts.every(same);
-  if (keep) data.charts = before.charts.map((chart, index) => Object.assign(chart, data.charts[index], { byRun: new Map(data.charts[index].curves.map((curve) => [curve.run, curve])) }));
-  const isStale = ({ id, parts }) => (id === "labels" ? JSON.stringify(labelSets()) !== setsBefore : isRegrouped || (id === "training" ? !keep && isNew("charts") : parts.some(isNew)));
-  SECTIONS.filter(isStale).forEach(build);
-  changed();
+  SECTIONS.forEach((section, index) => {
+    const [frame, drawn] = shown(section);
+    if (frame !== before[index][0]) build(section);
+    else if (drawn !== before[index][1]) redraw(section.id);
+  });
   refreshRollouts();
 }
 
 // ---- responses in training
 
-const rolloutView = { run: null, step: "", keep: "all", low: "", high: "", longer: "", shorter: "", rows: 10 };
+const rolloutView = { run: null, step: "", keep: "all", low: "", high: "", longer: "", shorter: "", rows: 10, open: new Map() };
 const KEPT = {
   all: ["all", () => true],
   failed: ["reward failed", (row) => row.error[0] !== ""],
@@ -84,6 +83,8 @@ const KEPT = {
   right: ["correct", (row) => row.correct === true],
   wrong: ["not correct", (row) => row.correct === false],
 };
+
+const rolloutRuns = () => data.runs.filter((run) => run.source).map((run) => [run.source, run.name]);
 
 function buildRollouts() {
   const [place, view] = [body("rollouts"), rolloutView];
@@ -94,23 +95,28 @@ function buildRollouts() {
   let found = null;
   const number = (key, words) => el("label", {}, words, el("input", { type: "number", step: "any", value: view[key], on: { input: (event) => again({ [key]: event.target.value }) } }));
   const step = el("input", { type: "number", id: "step", min: 1, "aria-label": "Iteration", on: { change: () => load({ step: step.value }) } });
+  const newest = el("button", { type: "button", on: { click: () => load({ step: "" }) } }, "newest");
   const again = (event) => {
     Object.assign(view, { rows: 10 }, event);
-    if (found) list.replaceChildren(...rolloutNodes(found, view, again));
+    if (found) refill(list, rolloutNodes(found, view, again));
   };
+  // Without an event there is news: then the newest iteration, unless one is chosen, or somebody has a prompt of it open.
   const load = (event) => {
     Object.assign(view, event);
-    return fillFrom(list, ask("rollouts", { run: view.run, step: view.step }), (answer) => {
+    const isHeld = !event && found?.prompts.some(({ id }) => view.open.get(id));
+    return fillFrom(list, ask("rollouts", { run: view.run, step: view.step || (isHeld ? found.step : "") }), (answer) => {
       found = answer;
+      view.open = new Map(answer.prompts.map(({ id }) => [id, view.open.get(id)]));
       Object.assign(step, { value: answer.step, max: answer.steps.at(-1) });
+      newest.textContent = answer.step === answer.steps.at(-1) ? "newest" : `newest: ${answer.steps.at(-1)}`;
       return rolloutNodes(found, view, again);
     });
   };
   place.append(
     el("div", { class: "controls" },
-      select("rolloutrun", "Run ", runs.map((run) => [run.source, run.name]), view.run, (run) => load({ run, step: "" })),
+      select("rolloutrun", "Run ", rolloutRuns, view.run, (run) => load({ run, step: "" })),
       el("label", {}, "Iteration ", step),
-      el("button", { type: "button", on: { click: () => load({ step: "" }) } }, "newest"),
+      newest,
       select("rolloutkeep", "Keep ", Object.entries(KEPT).map(([key, [words]]) => [key, words]), view.keep, (keep) => again({ keep })),
       number("low", "reward from "),
       number("high", "to "),
@@ -120,22 +126,21 @@ function buildRollouts() {
     list,
   );
   load({});
-  refreshRollouts = () => view.step === "" && load({});
+  refreshRollouts = load;
 }
 
 function rolloutNodes(found, view, again) {
   const isWithin = (value, low, high) => (low === "" && high === "") || (value !== null && value >= Number(low === "" ? -Infinity : low) && value <= Number(high === "" ? Infinity : high));
   const isKept = (row) => KEPT[view.keep][1](row) && isWithin(row.reward, view.low, view.high) && isWithin(row.num_tokens, view.longer, view.shorter);
-  const prompts = found.prompts.map((prompt) => ({ ...prompt, kept: prompt.rows.filter(isKept) })).filter((prompt) => prompt.kept.length);
-  const nodes = prompts.slice(0, view.rows).map(({ id, lam, status, rows, kept }) =>
-    el("details", { class: "rollout", open: prompts.length <= 2 || null },
-      el("summary", {}, el("b", {}, id), el("span", { class: "dim" }, ` rewards ${rows.map((row) => show(row.reward, 3)).join(", ")}${lam === null ? "" : `; λ ${show(lam, 3)}`}${status && `; ${status}`}`)),
+  const prompts = found.prompts.map((prompt, index) => ({ ...prompt, index, kept: prompt.rows.filter(isKept) })).filter((prompt) => prompt.kept.length);
+  const node = ({ id, lam, status, rows, kept }) =>
+    el("details", { class: "rollout" },
+      el("summary", { on: { click: ({ target }) => view.open.set(id, !target.closest("details").open) } }, el("b", {}, id), el("span", { class: "dim" }, ` rewards ${rows.map((row) => show(row.reward, 3)).join(", ")}${lam === null ? "" : `; λ ${show(lam, 3)}`}${status && `; ${status}`}`)),
       el("div", { class: "cards" }, ...kept.map(responseCard)),
-    ),
-  );
+    );
   return [
     el("p", { class: "note" }, `Iteration ${found.step}: ${plural(prompts.flatMap(({ kept }) => kept).length, "response")} to ${plural(prompts.length, "prompt")}. λ is the temperature of the prompt; degenerate: all its rewards are the same.`),
-    ...nodes,
+    ...prompts.slice(0, view.rows).map((prompt) => [JSON.stringify(prompt), () => node(prompt), (made) => (made.open = view.open.get(prompt.id) ?? prompts.length <= 2)]),
     prompts.length > view.rows ? el("button", { type: "button", class: "more", on: { click: () => again({ rows: view.rows + 20 }) } }, `Show more of ${whole(prompts.length - view.rows)}`) : "",
   ].filter(Boolean);
 }
@@ -153,36 +158,39 @@ function responseCard(row) {
 
 const cut = { similarity: "", threshold: "", linkage: "components" };
 
-function liveAnswers(set, problem) {
-  const id = set.ids[problem][0];
-  const cards = answerCards(set, problem);
+function liveAnswers(set, problem, cards) {
+  const [id, how] = [set.ids[problem][0], { ...cut }];
   const head = el("div");
   const grid = el("div", { class: "cards" }, ...cards.map(() => el("div")));
-  const threshold = el("input", { type: "number", min: 0.01, max: 1, step: 0.01, value: cut.threshold, placeholder: "default", on: { change: () => draw({ threshold: threshold.value }) } });
-  const draw = (event = {}) => {
-    Object.assign(cut, event);
+  const threshold = el("input", { type: "number", min: 0.01, max: 1, step: 0.01, value: how.threshold, placeholder: "default", on: { change: () => draw({ threshold: threshold.value }) } });
+  const draw = (event) => {
+    Object.assign(cut, Object.assign(how, event));
     cards.forEach((card, index) =>
-      fillFrom(grid.children[index], ask("answers", { source: card.own.source, id, ...cut }), (found) => {
+      fillFrom(grid.children[index], ask("answers", { source: card.own.source, id, ...how }), (found) => {
         if (index === 0) head.replaceChildren(...questionOf(set, found));
-        return liveCard(set, problem, { ...card, found }, id);
+        return liveCard(set, problem, { ...card, found }, id, how);
       }),
     );
   };
-  draw();
   const controls = el("div", { class: "controls" },
-    select("similarity", "Same if ", [["", "as counted"], ...data.similarities.map((name) => [name, name])], cut.similarity, (similarity) => draw({ similarity, threshold: (threshold.value = "") })),
+    select("similarity", "Same if ", [["", "as counted"], ...data.similarities.map((name) => [name, name])], how.similarity, (similarity) => draw({ similarity, threshold: (threshold.value = "") })),
     el("label", {}, "reaches ", threshold),
-    select("linkage", "linkage ", ["components", "complete", "average", "greedy"].map((name) => [name, name]), cut.linkage, (linkage) => draw({ linkage })),
+    select("linkage", "linkage ", ["components", "complete", "average", "greedy"].map((name) => [name, name]), how.linkage, (linkage) => draw({ linkage })),
   );
-  return el("div", { class: "answerbox" }, head, controls, grid);
+  let known = null;
+  const show = (counts) => {
+    if (counts !== known) draw();
+    known = counts;
+  };
+  return Object.assign(el("div", { class: "answerbox" }, head, controls, grid), { show });
 }
 
 // A right answer is compared with the marked one, at first the largest cluster's, by one click.
-function liveCard(set, problem, card, id) {
+function liveCard(set, problem, card, id, how) {
   const told = el("div", { "aria-live": "polite" });
   let marked = card.found.clusters[0]?.texts[0][2];
   const tools = (key) => {
-    const explain = () => fillFrom(told, ask("why", { source: card.own.source, id, a: marked, b: key, ...cut }), whyNodes).then(() => told.scrollIntoView({ block: "nearest" }));
+    const explain = () => fillFrom(told, ask("why", { source: card.own.source, id, a: marked, b: key, ...how }), whyNodes).then(() => told.scrollIntoView({ block: "nearest" }));
     const mark = ({ target }) => {
       marked = key;
       told.parentNode.querySelectorAll(".mark").forEach((one) => one.setAttribute("aria-pressed", one === target));
@@ -207,7 +215,8 @@ function whyNodes({ together, setting, measures, shared, parts }) {
 
 // ---- labels
 
-const labelSets = () => data.problems.flatMap((set) => set.runs.map((one) => [one.source, `${data.runs[one.run].name} · ${set.benchmark} · ${set.sampling}`]));
+const labelView = { source: null };
+const labelSets = () => data.problems.flatMap((set) => set.runs.map((one) => [one.source, `${data.runs[one.run].name} · ${setName(set)}`]));
 
 document.addEventListener("keydown", ({ key, target, ctrlKey, metaKey, altKey }) => {
   if (ctrlKey || metaKey || altKey || target.closest?.("input, select, textarea")) return;
@@ -215,15 +224,15 @@ document.addEventListener("keydown", ({ key, target, ctrlKey, metaKey, altKey })
 });
 
 function buildLabels() {
-  const place = body("labels");
+  const [place, view] = [body("labels"), labelView];
   const members = labelSets();
   if (!members.length) return place.append(empty("There are no samples whose answers could be compared."));
-  let source = members[0][0];
+  if (!members.some(([source]) => source === view.source)) view.source = members[0][0];
   const box = el("div", { class: "labelbox" });
   const said = el("p", { class: "note", role: "status" });
-  const draw = () => fillFrom(box, ask("pair", { source }), pairNodes);
+  const draw = () => fillFrom(box, ask("pair", { source: view.source }), pairNodes);
   const give = (texts, label) =>
-    ask("label", {}, { source, a: texts[0][0], b: texts[1][0], label })
+    ask("label", {}, { source: view.source, a: texts[0][0], b: texts[1][0], label })
       .then(({ labels, samples, file }) => {
         said.replaceChildren(`${plural(labels, "label")}. What they say of each measure: `, el("code", {}, `quatro eval similarity ${samples} --labels ${file}`));
         return draw();
@@ -240,7 +249,7 @@ function buildLabels() {
   box.append(el("button", { type: "button", id: "startlabels", on: { click: draw } }, "Show a pair"));
   place.append(
     el("p", { class: "note" }, "Half of the pairs are drawn at random, half where the measures disagree; each label is weighed by the chance of its pair."),
-    el("div", { class: "controls" }, select("labelset", "Samples ", members, source, (value) => ((source = value), draw()))),
+    el("div", { class: "controls" }, select("labelset", "Samples ", labelSets, view.source, (source) => ((view.source = source), draw()))),
     said,
     box,
   );

@@ -31,20 +31,29 @@ const el = (tag, attributes, ...children) => make(null, tag, attributes, childre
 const svg = (tag, attributes, ...children) => make(SVG, tag, attributes, children);
 const body = (section) => document.querySelector(`#${section} > .body`);
 
-function empty(...words) {
-  return el("p", { class: "empty" }, ...words);
+// Fills a place with nodes, some given as [key, make, then]: one whose key was there is kept, and `then` gets it in any case.
+// What stays is not taken out: it keeps the focus, what is open in it and how far it is scrolled.
+function refill(place, parts) {
+  const before = place.kept ?? new Map();
+  place.kept = new Map();
+  for (const [key, make, then] of parts.map((part) => [part].flat())) {
+    place.kept.set(key, before.get(key) ?? make?.() ?? key);
+    then?.(place.kept.get(key));
+  }
+  const nodes = new Set(place.kept.values());
+  [...place.childNodes].filter((node) => !nodes.has(node)).forEach((node) => node.remove());
+  let next = place.firstChild;
+  for (const node of nodes)
+    if (node === next) next = node.nextSibling;
+    else place.insertBefore(node, next);
 }
 
 const SAMPLE = "quatro sample RUN -b BENCHMARK -n 64 --grade";
-
-function emptyWithCommand(words, command) {
-  return empty(words, el("code", {}, command), ".");
-}
+const empty = (...words) => el("p", { class: "empty" }, ...words);
+const emptyWithCommand = (words, command) => empty(words, el("code", {}, command), ".");
 
 // Text with `commands` set apart.
-function marked(text) {
-  return text.split("`").map((part, index) => (index % 2 ? el("code", {}, part) : part));
-}
+const marked = (text) => text.split("`").map((part, index) => (index % 2 ? el("code", {}, part) : part));
 
 function show(value, digits = 4) {
   if (value === null || value === undefined) return "–";
@@ -54,24 +63,31 @@ function show(value, digits = 4) {
 const whole = (value) => value.toLocaleString("en-US");
 const plural = (count, word) => `${whole(count)} ${word}${count === 1 ? "" : "s"}`;
 
-// ---- the sections, with the parts of the data that each one shows
+// ---- the sections; `shows` gives what each is made of, and what it draws: news makes it anew only for the first of them
 
 const SECTIONS = [
-  { id: "overview", title: "Overview", build: buildHeader, parts: ["title", "sources", "latest", "statuses", "notes"] },
-  { id: "picker", build: buildPicker, parts: [] },
-  { id: "runs", title: "Runs", build: buildRuns, parts: ["runs"] },
-  { id: "configuration", title: "Configuration", build: buildConfiguration, parts: ["config"] },
-  { id: "training", title: "Training", build: buildTraining, parts: ["charts"] },
-  { id: "results", title: "Results", build: buildResults, parts: ["results"] },
-  { id: "problems", title: "Problems and answers", build: buildProblems, parts: ["problems"] },
+  { id: "overview", title: "Overview", build: buildHeader, shows: () => [[data.title, data.sources, data.latest, data.statuses, data.notes, data.groups, data.problems.map(setName)]] },
+  { id: "picker", build: buildPicker, shows: () => [data.groups] },
+  { id: "runs", title: "Runs", build: buildRuns, shows: () => [[data.runs, data.groups]] },
+  { id: "configuration", title: "Configuration", build: buildConfiguration, shows: () => [[data.config, data.groups]] },
+  { id: "training", title: "Training", build: buildTraining, shows: () => [[data.charts.map((chart) => ({ ...chart, curves: isEvaluation(chart) && chart.curves })), data.groups], data.charts] },
+  { id: "results", title: "Results", build: buildResults, shows: () => [[data.results, data.groups]] },
+  { id: "problems", title: "Problems and answers", build: buildProblems, shows: () => [data.problems.length > 0, [data.problems, data.groups]] },
 ];
 
-// Makes a section, anew if it is there.
+// Makes a section, anew if it is there: what a person has unfolded, scrolled or focused stays so.
 function build({ id, build: fill }) {
+  const place = body(id) ?? document.getElementById(id);
+  const movable = () => new Map([...place.querySelectorAll("details, .scroll")].map((one) => [one.className + one.ariaLabel, one]));
+  const stops = () => [...place.querySelectorAll("button, input, select, summary, [tabindex]")];
+  const before = [...movable()].map(([key, { open, scrollTop, scrollLeft }]) => [key, { open, scrollTop, scrollLeft }]);
+  const [numStops, focused] = [stops().length, stops().indexOf(document.activeElement)];
   listeners.set(id, []);
   building = id;
-  (body(id) ?? document.getElementById(id)).replaceChildren();
+  place.replaceChildren();
   fill();
+  before.forEach(([key, how]) => Object.assign(movable().get(key) ?? {}, how));
+  if (stops().length === numStops) stops()[focused]?.focus({ preventScroll: true });
 }
 
 // ---- which groups are shown, and the look of each while it is
@@ -79,8 +95,9 @@ function build({ id, build: fill }) {
 const state = { slots: new Map(), each: false, smooth: true };
 const listeners = new Map(); // of each section
 let building = null;
-const onChange = (listener) => listeners.get(building).push(listener);
-const changed = () => [...listeners.values()].flat().forEach((listener) => listener());
+const onChange = (listener) => (listeners.get(building).push(listener), listener()); // it draws now, too
+const redraw = (id) => listeners.get(id).forEach((listener) => listener());
+const changed = () => [...listeners.keys()].forEach(redraw);
 const isShown = (group) => state.slots.has(group);
 
 // A group keeps its colour while it is shown; the next one takes the first that is free.
@@ -94,9 +111,7 @@ function setShown(group, shown) {
   }
 }
 
-function shownGroups() {
-  return [...state.slots.keys()].sort((a, b) => a - b);
-}
+const shownGroups = () => [...state.slots.keys()].sort((a, b) => a - b);
 
 function look(group, seed = 0) {
   const slot = state.slots.get(group) ?? 0;
@@ -119,9 +134,7 @@ function shownCurves() {
 }
 
 function swatch({ color, dash, marker }) {
-  return svg(
-    "svg",
-    { class: "swatch", viewBox: "0 0 26 12", "aria-hidden": "true" },
+  return svg("svg", { class: "swatch", viewBox: "0 0 26 12", "aria-hidden": "true" },
     svg("line", { x1: 1, x2: 25, y1: 6, y2: 6, stroke: color, "stroke-width": 2.2, "stroke-dasharray": dash || null }),
     svg("path", { d: marker, fill: color, transform: "translate(13 6)" }),
   );
@@ -130,12 +143,11 @@ function swatch({ color, dash, marker }) {
 // ---- the list of runs
 
 function firstShown() {
-  if (data.groups.length <= FEW) return data.groups.map((_, group) => group);
-  const trained = data.groups.findIndex((group) => data.runs[group.runs[0]].has_config);
-  const cell = data.groups[Math.max(0, trained)].cell;
-  const chosen = data.groups.map((_, group) => group).filter((group) => data.groups[group].cell === cell);
-  const bases = data.groups.map((_, group) => group).filter((group) => !data.runs[data.groups[group].runs[0]].has_config);
-  return [...bases.slice(0, 1), ...chosen].slice(0, FEW);
+  const all = data.groups.map((_, group) => group);
+  if (all.length <= FEW) return all;
+  const isBase = (group) => !data.runs[data.groups[group].runs[0]].has_config;
+  const { cell } = data.groups[all.find((group) => !isBase(group)) ?? 0];
+  return [...all.filter(isBase).slice(0, 1), ...all.filter((group) => data.groups[group].cell === cell)].slice(0, FEW);
 }
 
 function buildPicker() {
@@ -154,9 +166,7 @@ function buildPicker() {
       const box = el("input", { type: "checkbox", on: { change: () => choose([group], box.checked) } });
       const place = el("span", { class: "look" });
       const seeds = data.groups[group].runs.length;
-      const row = el(
-        "label",
-        { class: "pick", on: { pointerenter: () => emphasise(group), pointerleave: () => emphasise(null) } },
+      const row = el("label", { class: "pick", on: { pointerenter: () => emphasise(group), pointerleave: () => emphasise(null) } },
         box,
         place,
         el("span", { class: "name" }, data.groups[group].label),
@@ -170,9 +180,7 @@ function buildPicker() {
       state.slots.clear();
       choose(members, true);
     };
-    const head = el(
-      "div",
-      { class: "cellhead" },
+    const head = el("div", { class: "cellhead" },
       el("span", {}, cell || "other runs"),
       el("button", { type: "button", on: { click: only } }, "only"),
       el("button", { type: "button", on: { click: () => choose(members, true) } }, "add"),
@@ -198,14 +206,10 @@ function buildPicker() {
     box.checked = state[key];
     return el("label", { class: "toggle", title }, box, text);
   };
-  const content = el(
-    "details",
-    { open: true },
+  const content = el("details", { open: true },
     el("summary", {}, "Runs shown ", el("span", { class: "dim", id: "numshown" })),
     data.groups.length > 12 ? search : null,
-    el(
-      "div",
-      { class: "buttons" },
+    el("div", { class: "buttons" },
       el("button", { type: "button", id: "showall", on: { click: () => choose(matching(), true) } }, "All"),
       el("button", { type: "button", id: "shownone", on: { click: () => choose(matching(), false) } }, "None"),
     ),

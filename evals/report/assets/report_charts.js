@@ -59,7 +59,7 @@ function runningMean(values, isLog) {
 
 // Points of one shown curve in a chart over steps: mean over its runs at the steps that all of them have.
 function stepPoints(chart, curve) {
-  const found = curve.runs.map((run) => chart.byRun.get(run)).filter(Boolean);
+  const found = curve.runs.map((run) => chart.curves.find((one) => one.run === run)).filter(Boolean);
   if (!found.length) return null;
   const maps = found.map((one) => new Map(one.x.map((x, index) => [x, one.y[index]])));
   const xs = found[0].x.filter((x) => maps.every((map) => map.has(x)));
@@ -104,9 +104,7 @@ function band(points, x, y) {
 // A figure that draws itself again when the shown runs change. `points(curve)` gives xs, ys, low, high, raw, read.
 function chartFigure({ title, unit, xLabel, points, xTicks, isLog, zero, lines, xLog = false }) {
   const plot = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "plot", role: "img", tabindex: "0" });
-  const figure = el(
-    "figure",
-    { class: "chart" },
+  const figure = el("figure", { class: "chart" },
     el("figcaption", {}, el("h3", {}, title), el("span", { class: "dim" }, unit)),
     plot,
   );
@@ -224,6 +222,8 @@ function showTip(head, rows, clientX, clientY) {
 
 // ---- training
 
+const isEvaluation = (chart) => chart.metric.startsWith("eval/");
+
 // What was evaluated before training, at the end of it and in between, a row a run; step 0 is the base model.
 function evaluationTable(chart) {
   const best = ({ y }) => y.indexOf(Math.max(...y));
@@ -240,10 +240,7 @@ function evaluationTable(chart) {
 
 function buildTraining() {
   const place = body("training");
-  if (!data.charts.length) {
-    place.append(emptyWithCommand("No run here has metrics yet. Let one finish a step: ", "quatro train RUN --resume"));
-    return;
-  }
+  if (!data.charts.length) return place.append(emptyWithCommand("No run here has metrics yet. Let one finish a step: ", "quatro train RUN --resume"));
   const radii = (curves) => {
     const byDelta = new Map();
     for (const { group, color } of curves) {
@@ -253,21 +250,20 @@ function buildTraining() {
     return [...byDelta].map(([value, { color }]) => ({ value, color, label: `δ ${show(value)}` }));
   };
   const lines = { delta: radii, one: () => [{ value: 1, color: "var(--dim)", label: "δ" }] };
-  const figures = data.charts.map((chart) => {
-    chart.byRun = new Map(chart.curves.map((curve) => [curve.run, curve]));
-    return chartFigure({
+  const figures = data.charts.map((chart, index) =>
+    chartFigure({
       title: chart.title,
       unit: chart.unit,
       xLabel: "step",
-      points: (curve) => stepPoints(chart, curve),
+      points: (curve) => stepPoints(data.charts[index], curve), // as they are then
       isLog: chart.is_log,
       zero: chart.is_share,
       lines: lines[chart.lines],
-    });
-  });
+    }),
+  );
   place.append(
     el("p", { class: "note" }, "Bold: running mean over a twelfth of the steps, of all seeds together; faint: each step; shaded: from the lowest to the highest seed. The pointer, or the arrow keys in a focused figure, read the step itself."),
     el("div", { class: "charts" }, ...figures),
-    ...data.charts.filter((chart) => chart.metric.startsWith("eval/")).map(evaluationTable),
+    ...data.charts.filter(isEvaluation).map(evaluationTable),
   );
 }

@@ -4,27 +4,29 @@ const PAGE_ROWS = 50;
 const MOST_COLUMNS = 8;
 const FIRST_CARDS = 6;
 const MOST_BLOCKS = 24;
-const problemView = { set: null, search: "", order: "id", keep: "all", rows: PAGE_ROWS, open: new Set() };
+const problemView = { name: "", set: null, search: "", order: "id", keep: "all", rows: PAGE_ROWS, open: new Set() };
+const setName = ({ benchmark, sampling }) => `${benchmark} · ${sampling}`;
 const hasAnswers = (set, problem) => data.token || String(problem) in set.answers;
 
 function buildProblems() {
   const place = body("problems");
-  if (!data.problems.length) {
-    place.append(emptyWithCommand("There are no samples to browse. Draw some: ", SAMPLE));
-    return;
-  }
-  const sets = data.problems.map((set) => ({ ...set, byRun: new Map(set.runs.map((one, member) => [one.run, { ...one, member }])) }));
+  if (!data.problems.length) return place.append(emptyWithCommand("There are no samples to browse. Draw some: ", SAMPLE));
   const view = problemView;
-  view.set = sets.find((set) => view.set && set.benchmark === view.set.benchmark && set.sampling === view.set.sampling) ?? sets[0];
   const list = el("div");
+  const [head, lines] = [el("thead"), el("tbody")];
+  const label = "Problems and how many samples of each are correct";
+  const table = el("div", { class: "scroll whole", role: "region", tabindex: "0", "aria-label": label }, el("table", { class: "sticky problems" }, head, lines));
   const found = el("span", { class: "dim", id: "numproblems", "aria-live": "polite" });
   const again = (event) => {
-    Object.assign(view, event, { rows: PAGE_ROWS });
+    Object.assign(view, { rows: PAGE_ROWS }, event);
     draw();
   };
   const search = el("input", { type: "search", id: "search", value: view.search, placeholder: "part of an id", on: { input: () => again({ search: search.value.toLowerCase() }) } });
 
   const draw = () => {
+    const set = data.problems.find((one) => setName(one) === view.name) ?? data.problems[0];
+    view.name = setName(set);
+    view.set = { ...set, byRun: new Map(set.runs.map((one, member) => [one.run, { ...one, member }])) };
     const columns = problemColumns(view.set);
     const shown = columns.slice(0, MOST_COLUMNS);
     const rows = problemRows(view, columns);
@@ -32,21 +34,18 @@ function buildProblems() {
     const parts = [];
     if (!columns.length) parts.push(empty("None of the runs shown was sampled on this; choose others in the list of runs."));
     if (columns.length > shown.length) parts.push(el("p", { class: "warning" }, `The first ${shown.length} of ${columns.length} runs shown have a column here; the order is by all of them.`));
-    if (columns.length) parts.push(problemTable(view, shown, rows.slice(0, view.rows), draw));
-    if (rows.length > view.rows) {
-      const more = () => {
-        view.rows += PAGE_ROWS;
-        draw();
-      };
-      parts.push(el("button", { type: "button", class: "more", on: { click: more } }, `Show ${Math.min(PAGE_ROWS, rows.length - view.rows)} more of ${whole(rows.length - view.rows)}`));
-    }
-    list.replaceChildren(...parts);
+    if (columns.length) parts.push(table);
+    const left = rows.length - view.rows;
+    if (left > 0) parts.push(el("button", { type: "button", class: "more", on: { click: () => again({ rows: view.rows + PAGE_ROWS }) } }, `Show ${Math.min(PAGE_ROWS, left)} more of ${whole(left)}`));
+    const focused = document.activeElement?.dataset.problem;
+    head.replaceChildren(el("tr", {}, el("th", { scope: "col" }, "problem"), ...shown.map((column) => columnHead(column, view.set))));
+    refill(lines, problemLines(view, shown, rows.slice(0, view.rows), draw));
+    refill(list, parts);
+    if (document.activeElement === document.body) list.querySelector(`[data-problem="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
   };
   place.append(
-    el(
-      "div",
-      { class: "controls" },
-      select("problemset", "Samples ", sets.map((set, index) => [index, `${set.benchmark} · ${set.sampling}`]), sets.indexOf(view.set), (value) => again({ set: sets[Number(value)], open: new Set() })),
+    el("div", { class: "controls" },
+      select("problemset", "Samples ", () => data.problems.map((set) => [setName(set), setName(set)]), view.name, (name) => again({ name, open: new Set() })),
       el("label", {}, "Find ", search),
       select("order", "Sort by ", [["id", "order of the benchmark"], ["hardest", "fewest correct (c/n)"], ["easiest", "most correct (c/n)"], ["clusters", "most clusters"], ["gap", "largest difference between runs"]], view.order, (value) => again({ order: value })),
       select("keep", "Keep ", [["all", "all"], ["answers", "with answers here"], ["some", "solved by some runs only"], ["none", "solved by no run"]], view.keep, (value) => again({ keep: value })),
@@ -58,8 +57,12 @@ function buildProblems() {
   onChange(draw);
 }
 
+// Options are [value, text], or a function that gives them as they are then.
 function select(id, label, options, chosen, onPick) {
-  const node = el("select", { id, on: { change: () => onPick(node.value) } }, ...options.map(([value, text]) => el("option", { value, selected: value === chosen }, text)));
+  const node = el("select", { id, on: { change: () => onPick(node.value) } });
+  const fill = (pairs) => refill(node, pairs.map(([value, text]) => [`${value} ${text}`, () => el("option", { value, selected: value === chosen }, text)]));
+  if (Array.isArray(options)) fill(options);
+  else onChange(() => fill(options()));
   return el("label", {}, label, node);
 }
 
@@ -93,33 +96,29 @@ function problemRows(view, columns) {
   return rows.filter((row) => keep(row) && row.id.toLowerCase().includes(view.search)).sort(order);
 }
 
-function problemTable(view, columns, rows, draw) {
-  const head = el(
-    "tr",
-    {},
-    el("th", { scope: "col" }, "problem"),
-    ...columns.map((column) => el("th", { scope: "col", class: "number", "data-group": column.group }, swatch(column), el("div", {}, column.label), stepNote(column, view.set))),
-  );
-  const lines = rows.flatMap(({ problem, id }) => {
+function problemLines(view, columns, rows, draw) {
+  return rows.flatMap(({ problem, id }) => {
     const isFull = hasAnswers(view.set, problem);
-    const isOpen = view.open.has(problem);
+    const isOpen = view.open.has(id);
     const toggle = () => {
-      if (!view.open.delete(problem)) view.open.add(problem);
+      if (!view.open.delete(id)) view.open.add(id);
       draw();
-      document.querySelector(`[data-problem="${problem}"]`)?.focus();
     };
-    const name = isFull ? el("button", { type: "button", class: "open", "data-problem": problem, "aria-expanded": String(isOpen), on: { click: toggle } }, isOpen ? "▾ " : "▸ ", id) : el("span", { class: "shut" }, id);
+    const name = isFull ? el("button", { type: "button", class: "open", "data-problem": id, "aria-expanded": String(isOpen), on: { click: toggle } }, isOpen ? "▾ " : "▸ ", id) : el("span", { class: "shut" }, id);
     const line = el("tr", {}, el("th", { scope: "row" }, name), ...columns.map((column) => countCell(counted(column, problem), column)));
     if (!isFull || !isOpen) return [line];
-    return [line, el("tr", { class: "answers" }, el("td", { colspan: columns.length + 1 }, answersOf(view.set, problem)))];
+    // Answers stay as they are while the same runs stand there; of new samples a live page asks the server.
+    const cards = answerCards(view.set, problem);
+    const key = JSON.stringify([setName(view.set), problem, id, columns.length, cards.map(({ own, run, look }) => [own.source, run, data.runs[run].name, look])]);
+    const counts = JSON.stringify(cards.map(({ own }) => [own.n[problem], own.c[problem]]));
+    const made = () => el("tr", { class: "answers" }, el("td", { colspan: columns.length + 1 }, answersOf(view.set, problem, cards)));
+    return [line, [key, made, ({ firstChild: { firstChild: box } }) => box.show?.(counts)]];
   });
-  const label = "Problems and how many samples of each are correct";
-  return el("div", { class: "scroll whole", role: "region", tabindex: "0", "aria-label": label }, el("table", { class: "sticky problems" }, el("thead", {}, head), el("tbody", {}, ...lines)));
 }
 
-function stepNote(column, set) {
+function columnHead(column, set) {
   const steps = stepsOf(column.members.map((member) => member.run), set.sampling);
-  return steps ? el("small", {}, `step ${steps}`) : null;
+  return el("th", { scope: "col", class: "number", "data-group": column.group }, swatch(column), el("div", {}, column.label), steps ? el("small", {}, `step ${steps}`) : null);
 }
 
 function countCell(count, column) {
@@ -137,7 +136,7 @@ function countCell(count, column) {
 // A card for each shown run that was sampled on the problem.
 function answerCards(set, problem) {
   return shownGroups()
-    .flatMap((group) => data.groups[group].runs.map((run, seed) => ({ group, run, seed, own: set.byRun.get(run) })))
+    .flatMap((group) => data.groups[group].runs.map((run, seed) => ({ run, look: look(group, state.each ? seed : 0), own: set.byRun.get(run) })))
     .filter(({ own }) => own && own.n[problem] !== null);
 }
 
@@ -149,10 +148,10 @@ function questionOf(set, { prompt, answer }) {
   ].filter(Boolean);
 }
 
-function answersOf(set, problem) {
-  if (data.token) return liveAnswers(set, problem);
+function answersOf(set, problem, members) {
+  if (data.token) return liveAnswers(set, problem, members);
   const entry = set.answers[String(problem)];
-  const cards = answerCards(set, problem)
+  const cards = members
     .map((one) => ({ ...one, found: entry.runs.find((answers) => answers.member === one.own.member) }))
     .filter(({ found }) => found);
   const grid = el("div", { class: "cards" });
@@ -173,7 +172,7 @@ function answerText([text, cut]) {
 }
 
 // What one run answered to a problem; `tools` gives what stands beside a right answer.
-function answerCard(set, problem, { group, run, seed, found }, counted = null, tools = () => []) {
+function answerCard(set, problem, { run, look, found }, counted = null, tools = () => []) {
   const own = set.byRun.get(run);
   const { n, correct } = counted ?? { n: own.n[problem], correct: own.c[problem] };
   const clusters = found.sizes.length;
@@ -182,19 +181,15 @@ function answerCard(set, problem, { group, run, seed, found }, counted = null, t
     return [el("div", { class: "size" }, el("span", { class: "dim" }, `×${times}`), mark, ...tools(key)), answerText(textOf(set, text))];
   };
   const cluster = ({ size, distinct, texts: [first, ...others] }) =>
-    el(
-      "li",
-      {},
+    el("li", {},
       el("div", { class: "size" }, el("b", {}, `×${size}`), distinct > 1 ? el("span", { class: "dim" }, ` in this cluster, ${distinct} ways to write it`) : null),
       ...rightText(first),
       others.length ? el("details", {}, el("summary", {}, `${distinct - 1 > others.length ? `${others.length} of ` : ""}${plural(distinct - 1, "other way")}`), ...others.flatMap(rightText)) : null,
     );
   const left = clusters - found.clusters.length;
   const leftWrong = found.distinct_wrong - found.wrong.length;
-  return el(
-    "article",
-    { class: "card" },
-    el("h4", {}, swatch(look(group, state.each ? seed : 0)), " ", data.runs[run].name),
+  return el("article", { class: "card" },
+    el("h4", {}, swatch(look), " ", data.runs[run].name),
     el("p", { class: "dim" }, `${correct} of ${n} correct, ${plural(clusters, "cluster")}${found.setting ? ` by ${found.setting}` : ""}${found.truncated ? `, ${found.truncated} cut off at the token limit` : ""}`),
     correct ? clusterBar(found.sizes.slice(0, MOST_BLOCKS), clusters, n) : null,
     found.clusters.length ? el("h5", {}, "Correct, largest clusters first") : null,

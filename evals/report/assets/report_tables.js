@@ -16,16 +16,15 @@ function sortedTable(columns, rows, { label, group = () => null } = {}) {
         falling = by === column ? !falling : Boolean(column.number);
         by = column;
         sorts.set(label, { title: by.title, falling });
-        heads.forEach((other) => other.removeAttribute("aria-sort"));
-        head.setAttribute("aria-sort", falling ? "descending" : "ascending");
         fill();
       };
-      if (by === column) head.setAttribute("aria-sort", falling ? "descending" : "ascending");
       head.append(el("button", { type: "button", on: { click } }, column.title));
     }
     return head;
   });
   const fill = () => {
+    heads.forEach((head) => head.removeAttribute("aria-sort"));
+    heads[columns.indexOf(by)]?.setAttribute("aria-sort", falling ? "descending" : "ascending");
     const order = [...rows];
     if (by) {
       const compare = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true }));
@@ -37,18 +36,14 @@ function sortedTable(columns, rows, { label, group = () => null } = {}) {
     }
     bodyPart.replaceChildren(
       ...order.map((row) =>
-        el(
-          "tr",
-          { "data-group": group(row) },
+        el("tr", { "data-group": group(row) },
           ...columns.map((column, index) => el(index ? "td" : "th", { class: column.number ? "number" : null, scope: index ? null : "row" }, ...[column.cell(row)].flat())),
         ),
       ),
     );
   };
   fill();
-  return el(
-    "div",
-    { class: "scroll", role: "region", tabindex: "0", "aria-label": label },
+  return el("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": label },
     el("table", { class: "sticky" }, el("thead", {}, el("tr", {}, ...heads)), bodyPart),
   );
 }
@@ -85,10 +80,7 @@ function settingText(run) {
 
 function buildRuns() {
   const runs = data.runs.filter((run) => run.has_config);
-  if (!runs.length) {
-    body("runs").append(empty("There are samples of base models here, but no runs."));
-    return;
-  }
+  if (!runs.length) return body("runs").append(empty("There are samples of base models here, but no runs."));
   const cells = new Set(data.groups.map((group) => group.cell).filter(Boolean));
   const seedOf = (run) => data.groups[run.group].runs.indexOf(data.runs.indexOf(run));
   const columns = [
@@ -122,8 +114,7 @@ function buildConfiguration() {
   };
   if (!runs.length || !keys.length) {
     const words = runs.length > 1 ? `These ${runs.length} runs agree on all ${numKeys} keys.` : "There is one run, so nothing differs.";
-    place.append(empty(runs.length ? words : "No run here has a configuration."), ...(runs.length ? [rest()] : []));
-    return;
+    return place.append(empty(runs.length ? words : "No run here has a configuration."), ...(runs.length ? [rest()] : []));
   }
   const onlyShown = el("input", { type: "checkbox", id: "onlyshown", on: { change: () => draw() } });
   const table = el("div");
@@ -138,10 +129,7 @@ function buildConfiguration() {
     });
     // The seed is what a group's runs differ in.
     const chosen = keys.map((_, key) => key).filter((key) => (keys[key] !== "seed" || rows.length === runs.length) && new Set(rows.map((row) => columns[key][row.position])).size > 1);
-    if (rows.length < 2 || !chosen.length) {
-      table.replaceChildren(empty(rows.length < 2 ? "Fewer than two settings are shown." : "The runs shown differ in their seed alone."));
-      return;
-    }
+    if (rows.length < 2 || !chosen.length) return table.replaceChildren(empty(rows.length < 2 ? "Fewer than two settings are shown." : "The runs shown differ in their seed alone."));
     const usual = new Map(chosen.map((key) => [key, mostCommon(rows.map((row) => columns[key][row.position]))]));
     const value = (key, row) => columns[key][row.position];
     const cols = [
@@ -199,10 +187,7 @@ function resultTable(result) {
   const place = el("div");
   onChange(() => {
     const rows = shownCurves().map((curve) => ({ curve, found: resultPoints(result, curve) })).filter((row) => row.found);
-    if (!rows.length) {
-      place.replaceChildren(empty("None of the runs shown was sampled like this."));
-      return;
-    }
+    if (!rows.length) return place.replaceChildren(empty("None of the runs shown was sampled like this."));
     const ks = [...new Set(rows.flatMap((row) => row.found.xs))].sort((a, b) => a - b);
     const at = (row, k) => row.found.ys[row.found.xs.indexOf(k)] ?? null;
     const best = new Map(ks.map((k) => [k, Math.max(...rows.map((row) => at(row, k) ?? -1))]));
@@ -237,16 +222,12 @@ function resultTable(result) {
 
 function buildResults() {
   const place = body("results");
-  if (!data.results.length) {
-    place.append(emptyWithCommand("No run here was sampled on a benchmark. Draw some: ", SAMPLE));
-    return;
-  }
+  if (!data.results.length) return place.append(emptyWithCommand("No run here was sampled on a benchmark. Draw some: ", SAMPLE));
   const byPanel = new Map();
   for (const result of data.results) {
-    result.byRun = new Map(result.curves.map((curve) => [curve.run, curve]));
-    result.byGroup = new Map(result.seeds.map((curve) => [curve.group, curve]));
-    const key = `${result.benchmark} · ${result.sampling}`;
-    byPanel.set(key, [...(byPanel.get(key) ?? []), result]);
+    const byRun = new Map(result.curves.map((curve) => [curve.run, curve]));
+    const byGroup = new Map(result.seeds.map((curve) => [curve.group, curve]));
+    byPanel.set(setName(result), [...(byPanel.get(setName(result)) ?? []), { ...result, byRun, byGroup }]);
   }
   const panels = [...byPanel].map(([key, results]) => ({ key, node: resultPanel(results) }));
   const chosen = panels.some(({ key }) => key === state.resultset) ? state.resultset : panels[0].key;
@@ -277,9 +258,7 @@ function resultPanel(results) {
   const words = results.some((result) => result.seeds.length)
     ? "Several seeds: mean, with the 95 % interval for other seeds and other problems than these (crossed random effects, Student t, logit scale). One run: 95 % bootstrap interval over problems only."
     : "Intervals: 95 % bootstrap over problems only.";
-  return el(
-    "div",
-    {},
+  return el("div", {},
     ns.size > 1 ? el("p", { class: "warning" }, `These runs have unequal numbers of samples (n = ${[...ns].sort((a, b) => a - b).join(", ")}): UCC@k compares at equal n only.`) : null,
     el("div", { class: "charts two" }, ...figures),
     ...results.map(resultTable),
