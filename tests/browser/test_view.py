@@ -354,11 +354,38 @@ def test_answers_are_clustered_as_chosen_and_two_are_compared(opened):
 def test_pairs_are_labelled_with_the_keyboard(opened, folder):
     opened.click("#startlabels")
     for number in (1, 2):
-        wait_for(opened, "return document.querySelectorAll('#labels .card').length === 2")
-        opened.run("document.dispatchEvent(new KeyboardEvent('keydown', {key: 's', bubbles: true}))")
+        press(opened, "s")
         wait_for(opened, f"return document.querySelector('#labels .note[role]').innerText.startsWith('{number} label')")
-    kept = [json.loads(line) for line in (folder / "a/samples/T1-p1/bench.labels").read_text().splitlines()]
-    assert [one["label"] for one in kept] == ["same", "same"]
+    assert labels(folder) == ["same", "same"]
+
+
+def press(browser, key):
+    """Presses a key for the pair that is shown, as soon as it is there."""
+    wait_for(browser, "return document.querySelectorAll('#labels [data-key]:not(:disabled)').length === 3")
+    browser.run("document.dispatchEvent(new KeyboardEvent('keydown', {key: arguments[0], bubbles: true}))", key)
+
+
+def labels(folder):
+    rows = (folder / "a/samples/T1-p1/bench.labels").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["label"] for line in rows]
+
+
+def test_a_pair_gets_one_label_and_only_while_it_is_seen(opened, folder):
+    opened.click("#startlabels")
+    wait_for(opened, "return document.querySelectorAll('#labels .card').length === 2")
+    key = "document.dispatchEvent(new KeyboardEvent('keydown', {key: 's', bubbles: true, repeat: i > 0}))"
+    opened.run(f"for (let i = 0; i < 5; i++) {key}")  # held down
+    wait_for(opened, "return document.querySelector('#labels .note[role]').innerText.startsWith('1 label')")
+    opened.run(f"let i = 1; {key}")  # still held when the next pair is there
+    wait_for(opened, "return document.querySelectorAll('#labels [data-key]:not(:disabled)').length === 3")
+    opened.run("for (let i = 0; i < 2; i++) document.querySelector('#labels [data-key=d]').click()")  # a double click
+    wait_for(opened, "return document.querySelector('#labels .note[role]').innerText.startsWith('2 label')")
+    opened.run("scrollTo(0, 0)")
+    press(opened, "s")  # for something else
+    opened.run("document.querySelector('.labelbox').scrollIntoView()")
+    press(opened, "d")
+    wait_for(opened, "return document.querySelector('#labels .note[role]').innerText.startsWith('3 label')")
+    assert labels(folder) == ["same", "different", "different"]
 
 
 @pytest.mark.parametrize("width", [1400, 390])

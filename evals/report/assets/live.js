@@ -218,9 +218,11 @@ function whyNodes({ together, setting, measures, shared, parts }) {
 const labelView = { source: null };
 const labelSets = () => data.problems.flatMap((set) => set.runs.map((one) => [one.source, `${data.runs[one.run].name} · ${setName(set)}`]));
 
-document.addEventListener("keydown", ({ key, target, ctrlKey, metaKey, altKey }) => {
-  if (ctrlKey || metaKey || altKey || target.closest?.("input, select, textarea")) return;
-  document.querySelector(`#labels [data-key="${CSS.escape(key)}"]`)?.click();
+document.addEventListener("keydown", ({ key, target, repeat, ctrlKey, metaKey, altKey }) => {
+  if (repeat || ctrlKey || metaKey || altKey || target.closest?.("input, select, textarea")) return;
+  const button = document.querySelector(`#labels [data-key="${CSS.escape(key)}"]`);
+  const seen = button?.closest(".labelbox").getBoundingClientRect();
+  if (seen && seen.bottom > 0 && seen.top < window.innerHeight) button.click();
 });
 
 function buildLabels() {
@@ -238,7 +240,14 @@ function buildLabels() {
         return draw();
       })
       .catch((error) => said.replaceChildren(String(error.message)));
-  const button = (words, key, act) => el("button", { type: "button", "data-key": key, on: { click: act } }, `${words} (${key})`);
+  // One answer to a pair: the buttons rest until the next one is there.
+  const once = (act) => {
+    const buttons = box.querySelectorAll("button");
+    const rest = (disabled) => buttons.forEach((one) => Object.assign(one, { disabled }));
+    rest(true);
+    act().finally(() => rest(false));
+  };
+  const button = (words, key, act) => el("button", { type: "button", "data-key": key, on: { click: () => once(act) } }, `${words} (${key})`);
   const pairNodes = ({ id, texts, ...asked }) => [
     el("h3", {}, id),
     ...questionOf(null, asked),
@@ -246,10 +255,10 @@ function buildLabels() {
     el("div", { class: "buttons" }, button("Same", "s", () => give(texts, "same")), button("Different", "d", () => give(texts, "different")), button("Skip", "n", draw)),
     el("div", { class: "cards" }, ...texts.map(([, ...text]) => el("article", { class: "card" }, answerText(text)))),
   ];
-  box.append(el("button", { type: "button", id: "startlabels", on: { click: draw } }, "Show a pair"));
+  box.append(el("button", { type: "button", id: "startlabels", on: { click: () => draw().then(() => box.scrollIntoView({ block: "nearest" })) } }, "Show a pair"));
   place.append(
     el("p", { class: "note" }, "Half of the pairs are drawn at random, half where the measures disagree; each label is weighed by the chance of its pair."),
-    el("div", { class: "controls" }, select("labelset", "Samples ", labelSets, view.source, (source) => ((view.source = source), draw()))),
+    el("div", { class: "controls" }, select("labelset", "Samples ", labelSets, view.source, (source) => ((view.source = source), once(draw)))),
     said,
     box,
   );
