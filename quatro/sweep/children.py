@@ -37,7 +37,9 @@ def make_slots(jobs: int, gpus: Sequence[str] = (), *, gpus_each: int = 1) -> li
         )
     groups = [",".join(gpus[start : start + gpus_each]) for start in range(0, len(gpus), gpus_each)]
     count = len(groups) or jobs
-    each = str(max(1, _available_threads() // count))
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    available = int(wanted) if wanted.isdecimal() and int(wanted) > 0 else usable_cores()
+    each = str(max(1, available // count))
     threads = dict.fromkeys(THREAD_VARIABLES, each) if count > 1 else {}
     devices = [{DEVICES: group} for group in groups] or [{}] * count
     return [{**threads, **device} for device in devices]
@@ -58,11 +60,6 @@ def launched(command: Sequence[str], processes: int) -> list[str]:
     if processes == 1:
         return [interpreter, *(["-P"] if rest[:2] == ["-m", "quatro_cli"] else []), *rest]
     return [interpreter, "-P", "-m", "torch.distributed.run", "--standalone", *torchrun_options(processes), *rest]
-
-
-def _available_threads() -> int:
-    wanted = os.environ.get("OMP_NUM_THREADS", "")
-    return int(wanted) if wanted.isdecimal() and int(wanted) > 0 else usable_cores()
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from evals.errors import DataError, UsageError
 from evals.figures.method_looks import method_title
@@ -83,11 +83,7 @@ class SweptRun:
         return None
 
 
-class SweptResult(NamedTuple):
-    """A result under the label of its setting, and the file or run that it is of."""
-
-    result: Result
-    path: Path
+Labelled = tuple[Result, Path]  # a result under the label of its setting, and the file that it is of
 
 
 def read_sweep(folder: Path) -> tuple[list[SweptRun], int]:
@@ -122,7 +118,7 @@ def label_of(settings: Mapping[str, str], *, method: str) -> str:
 
 def labelled_results(
     folder: Path, *, top_p: float | None = None, temperature: float | None = None, cell: str | None = None
-) -> list[SweptResult]:
+) -> list[Labelled]:
     """Pass@k, UCC@k and final entropy of every finished run, and of the untrained models, first in each cell.
 
     ``top_p`` and ``temperature`` choose among the samples as `chosen_tag` does; ``cell`` None is all of them. The model
@@ -134,7 +130,7 @@ def labelled_results(
     """
     runs = chosen_runs(folder, cell)
     tag = chosen_tag(folder, runs, top_p, temperature)
-    found: list[SweptResult] = []
+    found: list[Labelled] = []
     trained = []
     headings_with_base = set[str]()
     for run in runs:
@@ -205,15 +201,15 @@ def _listed(tags: Sequence[Tag]) -> str:
     return " | ".join(f"T {tag.temperature:g}, top_p {tag.top_p:g}" for tag in tags)
 
 
-def _measured(run: Path, tag: Tag, label: str, heading: Mapping[str, Any]) -> list[SweptResult]:
+def _measured(run: Path, tag: Tag, label: str, heading: Mapping[str, Any]) -> list[Labelled]:
     files = [file for name in (PASSK, UCC) if (file := tag.folder(run) / name).is_file()]
     results = [read_result(file) for file in files]
     # The counts of each problem, which an interval over seeds and problems is made of, are in ucc.json alone.
     own = {"label": label, **heading, "problems": results[-1].problems if results else None}
-    return [SweptResult(one.model_copy(update=own), file) for one, file in zip(results, files, strict=True)]
+    return [(one.model_copy(update=own), file) for one, file in zip(results, files, strict=True)]
 
 
-def _final_entropies(runs: Sequence[tuple[SweptRun, Mapping[str, Any]]]) -> list[SweptResult]:
+def _final_entropies(runs: Sequence[tuple[SweptRun, Mapping[str, Any]]]) -> list[Labelled]:
     """Of runs with their headings. Where it is unknown of one seed, it is of the setting."""
     found, unknown, files = [], set(), []
     for run, heading in runs:
@@ -224,10 +220,10 @@ def _final_entropies(runs: Sequence[tuple[SweptRun, Mapping[str, Any]]]) -> list
             files.append(str(file))
             continue
         row = Row(metric=ENTROPY, benchmark="training", k=None, value=value, num_problems=0, n=0)
-        found.append(SweptResult(Result(metric=ENTROPY, label=run.label, rows=[row], **heading), file))
+        found.append((Result(metric=ENTROPY, label=run.label, rows=[row], **heading), file))
     if files:
         logger.warning("no mean of %s over the last iterations, which lack it: %s", _ENTROPY_METRIC, ", ".join(files))
-    return [one for one in found if (one.result.label, one.result.model) not in unknown]
+    return [(result, file) for result, file in found if (result.label, result.model) not in unknown]
 
 
 # ---- means over seeds and problems, of the counts of each problem

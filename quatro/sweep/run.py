@@ -124,12 +124,7 @@ def status_of(point: Point, folder: Path, evaluation: measure.SweepEvaluation | 
         reason = str(state.get("reason") or last_error(log) or "ended without a word")
     elif numbers is None:
         status, reason = "unmeasured", last_error(log, or_last_line=False) or "not sampled yet"
-    return PointOutcome(point, status, reason, numbers or {}, warnings_of(point, folder))
-
-
-def warnings_of(point: Point, folder: Path) -> tuple[str, ...]:
-    """What the training of a point and its sampling warned of, in the order of time."""
-    return warnings_in(measure.run_folder(folder, point) / "log.txt", log_file(folder, point))
+    return PointOutcome(point, status, reason, numbers or {}, warnings_in(run / "log.txt", log))
 
 
 def write_plan(plan: SweepPlan, folder: Path, evaluation: measure.SweepEvaluation | None = None) -> SweepPlan:

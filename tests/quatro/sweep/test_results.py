@@ -149,8 +149,8 @@ def test_cells_are_headings_and_can_be_chosen(tmp_path):
     points = tuple(point for cell in cells for point in plan_cell(cell)[0])
     folder = make_sweep(tmp_path / "s", SweepPlan("s", points, 0), tags=("T1-p1", "T1-p0.7"))
     found = labelled_results(folder, top_p=0.7)
-    assert {one.result.model for one in found} == {"embedded:countdown, A", "embedded:countdown, B"}
-    assert {one.result.model for one in labelled_results(folder, top_p=1, cell="B")} == {"embedded:countdown"}
+    assert {result.model for result, _ in found} == {"embedded:countdown, A", "embedded:countdown, B"}
+    assert {result.model for result, _ in labelled_results(folder, top_p=1, cell="B")} == {"embedded:countdown"}
     with pytest.raises(UsageError, match="known: A, B"):
         labelled_results(folder, top_p=1, cell="C")
     with pytest.raises(UsageError, match=r"measured at T 1, top_p 0\.7 \| T 1, top_p 1; choose one with --top-p"):
@@ -164,7 +164,7 @@ def test_cells_are_headings_and_can_be_chosen(tmp_path):
 def test_a_lone_cell_is_no_heading(tmp_path):
     cell = Cell("quickstart", (Axis("method.delta", ("0.1",)),), name="main")
     folder = make_sweep(tmp_path / "s", SweepPlan("s", tuple(plan_cell(cell)[0]), 0))
-    assert {one.result.model for one in labelled_results(folder)} == {"embedded:countdown"}
+    assert {result.model for result, _ in labelled_results(folder)} == {"embedded:countdown"}
 
 
 def test_a_sweep_has_its_base_as_a_row_in_every_layout_of_samples(sweep):
@@ -187,7 +187,7 @@ def test_a_sweep_of_one_way_of_sampling_needs_no_choice_whatever_its_temperature
     plan = plan_sweep("quickstart", [Axis("method.name", ("gspo",))])
     warm = make_sweep(tmp_path / "warm", plan, tags=("T0.6-p0.7",))
     for sampled in (labelled_results(warm), labelled_results(warm, top_p=0.7), labelled_results(warm, temperature=0.6)):
-        assert {one.path.parent.name for one in sampled if one.result.metric == "pass@k"} == {"T0.6-p0.7"}
+        assert {file.parent.name for result, file in sampled if result.metric == "pass@k"} == {"T0.6-p0.7"}
     runs, _ = read_sweep(warm)
     assert [*flips_by_label(runs, chosen_tag(warm, runs, None, None))] == ["GSPO"]
     assert [*temperatures_by_label(runs, fitting_tags(warm, runs, None, None))] == ["GSPO"]
