@@ -28,7 +28,7 @@ from quatro.policy.facts import context_limit
 from quatro.policy.kinds import PolicyKind
 from quatro.policy.loading import load_model, load_shape, load_tokenizer
 from quatro.policy.rows import Rows
-from quatro.policy.torch_policy import LocalPolicy, Step
+from quatro.policy.torch_policy import LocalPolicy
 from quatro.processes.world import World
 from quatro.rollout.engine import Engine, EngineKind, Recipe, RolloutProgress, Seeds, Transformers
 from quatro.types import Metric, Prompt, Rollout, Sampling
@@ -161,7 +161,7 @@ class Trainer(LocalPolicy):
         entropy_BT = self.waiting.entropy_BT
         return Forward(self.waiting.logp_BT.detach(), None if entropy_BT is None else entropy_BT.detach())
 
-    def step(self, logp_grad_BT: Tensor, entropy_grad_BT: Tensor | None, loss: float) -> Step:
+    def step(self, logp_grad_BT: Tensor, entropy_grad_BT: Tensor | None, loss: float) -> tuple[float, bool, bool]:
         """One optimiser step, given the gradient by what `learn` returned: norm, whether finite, whether taken."""
         passed = self.waiting
         assert passed is not None

@@ -25,7 +25,7 @@ from quatro.policy import lora
 from quatro.policy.base import Forward
 from quatro.policy.facts import copied, hollow
 from quatro.policy.rows import Rows
-from quatro.policy.torch_policy import Step, TorchPolicy
+from quatro.policy.torch_policy import TorchPolicy
 from quatro.registry import ENGINES
 
 T = TypeVar("T")
@@ -150,7 +150,7 @@ class DeepSpeedPolicy(TorchPolicy):
         with self.world.waiting("the gradients"):
             self.engine.backward(loss * self.world.size)
 
-    def take_step(self, loss_sum: Tensor) -> Step:
+    def take_step(self, loss_sum: Tensor) -> tuple[float, bool, bool]:
         self._is_loss_finite = bool(torch.isfinite(self.world.total(loss_sum)))
         for group in self.engine.optimizer.param_groups:
             group["lr"] = self.lr
@@ -161,7 +161,7 @@ class DeepSpeedPolicy(TorchPolicy):
         is_applied = is_finite and grad_norm > 0.0
         if is_applied:
             self.num_steps += 1
-        return Step(grad_norm, is_finite, is_applied)
+        return grad_norm, is_finite, is_applied
 
     def _may_step(self) -> bool:
         """`LocalPolicy`'s rule inside DeepSpeed's step; by then its optimiser, which wraps ours, knows the norm."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -37,14 +37,6 @@ CHECKED_PROMPTS, CHECKED_TOKENS = 2, 64
 # From so many parameters on a CPU gives freed memory back before each pass: what one of another shape left lies in
 # pieces between the gradients, too small for the next. A model of 100,000 would learn a fifth more slowly for it.
 LARGE = 10_000_000
-
-
-class Step(NamedTuple):
-    """``grad_norm`` before clipping."""
-
-    grad_norm: float
-    is_finite: bool
-    is_applied: bool
 
 
 class TorchPolicy(Policy):
@@ -122,8 +114,11 @@ class TorchPolicy(Policy):
         """Adds the gradient of one micro-batch."""
 
     @abstractmethod
-    def take_step(self, loss_sum: Tensor) -> Step:
-        """Takes the step if loss and gradient are finite and the gradient is not 0; leaves no gradient behind."""
+    def take_step(self, loss_sum: Tensor) -> tuple[float, bool, bool]:
+        """Takes the step if loss and gradient are finite and the gradient is not 0; leaves no gradient behind.
+
+        ``(the gradient's norm before clipping, whether both are finite, whether the step was taken)``
+        """
 
     def _stepped(self) -> list[Tensor]:
         """The tensors that this rank's optimiser steps on."""
@@ -252,9 +247,8 @@ class TorchPolicy(Policy):
             whole, loss_sum, metrics = self._attempt(attempt)
         logp_max = whole.logp_BT.masked_fill(~rows.batch.mask_BT, -torch.inf).max()
         _refuse_positive(float(logp_max))
-        step = self.take_step(loss_sum)
         metrics |= {"loss": Metric("sum", loss_sum), "logp_max": Metric("max", logp_max)}
-        return Update(metrics, step.grad_norm, step.is_finite, step.is_applied, whole)
+        return Update(metrics, *self.take_step(loss_sum), whole)
 
     def microbatches(self, rows: Rows) -> Iterator[Tensor]:
         yield from rows.microbatches(self.microbatch.tokens)
@@ -362,7 +356,7 @@ class LocalPolicy(TorchPolicy):
     def _backward(self, loss: Tensor) -> None:
         loss.backward()
 
-    def take_step(self, loss_sum: Tensor) -> Step:
+    def take_step(self, loss_sum: Tensor) -> tuple[float, bool, bool]:
         self._reduce_gradients()
         grad_norm = torch.nn.utils.clip_grad_norm_(self.trained, self.max_grad_norm)
         # Every rank must come to the same decision.
@@ -374,7 +368,7 @@ class LocalPolicy(TorchPolicy):
             self.optimizer.step()
             self.num_steps += 1
         self.optimizer.zero_grad(set_to_none=True)
-        return Step(float(grad_norm), is_finite, is_applied)
+        return float(grad_norm), is_finite, is_applied
 
     def _reduce_gradients(self) -> None:
         """Adds up the gradients of all ranks.

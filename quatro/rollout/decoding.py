@@ -350,18 +350,19 @@ class Decoding:
         rows, request = self.rows, self.request
         num_drawn_L = rows.length_R[row_L]
         uniform_L = uniforms(rows.seed_R[row_L], num_drawn_L.view(np.uint64))
-        drawn = draw_rows(logits_SV, slot_L, uniform_L, request.sampling, with_entropy=request.with_entropy)
-        rows.token_RT[row_L, num_drawn_L] = drawn.token_L
-        rows.logp_RT[row_L, num_drawn_L] = drawn.logp_L
+        token_L, logp_L, entropy_L = draw_rows(
+            logits_SV, slot_L, uniform_L, request.sampling, with_entropy=request.with_entropy
+        )
+        rows.token_RT[row_L, num_drawn_L] = token_L
+        rows.logp_RT[row_L, num_drawn_L] = logp_L
         if rows.entropy_RT is not None:
-            rows.entropy_RT[row_L, num_drawn_L] = drawn.entropy_L
+            rows.entropy_RT[row_L, num_drawn_L] = entropy_L
         rows.length_R[row_L] = num_drawn_L + 1
-        is_stopped_L = self._is_eos[np.minimum(drawn.token_L, len(self._is_eos) - 1)]
+        is_stopped_L = self._is_eos[np.minimum(token_L, len(self._is_eos) - 1)]
         if request.sampling.stop:
             for i in np.flatnonzero(~is_stopped_L):
                 is_stopped_L[i] = request.texts.meets_stop(rows.token_RT[row_L[i], : num_drawn_L[i] + 1])
         is_done_L = is_stopped_L | (rows.limit_R[row_L] == num_drawn_L + 1)
-        token_L = drawn.token_L
         if is_done_L.any():
             rows.end(row_L[is_done_L], is_stopped_L[is_done_L], request)
             row_L, slot_L, token_L = row_L[~is_done_L], slot_L[~is_done_L], token_L[~is_done_L]

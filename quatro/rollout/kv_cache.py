@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,29 +42,21 @@ MIN_COLUMNS_SAVED = 32
 Ints = NDArray[np.int64]
 
 
-class Branching(NamedTuple):
-    """``slot_L`` where each live row continues, after copying slots ``source`` to ``target`` (disjoint sets)."""
-
-    slot_L: Ints
-    num_slots: int
-    source: Ints
-    target: Ints
-
-
-def branch(slot_L: Ints, token_L: Ints, num_slots: int, *, is_dense: bool = False) -> Branching:
+def branch(slot_L: Ints, token_L: Ints, num_slots: int, *, is_dense: bool = False) -> tuple[Ints, int, Ints, Ints]:
     """Gives every distinct (slot, token) its own slot, with few copies, and closes holes when they are many.
 
-    ``is_dense`` asks for no holes at all.
+    ``(slot_L, num_slots, source, target)``: where each live row continues among ``num_slots``, after copying slots
+    ``source`` to ``target`` (disjoint sets). ``is_dense`` asks for no holes at all.
     """
     is_filled = len(slot_L) >= (1.0 if is_dense else MIN_SHARE_IN_USE) * num_slots
     if is_filled and np.bincount(slot_L, minlength=1).max() <= 1:  # each row has a slot of its own already
-        return Branching(slot_L, num_slots, source=slot_L[:0], target=slot_L[:0])
+        return slot_L, num_slots, slot_L[:0], slot_L[:0]
     child, child_of_L = np.unique((slot_L << 32) | token_L, return_inverse=True)
     parent = child >> 32  # ascending, so siblings are neighbours
     is_first = np.ones(len(parent), dtype=bool)
     is_first[1:] = parent[1:] != parent[:-1]
     if is_first.all() and len(parent) >= (1.0 if is_dense else MIN_SHARE_IN_USE) * num_slots:
-        return Branching(parent[child_of_L], num_slots, source=parent[:0], target=parent[:0])
+        return parent[child_of_L], num_slots, parent[:0], parent[:0]
     # The result is exactly the slots 0 .. len(parent) - 1. The first child of a parent inside that range stays; all
     # others move to what is free. A free slot has no child at all, so no copy overwrites the source of another.
     stays = is_first & (parent < len(parent))
@@ -72,7 +64,7 @@ def branch(slot_L: Ints, token_L: Ints, num_slots: int, *, is_dense: bool = Fals
     is_free[parent[stays]] = False
     slot = parent.copy()
     slot[~stays] = np.flatnonzero(is_free)
-    return Branching(slot[child_of_L], len(parent), source=parent[~stays], target=slot[~stays])
+    return slot[child_of_L], len(parent), parent[~stays], slot[~stays]
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,6 @@ from quatro.types import Sampling
 MAX_SAMPLED_LOGITS = 1 << 24
 
 
-class Drawn(NamedTuple):
-    """What each row has drawn; entropies (of its slot) are None where nobody asked for them."""
-
-    token_L: NDArray[np.int64]
-    logp_L: NDArray[np.float32]
-    entropy_L: NDArray[np.float32] | None
-
-
 def draw_rows(
     logits_SV: Tensor,
     slot_L: NDArray[np.int64],
@@ -33,8 +25,11 @@ def draw_rows(
     sampling: Sampling,
     *,
     with_entropy: bool,
-) -> Drawn:
-    """As `draw_tokens`, for arrays of the host, in slices of bounded size; DivergedError: the logits are not finite."""
+) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32] | None]:
+    """As `draw_tokens`, for arrays of the host, in slices of bounded size: ``(token_L, logp_L, entropy_L or None)``.
+
+    Raises DivergedError if the logits are not finite.
+    """
     num_slots, vocabulary = logits_SV.shape
     slots_at_once = max(1, MAX_SAMPLED_LOGITS // vocabulary)
     # By slot, so that each slice has a stretch of the rows: a GPU is waited for once, whatever the number of slices.
@@ -58,7 +53,7 @@ def draw_rows(
             "or lower optimizer.lr"
         )
     entropy_L = found[3].astype(np.float32) if with_entropy else None
-    return Drawn(found[0].astype(np.int64), found[1].astype(np.float32), entropy_L)
+    return found[0].astype(np.int64), found[1].astype(np.float32), entropy_L
 
 
 class DrawnTokens(NamedTuple):

@@ -51,7 +51,8 @@ def sparse_steps(policy: LocalPolicy, ranks: tuple[int, ...]) -> torch.Tensor:
         for rank in ranks:
             loss = sum((policy.trained[number].square().sum() for number in USED[rank][step]), torch.zeros(()))
             policy._backward((rank + 1) * loss)
-        assert policy.take_step(torch.zeros(())).is_applied
+        *_, is_applied = policy.take_step(torch.zeros(()))
+        assert is_applied
     return torch.cat([parameter.detach().flatten() for parameter in policy.trained])
 
 

@@ -48,11 +48,11 @@ def test_rows_share_a_slot_exactly_while_their_tokens_agree(data):
 
 def test_a_single_hole_is_closed_only_on_request():
     slot_L = np.delete(np.arange(10), 3)
-    kept = branch(slot_L, slot_L, 10)
-    assert (kept.num_slots, kept.slot_L.tolist(), len(kept.source)) == (10, slot_L.tolist(), 0)
-    dense = branch(slot_L, slot_L, 10, is_dense=True)
-    assert (dense.num_slots, dense.source.tolist(), dense.target.tolist()) == (9, [9], [3])
-    assert sorted(dense.slot_L) == list(range(9))
+    kept_L, num_slots, source, _ = branch(slot_L, slot_L, 10)
+    assert (num_slots, kept_L.tolist(), len(source)) == (10, slot_L.tolist(), 0)
+    dense_L, num_slots, source, target = branch(slot_L, slot_L, 10, is_dense=True)
+    assert (num_slots, source.tolist(), target.tolist()) == (9, [9], [3])
+    assert sorted(dense_L) == list(range(9))
 
 
 def tiny_model():
