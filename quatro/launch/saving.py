@@ -83,17 +83,14 @@ class Generators:
         torch.set_rng_state(tensors["torch"])
         if "cuda" in tensors and torch.cuda.is_available():
             torch.cuda.set_rng_state(tensors["cuda"])
-        random.setstate(_tuples(plain["python"]))
-        np.random.set_state(_tuples(plain["numpy"]))
+        version, numbers, gauss = plain["python"]
+        random.setstate((version, tuple(numbers), gauss))
+        np.random.set_state(plain["numpy"])
 
 
 def _plain(value: Any) -> Any:
     """Nested tuples and arrays as lists, which JSON keeps."""
     return json.loads(json.dumps(value, default=lambda array: array.tolist()))
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(entry) for entry in value) if isinstance(value, list) else value
 
 
 def stateful_parts(parts: Parts, learner: Learner) -> dict[str, Stateful]:

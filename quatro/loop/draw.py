@@ -10,6 +10,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -202,12 +203,7 @@ class Evaluation:
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
         config = parts.config
-        self.sampling = Sampling(
-            temperature=config.eval.temperature,
-            top_p=config.eval.top_p,
-            max_new_tokens=config.rollout.max_new_tokens,
-            stop=config.stop,
-        )
+        self.sampling = replace(parts.sampling, temperature=config.eval.temperature, top_p=config.eval.top_p, top_k=0)
         self._graders: list[Reward] = []
         self._said_zero = set[str]()
         for found, (benchmark, _) in zip(parts.evaluation_prompts, config.evaluated.values(), strict=False):

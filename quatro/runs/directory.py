@@ -251,16 +251,10 @@ class FollowedRun(RunDir):
         self.path, self.config = path, config
 
     def _left_to_the_first(self, *_: Any, **__: Any) -> Any:
-        pass
-
-    close = set_status = append_metrics = go_back = sync = write_rollouts = _left_to_the_first
-
-    def add_to_environment(self, extra: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
         return {}
 
-    @property
-    def written(self) -> dict[str, Any]:
-        return {}
+    close = set_status = append_metrics = go_back = sync = write_rollouts = add_to_environment = _left_to_the_first
+    written = property(_left_to_the_first)
 
 
 def log_only(log: logging.Handler, text: str, *, error: BaseException | None = None) -> None:

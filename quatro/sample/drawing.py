@@ -142,11 +142,11 @@ def plan_samples(request: SampleRequest) -> SamplePlan:
         raise UsageError(
             f"--tag {request.tag!r} cannot be a folder's name; use letters, digits, dots and dashes, or -o DIR"
         )
-    tag = Tag.of(sampling)
+    tag = Tag(sampling.temperature, sampling.top_p, sampling.top_k)
     if found.run is not None and checkpoint is not None:
         if note := unfinished_note(checkpoint):
             logger.warning(note)
-        tag = Tag.of(sampling, step=checkpoint.step, is_inside=checkpoint.is_inside)
+        tag = replace(tag, step=checkpoint.step, is_inside=checkpoint.is_inside)
     if endpoint is not None:
         check_served(endpoint, found, plans)
     else:

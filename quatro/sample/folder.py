@@ -11,7 +11,6 @@ from evals.results.document import Result
 from evals.samples.about import SAMPLING, about_samples, sampled_benchmarks
 from quatro.runs.checkpoint import Step, find_checkpoint
 from quatro.runs.directory import INSIDE, step_name
-from quatro.types import Sampling
 
 PASSK, UCC = "passk.json", "ucc.json"  # their names beside the samples
 
@@ -28,11 +27,6 @@ class Tag:
     top_k: int = 0
     step: int | None = None
     is_inside: bool = False
-
-    @classmethod
-    def of(cls, sampling: Sampling, *, step: int | None = None, is_inside: bool = False) -> Self:
-        """The tag of samples drawn like this."""
-        return cls(sampling.temperature, sampling.top_p, sampling.top_k, step, is_inside)
 
     @classmethod
     def parse(cls, name: str) -> Self | None:

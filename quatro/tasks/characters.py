@@ -44,11 +44,6 @@ def _word(entry: Mapping[str, Any]) -> str | None:
     return f"{word}:" if word.isascii() and word.isalpha() else None
 
 
-def _words_of_directions(answer: str) -> str:
-    """`llrd` as `left left right down`; another letter stays, so that the checker refuses it."""
-    return " ".join(_DIRECTIONS.get(letter, letter) for letter in answer)
-
-
 FORMS: dict[str, Form] = {
     "palindrome": Form(
         "palindrome_generation",
@@ -64,7 +59,8 @@ FORMS: dict[str, Form] = {
         _grid,
         key=str,
         short=lambda answer: "".join(word[0] for word in answer.split()),
-        long=_words_of_directions,
+        # `llrd` as `left left right down`; another letter stays, so that the checker refuses it.
+        long=lambda answer: " ".join(_DIRECTIONS.get(letter, letter) for letter in answer),
     ),
     "spell-backward": Form(
         "spell_backward",

@@ -12,7 +12,7 @@ from quatro.config import load_config
 from quatro.loop import draw
 from quatro.loop.position import Drawn, Group, Position, Stopwatch
 from quatro.rewards import Grade
-from quatro.types import Prompt, Rollout
+from quatro.types import Prompt, Rollout, Sampling
 from tests.kit import says
 
 SOLVED = ([], ["a"], ["b", "c"], ["d", "d"], ["e", "e", "f"])  # the texts of the correct ones of three responses
@@ -35,7 +35,10 @@ def test_an_evaluation_has_means_over_problems_and_their_standard_errors(texts, 
     prompts = [Prompt("countdown", str(place), "", "", "", (1,)) for place in range(len(texts))]
     config = load_config("quickstart", overrides=["eval.every=2", "eval.benchmark=countdown", "eval.n=3"])
     parts: Any = SimpleNamespace(
-        config=config, evaluation_prompts=[SimpleNamespace(prompts=prompts, warnings=())], stopwatch=Stopwatch()
+        config=config,
+        evaluation_prompts=[SimpleNamespace(prompts=prompts, warnings=())],
+        sampling=Sampling(),
+        stopwatch=Stopwatch(),
     )
     measuring = draw.Evaluation(parts)
     position = Position(None)
@@ -81,6 +84,7 @@ def test_several_benchmarks_are_measured_each_with_its_n_and_their_mean_comes_fi
     parts: Any = SimpleNamespace(
         config=load_config("quickstart", overrides=["eval.every=1", *settings]),
         evaluation_prompts=sets,
+        sampling=Sampling(),
         stopwatch=Stopwatch(),
     )
     measuring = draw.Evaluation(parts)

@@ -5,14 +5,13 @@ from pathlib import Path
 import pytest
 
 from quatro.sample.folder import Tag
-from quatro.types import Sampling
 
 NAMES = {
     "T1-p1": Tag(),
     "T1-p0.7": Tag(top_p=0.7),
-    "T1-p1-step000100": Tag.of(Sampling(), step=100),
+    "T1-p1-step000100": Tag(step=100),
     "T1-p1-step000100-inside": Tag(step=100, is_inside=True),
-    "T0.6-p0.7-k50": Tag.of(Sampling(temperature=0.6, top_p=0.7, top_k=50)),
+    "T0.6-p0.7-k50": Tag(temperature=0.6, top_p=0.7, top_k=50),
     "T1e-05-p1-k1-step1000000": Tag(temperature=1e-5, top_k=1, step=1_000_000),
 }
 
