@@ -23,6 +23,8 @@ _TYPES: dict[str, type] = {
     for kind in (bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, range, object)
 }
 _NAMED = {"Ellipsis": ..., "NotImplemented": NotImplemented}
+_COLLECTIONS = (tuple, set, frozenset, deque)
+_MOMENTS = (datetime.datetime, datetime.date, datetime.time)
 
 
 class CannotCrossError(Exception):
@@ -68,7 +70,7 @@ def _encode_other(value: Any, kind: type, refer: Callable[[object], JSON] | None
             return {"named": name}
     for base, reduce in _REDUCED.items():
         if issubclass(kind, base):
-            return encode(reduce(value), refer)
+            return encode(reduce(base, value), refer)
     numpy = sys.modules.get("numpy")
     if numpy is not None and issubclass(kind, getattr(numpy, "generic", ())) and kind.__module__ == "numpy":
         return encode(value.item(), refer)
@@ -78,35 +80,21 @@ def _encode_other(value: Any, kind: type, refer: Callable[[object], JSON] | None
 
 
 _WRITERS: dict[type, tuple[str, Callable[[Any, Callable[[object], JSON] | None], JSON]]] = {
-    tuple: ("tuple", _encode_all),
-    set: ("set", _encode_all),
-    frozenset: ("frozenset", _encode_all),
-    deque: ("deque", _encode_all),
+    **{kind: (kind.__name__, _encode_all) for kind in _COLLECTIONS},
     dict: ("dict", lambda value, refer: [_encode_all(half, refer) for half in (dict.keys(value), dict.values(value))]),
-    bytes: ("bytes", lambda value, refer: base64.b64encode(value).decode("ascii")),
-    bytearray: ("bytearray", lambda value, refer: base64.b64encode(value).decode("ascii")),
+    **{kind: (kind.__name__, lambda value, refer: base64.b64encode(value).decode()) for kind in (bytes, bytearray)},
     complex: ("complex", lambda value, refer: [value.real, value.imag]),
     range: ("range", lambda value, refer: [encode(value.start), encode(value.stop), encode(value.step)]),
     Fraction: ("fraction", lambda value, refer: [encode(value.numerator), encode(value.denominator)]),
     Decimal: ("decimal", lambda value, refer: str(value)),
-    datetime.datetime: ("datetime", lambda value, refer: value.isoformat()),
-    datetime.date: ("date", lambda value, refer: value.isoformat()),
-    datetime.time: ("time", lambda value, refer: value.isoformat()),
+    **{kind: (kind.__name__, lambda value, refer: value.isoformat()) for kind in _MOMENTS},
     datetime.timedelta: ("timedelta", lambda value, refer: [value.days, value.seconds, value.microseconds]),
 }
-_REDUCED: dict[type, Callable[[Any], object]] = {
-    int: lambda value: int.__add__(value, 0),
-    float: lambda value: float.__mul__(value, 1.0),
-    complex: lambda value: complex.__mul__(value, 1),
-    str: lambda value: str.__getitem__(value, slice(None)),
-    bytes: lambda value: bytes.__getitem__(value, slice(None)),
-    bytearray: lambda value: bytearray.__getitem__(value, slice(None)),
-    tuple: lambda value: tuple(tuple.__iter__(value)),
-    list: lambda value: list(list.__iter__(value)),
-    dict: lambda value: dict(dict.items(value)),
-    set: lambda value: set(set.__iter__(value)),
-    frozenset: lambda value: frozenset(frozenset.__iter__(value)),
-    deque: lambda value: deque(deque.__iter__(value)),
+_REDUCED: dict[type, Callable[[Any, Any], object]] = {
+    **dict.fromkeys((int, float, complex), lambda base, value: base.__mul__(value, 1)),
+    **dict.fromkeys((str, bytes, bytearray), lambda base, value: base.__getitem__(value, slice(None))),
+    **dict.fromkeys((list, *_COLLECTIONS), lambda base, value: base(base.__iter__(value))),
+    dict: lambda base, value: dict(dict.items(value)),
 }
 
 
@@ -147,10 +135,7 @@ def _decode_all(forms: JSON, resolve: Callable[[JSON], object] | None) -> list[A
 
 
 _BUILDERS: dict[str, Callable[[list[Any]], object]] = {
-    "tuple": tuple,
-    "set": set,
-    "frozenset": frozenset,
-    "deque": deque,
+    **{kind.__name__: kind for kind in _COLLECTIONS},
     "complex": lambda parts: complex(*map(float, parts)),
     "range": lambda parts: range(*parts),
     # Of a text such as "1e99999999" it would make a number that fills the memory.
@@ -162,9 +147,7 @@ _READERS: dict[str, Callable[[Any], object]] = {
     "bytes": lambda text: base64.b64decode(text, validate=True),
     "bytearray": lambda text: bytearray(base64.b64decode(text, validate=True)),
     "decimal": Decimal,
-    "datetime": datetime.datetime.fromisoformat,
-    "date": datetime.date.fromisoformat,
-    "time": datetime.time.fromisoformat,
+    **{kind.__name__: kind.fromisoformat for kind in _MOMENTS},
     "type": lambda name: _TYPES[name],
     "named": lambda name: _NAMED[name],
 }
