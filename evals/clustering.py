@@ -66,7 +66,6 @@ def cluster(
     Raises UsageError (a ValueError) for an unknown name, a threshold outside (0, 1], or a threshold with `exact`.
     """
     threshold = resolve_threshold(similarity, threshold)
-    measures.check_tokens(tokens)
     unique = solutions_in(texts, tokens=tokens)
     return partitions(unique, similarity=similarity, thresholds=[threshold], linkage=linkage, tokens=tokens)[threshold]
 

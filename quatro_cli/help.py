@@ -42,18 +42,14 @@ class App(typer.Typer):
 
     def add(self, name: str, command: Callable[..., Any] | str, heading: str = "Commands") -> None:
         """Register a function, or `module:function` or `module:app`, which is imported when the command is typed."""
-        self.table[name], self.table.headings[name] = command, heading
+        self.table[name] = command, heading
 
 
 class _Table(UserDict[str, Any]):
-    """Commands by name; each is made when it is looked up."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.headings: dict[str, str] = {}
+    """Commands by name, with their headings in ``data``; each is made when it is looked up."""
 
     def __getitem__(self, name: str) -> Any:
-        command = self.data[name]
+        command, _ = self.data[name]
         if isinstance(command, str):
             module, _, attribute = command.partition(":")
             command = getattr(import_module(module), attribute)
@@ -134,7 +130,7 @@ class Group(_Helping, TyperGroup):
         sections: dict[str, list[tuple[str, str]]] = {}
         for name, command in self.table.items():
             line = (name.ljust(width), command.get_short_help_str(formatter.width - 6 - width))
-            sections.setdefault(self.table.headings[name], []).append(line)
+            sections.setdefault(self.table.data[name][1], []).append(line)
         for heading, lines in sections.items():
             with formatter.section(heading):
                 formatter.write_dl(lines)

@@ -24,6 +24,7 @@ POLICIES: tuple[Policy, ...] = get_args(Policy)
 MAX_SHOWN_CHARS = 200
 ExtractionPolicy = Literal["boxed", "answer-is", "last-number"]
 EXTRACTION_POLICIES: tuple[ExtractionPolicy, ...] = get_args(ExtractionPolicy)
+OnProgress = Callable[[int, int], None] | None  # called with what is done, and with all that there is to do
 
 # No honest answer is this long; what comes after stays cheap because of it.
 MAX_ANSWER_CHARS = 20_000
@@ -82,7 +83,7 @@ def grade_many(
     *,
     policy: Policy = "strict",
     extraction: ExtractionPolicy = "boxed",
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress = None,
 ) -> list[Grade]:
     """`grade` of every (completion, answer), each different pair of extracted answer and reference graded once.
 

@@ -6,7 +6,7 @@ to both sets (some problems are easy, some are not) and cancels.
 
 # Axes: P problems, K values of k.
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from evals.errors import DataError, UsageError
 from evals.estimators import PARTS, ucc_parts
 from evals.files.strict_json import shown
-from evals.grading import same_answer
+from evals.grading import OnProgress, same_answer
 from evals.intervals import average_paired_differences, holm
 from evals.metrics.counting import BY_DEFAULT, Clustering, Counted, count_each, refuse_other_problems
 from evals.metrics.passk_ucc import (
@@ -75,7 +75,7 @@ def compare_ucc(
     clustering: Clustering = BY_DEFAULT,
     ks: Sequence[int] | None = None,
     jobs: int | None = 1,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress = None,
 ) -> Comparison:
     """UCC@k and its parts (`ucc_parts`), distinct@k and what stands beside UCC@k, of ``others`` minus those of ``a``.
 

@@ -16,7 +16,7 @@ from evals.clustering import check_linkage, cluster_sizes, partitions, resolve_t
 from evals.errors import DataError, QuatroError, UsageError
 from evals.files.own_code import is_own
 from evals.files.strict_json import shown
-from evals.grading import ExtractionPolicy, extract, same_answer
+from evals.grading import ExtractionPolicy, OnProgress, extract, same_answer
 from evals.grading.decide import Policy
 from evals.results.document import GraderInfo
 from evals.samples.types import GradedProblem, Problem, Samples
@@ -132,7 +132,7 @@ def count_clusters(
     settings_of: Mapping[str, Sequence[Setting]],
     *,
     jobs: int | None = 1,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress = None,
 ) -> dict[Setting, list[Counts]]:
     """Counts of all problems by setting; ``settings_of`` is by benchmark, ``jobs`` a number of processes.
 

@@ -90,10 +90,9 @@ class Options:
                 raise UsageError(f"--{name} has no effect beside --metric {metric}; leave one of them out")
         if self.tau is not None and "g-pass" not in (listed(self.also) or ()):
             raise UsageError(f"--tau {taus} is for G-Pass@k; add --also g-pass, or leave --tau out")
-        if "pass@k" in self.metrics:
-            check_beside("pass@k", self.beside("pass@k"), self.taus)
+        for name in self.metrics:
+            check_beside(name, self.beside(name), self.taus)
         if "ucc@k" in self.metrics:
-            check_beside("ucc@k", self.beside("ucc@k"))
             self.clustering.settings("")
         if self.valid is not None:
             checker_of(self.valid)

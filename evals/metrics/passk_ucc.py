@@ -19,6 +19,7 @@ from evals.errors import DataError, UsageError
 from evals.estimators import Floats
 from evals.files.frames import grouped
 from evals.files.strict_json import shown
+from evals.grading import OnProgress
 from evals.intervals import Families, mean_intervals
 from evals.metrics.counting import (
     BY_DEFAULT,
@@ -108,7 +109,7 @@ def ucc_result(
     ci: bool = False,
     per_problem: bool = False,
     jobs: int | None = 1,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress = None,
     about: About = UNKNOWN,
 ) -> Result:
     """UCC@k, pairs, UCR, number and effective number of clusters under every setting, and averages over benchmarks.

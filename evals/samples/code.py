@@ -4,7 +4,7 @@ What runs programs, and what reads benchmarks, is imported only where samples ar
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from evals.benchmarks.prompts import THOUGHT
 from evals.errors import DataError
 from evals.files.strict_json import read_document, refuse, shown
 from evals.files.whole import file_digest, file_stem, write_whole
-from evals.grading import Grade, Outcome
+from evals.grading import Grade, OnProgress, Outcome
 from evals.samples.about import problems_beside, problems_file
 from evals.samples.types import FIELDS, Sample
 
@@ -149,9 +149,7 @@ def sandbox_here() -> str:
     return isolation()
 
 
-def grade_code(
-    rows: Sequence[Sample], files: Sequence[Path], jobs: int | None, on_progress: Callable[[int, int], None] | None
-) -> list[Grade]:
+def grade_code(rows: Sequence[Sample], files: Sequence[Path], jobs: int | None, on_progress: OnProgress) -> list[Grade]:
     """A grade for each row: its program must pass all tests. One that crashes, or needs too much, is incorrect.
 
     Raises as `tested_problems`, and MissingError if programs cannot be isolated on this machine.

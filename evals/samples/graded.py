@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from pathlib import Path
@@ -21,7 +21,7 @@ from evals.errors import UsageError
 from evals.files.belonging import file_sha256, read_or_empty, run_of
 from evals.files.own_code import is_own
 from evals.files.whole import write_whole
-from evals.grading import GRADER_VERSION, OUTCOMES
+from evals.grading import GRADER_VERSION, OUTCOMES, OnProgress
 from evals.results.document import GraderInfo
 from evals.samples import graders
 from evals.samples.about import note_file, stem_of
@@ -109,7 +109,7 @@ def read_graded(
     asked: Asked | None = None,
     id: str | None = None,
     jobs: int | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress = None,
 ) -> tuple[Samples, GraderInfo]:
     """Samples with `correct` in every row, and who graded them: unknown (None) if the rows came with it.
 
@@ -295,7 +295,7 @@ def grade_file(
     settings: GradingSettings,
     *,
     jobs: int | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress = None,
 ) -> GradedFile:
     """Grades every row of ``source`` into ``target``; both it and its note appear whole or not at all.
 

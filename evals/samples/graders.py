@@ -17,7 +17,7 @@ from evals.benchmarks.prompts import THOUGHT, split_thought
 from evals.errors import DataError, UsageError
 from evals.files.own_code import file_of, is_own, own_function, source_digest
 from evals.files.strict_json import shown
-from evals.grading import GRADER_VERSION, ExtractionPolicy, Grade, grade_many, same_answer
+from evals.grading import GRADER_VERSION, ExtractionPolicy, Grade, OnProgress, grade_many, same_answer
 from evals.grading.decide import Policy
 from evals.results.document import GraderInfo
 from evals.samples.code import grade_code, sandbox_here
@@ -63,7 +63,7 @@ def grade_rows(
     settings: GradingSettings | None = None,
     files: Sequence[Path] = (),
     jobs: int | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress = None,
 ) -> list[Grade]:
     """A grade for each row, whatever its ``correct`` says, by the grader of its benchmark (or by the settings').
 
@@ -117,9 +117,7 @@ def grade_rows(
 _ORDER = {"reasoning-gym": 1, "code": 2, "math": 3}
 
 
-def _grade_maths(
-    rows: Sequence[Sample], settings: GradingSettings, on_progress: Callable[[int, int], None] | None
-) -> list[Grade]:
+def _grade_maths(rows: Sequence[Sample], settings: GradingSettings, on_progress: OnProgress) -> list[Grade]:
     for row in rows:
         if row.answer is None:
             raise UsageError(

@@ -1,6 +1,6 @@
 """Grades of samples that answer tasks of reasoning-gym, by the library's own checkers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -10,13 +10,13 @@ from evals.benchmarks.gym.items import form_of
 from evals.benchmarks.gym.scoring import Asked, GymGrader
 from evals.errors import DataError
 from evals.files.strict_json import shown
-from evals.grading import Grade
+from evals.grading import Grade, OnProgress
 from evals.samples.code import long_values, values_file
 from evals.samples.types import Sample
 
 
 def grade_tasks(
-    rows: Sequence[Sample], files: Sequence[Path], jobs: int | None, on_progress: Callable[[int, int], None] | None
+    rows: Sequence[Sample], files: Sequence[Path], jobs: int | None, on_progress: OnProgress
 ) -> list[Grade]:
     """A grade for each row, of which `reasoning_gym` says the item that it answers; correct is the whole score.
 

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from evals.benchmarks.gym import IN_PROCESS, Reference, dataset, entry, quiet
 from evals.benchmarks.gym.items import form_of
 from evals.code.grading import open_sandbox
 from evals.errors import require
-from evals.grading import Grade, Outcome, last_boxed
+from evals.grading import Grade, OnProgress, Outcome, last_boxed
 from evals.sandbox import Job, Limits, Number, Sandbox, Verdict
 
 # A longer answer is wrong. No task asks for one, and some checkers need time that grows with the square of the length.
@@ -64,7 +64,7 @@ class GymGrader:
         self._workers = workers
         self._sandbox: Sandbox | None = None
 
-    def score(self, asked: Sequence[Asked], on_progress: Callable[[int, int], None] | None = None) -> list[Score]:
+    def score(self, asked: Sequence[Asked], on_progress: OnProgress = None) -> list[Score]:
         """The score of each answer; equal answers to one problem are judged once.
 
         Raises:

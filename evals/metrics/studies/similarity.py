@@ -10,7 +10,7 @@ A heatmap has the similarities of the answers to one problem, with the answers o
 # Axes: M pairs, U distinct texts, C correct answers, W wrong ones, A answers shown (the correct ones, or all).
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from evals.errors import DataError, UsageError
 from evals.estimators import Floats
 from evals.files.frames import grouped
 from evals.files.strict_json import shown
+from evals.grading import OnProgress
 from evals.metrics.counting import BY_DEFAULT, Clustering, labels_by_setting, solutions, tokens_for
 from evals.results.document import UNKNOWN, About, Result, Row
 from evals.samples.about import head_of, warnings_of
@@ -43,7 +44,7 @@ def similarity_result(
     tokens: str | None = None,
     max_pairs: int = DEFAULT_MAX_PAIRS,
     seed: int = 0,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress = None,
     about: About = UNKNOWN,
 ) -> Result:
     """A row for each benchmark and similarity: ``value`` is the median, and its extra keys hold the distribution.

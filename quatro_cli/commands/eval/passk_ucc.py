@@ -11,8 +11,7 @@ from quatro_cli.output import output
 AlsoClustered = Annotated[
     str | None, Option(metavar="NAME[,NAME]", help="distinct: distinct@k, among correct samples.")
 ]
-_VALID = "Leave false derivations out, by this checker."
-Valid = Annotated[str | None, Option(metavar="NAME", help=_VALID)]
+Valid = Annotated[str | None, Option(metavar="NAME", help="Leave false derivations out, by this checker.")]
 Preset = Annotated[str | None, Option(metavar="NAME", help="paper: the paper's clustering, as we read it.")]
 
 
