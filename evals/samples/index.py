@@ -19,9 +19,10 @@ _decode = json.JSONDecoder().decode  # ten times faster than the strict reader, 
 
 @dataclass
 class Place:
-    """Of the samples that stand at the bytes ``starts`` so many are correct and wrong; the others have no grade."""
+    """Of the samples in ``lines``, at the bytes ``starts``, so many are correct and wrong; the others have no grade."""
 
     starts: list[int] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
     num_correct: int = 0
     num_wrong: int = 0
 
@@ -30,7 +31,8 @@ class SamplesIndex:
     """The places of all samples in ``file``, by benchmark and id; `update` reads what was appended."""
 
     def __init__(self, file: Path) -> None:
-        self.file, self.places, self._end = file, dict[tuple[str, str], Place](), 0
+        self.file, self.places = file, dict[tuple[str, str], Place]()
+        self._end, self._num_lines = 0, 0
 
     def update(self) -> None:
         """Reads on from where it ended; half of a last line is left for the next time.
@@ -50,11 +52,14 @@ class SamplesIndex:
                     if row is not None:
                         place = self.places.setdefault((row["benchmark"], row["id"]), Place())
                         place.starts.append(self._end)
+                        place.lines.append(self._num_lines + 1)
                         place.num_correct += row.get("correct") is True
                         place.num_wrong += row.get("correct") is False
                     self._end += len(line)
+                    self._num_lines += line.endswith(b"\n")
         except (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError, RecursionError) as error:
-            raise DataError(f"{self.file}: no samples at byte {self._end}: {type(error).__name__}: {error}") from error
+            at = f"{self.file}:{self._num_lines + 1}"
+            raise DataError(f"{at}: no sample: {type(error).__name__}: {error}") from error
 
     def problem(self, benchmark: str, id: str) -> Problem:
         """All samples of a problem, read strictly; raises DataError for a damaged row."""
@@ -65,8 +70,9 @@ class SamplesIndex:
         with open_lines(self.file) as stream:
             for id in ids:
                 reader, read = SamplesReader(benchmarks=None, keep_extra=True), []
-                for start in self.places[benchmark, id].starts:
+                place = self.places[benchmark, id]
+                for start, number in zip(place.starts, place.lines, strict=True):
                     stream.seek(start)
-                    row = parse_row(stream.readline().removeprefix(b"\xef\xbb\xbf"), f"{self.file}, byte {start}")
-                    read.append(reader.check(row or {}, self.file, start))
+                    row = parse_row(stream.readline().removeprefix(b"\xef\xbb\xbf"), f"{self.file}:{number}")
+                    read.append(reader.check(row or {}, self.file, number))
                 yield Problem(benchmark, id, sorted(read, key=lambda row: row.sample_index))

@@ -66,8 +66,22 @@ def test_samples_without_a_grade_are_neither_right_nor_wrong(tmp_path):
 def test_what_is_no_sample_is_an_error_that_names_the_file(tmp_path, line):
     file = tmp_path / "a.jsonl"
     file.write_bytes(rows()[0].to_json_line() + line)
-    with pytest.raises(DataError, match=r"a\.jsonl.*byte"):
+    with pytest.raises(DataError, match=r"a\.jsonl:2: no sample"):
         SamplesIndex(file).update()
+
+
+def test_a_damaged_row_is_named_by_its_line(tmp_path):
+    lines = [row.to_json_line() for row in rows()]
+    lines[7] = (
+        lines[7].replace(b'"sample_index": 2', b'"sample_index": -1').replace(b'"sample_index":2', b'"sample_index":-1')
+    )
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(lines[:5]).rstrip())
+    index = SamplesIndex(tmp_path / "a.jsonl")
+    index.update()
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(lines))  # every other line is blank
+    index.update()
+    with pytest.raises(DataError, match=r"a\.jsonl:15: sample_index"):
+        index.problem("math500", "p1")
 
 
 def test_a_damaged_gzip_file_and_a_pipe_are_errors_that_name_the_file(tmp_path):
