@@ -139,7 +139,7 @@ function rolloutNodes(found, view, again) {
       el("div", { class: "cards" }, ...kept.map(responseCard)),
     );
   return [
-    el("p", { class: "note" }, `Iteration ${found.step}: ${plural(prompts.flatMap(({ kept }) => kept).length, "response")} to ${plural(prompts.length, "prompt")}. λ is the temperature of the prompt; degenerate: all its rewards are the same.`),
+    el("p", { class: "note" }, `Iteration ${found.step}: ${plural(prompts.flatMap(({ kept }) => kept).length, "response")} to ${plural(prompts.length, "prompt")}.${prompts.some(({ lam }) => lam !== null) ? " λ is the temperature of the prompt." : ""} Degenerate: all its rewards are the same.`),
     ...prompts.slice(0, view.rows).map((prompt) => [JSON.stringify(prompt), () => node(prompt), (made) => (made.open = view.open.get(prompt.id) ?? prompts.length <= 2)]),
     prompts.length > view.rows ? el("button", { type: "button", class: "more", on: { click: () => again({ rows: view.rows + 20 }) } }, `Show more of ${whole(prompts.length - view.rows)}`) : "",
   ].filter(Boolean);
@@ -233,8 +233,8 @@ function buildLabels() {
   const box = el("div", { class: "labelbox" });
   const said = el("p", { class: "note", role: "status" });
   const draw = () => fillFrom(box, ask("pair", { source: view.source }), pairNodes);
-  const give = (texts, label) =>
-    ask("label", {}, { source: view.source, a: texts[0][0], b: texts[1][0], label })
+  const give = (pair, label) =>
+    ask("label", {}, { source: view.source, pair, label })
       .then(({ labels, samples, file }) => {
         said.replaceChildren(`${plural(labels, "label")}. What they say of each measure: `, el("code", {}, `quatro eval similarity ${samples} --labels ${file}`));
         return draw();
@@ -248,12 +248,12 @@ function buildLabels() {
     act().finally(() => rest(false));
   };
   const button = (words, key, act) => el("button", { type: "button", "data-key": key, on: { click: () => once(act) } }, `${words} (${key})`);
-  const pairNodes = ({ id, texts, ...asked }) => [
+  const pairNodes = ({ pair, id, texts, ...asked }) => [
     el("h3", {}, id),
     ...questionOf(null, asked),
     el("p", { class: "dim" }, "Both are correct. Are they the same solution?"),
-    el("div", { class: "buttons" }, button("Same", "s", () => give(texts, "same")), button("Different", "d", () => give(texts, "different")), button("Skip", "n", draw)),
-    el("div", { class: "cards" }, ...texts.map(([, ...text]) => el("article", { class: "card" }, answerText(text)))),
+    el("div", { class: "buttons" }, button("Same", "s", () => give(pair, "same")), button("Different", "d", () => give(pair, "different")), button("Skip", "n", draw)),
+    el("div", { class: "cards" }, ...texts.map((text) => el("article", { class: "card" }, answerText(text)))),
   ];
   box.append(el("button", { type: "button", id: "startlabels", on: { click: () => draw().then(() => box.scrollIntoView({ block: "nearest" })) } }, "Show a pair"));
   place.append(

@@ -131,13 +131,13 @@ class View:
         file, benchmark = self._sources[source]
         self._refuse_outside(*[file.labels] * file.labels.is_symlink())
         pair = self._pairs.draw(file.index, benchmark, file.labels)
-        texts = [[pair.key, *capped(text, LONGEST_RESPONSE)] for text in pair.texts]
-        return {"id": capped(pair.problem.id, LONGEST_NAME).text, **question_of(pair.problem), "texts": texts}
+        head = {"pair": pair.key, "id": capped(pair.problem.id, LONGEST_NAME).text, **question_of(pair.problem)}
+        return {**head, "texts": [capped(text, LONGEST_RESPONSE) for text in pair.texts]}
 
-    def label(self, source: str, a: str, b: str, label: str) -> Json:
+    def label(self, source: str, pair: str, label: str) -> Json:
         """Keeps a label beside the samples: all that is ever written."""
         file, _ = self._sources[source]
-        number = self._pairs.keep(file.labels, a, label, self.who)
+        number = self._pairs.keep(file.labels, pair, label, self.who)
         return {"labels": number, "samples": str(file.index.file), "file": str(file.labels)}
 
     def _opened(self, source: str, shown: str) -> Opened:

@@ -351,8 +351,7 @@ def test_labels_are_the_only_file_that_is_written(tmp_path):
     )
     view = View([tmp_path / "a.jsonl"], who="ann")
     source = source_of(counted(view))
-    texts = view.pair(source)["texts"]
-    told = view.label(source, texts[0][0], texts[1][0], "same")
+    told = view.label(source, view.pair(source)["pair"], "same")
     assert told["labels"] == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "a.labels"]
     assert len(read_samples([tmp_path]).rows) == 4  # the labels are no samples
