@@ -287,10 +287,6 @@ class Estimate:
         """Tokens of a row with the longest prompt and a response that ends at the limit."""
         return self.longest_prompt + self.config.rollout.max_new_tokens
 
-    @property
-    def response_share(self) -> Fraction:
-        return Fraction(self.config.rollout.max_new_tokens, self.longest_row)
-
     def memory(self, device_bytes: int | None = None, reward_bytes: int = 0) -> Memory:
         """P parameters, D hidden, K key width, V vocabulary, L layers; `Footprint` adds what a micro-batch takes.
 
@@ -340,8 +336,9 @@ class Estimate:
         """What fits into ``device_bytes`` of a GPU: in powers of two, but the cache to within a 32nd."""
         config, memory = self.config, self.memory()
         room = int(USED_SHARE * device_bytes) - memory.always
+        response_share = Fraction(config.rollout.max_new_tokens, self.longest_row)
         fitting = Sizes(
-            footprint(config, self.shape, self.device).fitting_tokens(room - memory.gradients, self.response_share),
+            footprint(config, self.shape, self.device).fitting_tokens(room - memory.gradients, response_share),
             *drawing_limits(device_bytes, room - memory.whole_copy, self.shape, number_bytes(config), self.longest_row),
         )
         if not ENGINES[config.rollout.engine].shares_weights:  # it has memory and limits of its own

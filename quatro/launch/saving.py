@@ -77,7 +77,9 @@ class Generators:
         tensors = {"torch": torch.get_rng_state()}
         if torch.cuda.is_available():
             tensors["cuda"] = torch.cuda.get_rng_state()
-        return tensors, {"python": _plain(random.getstate()), "numpy": _plain(np.random.get_state())}
+        # Arrays as lists, which JSON keeps.
+        numbers = json.loads(json.dumps(np.random.get_state(), default=lambda array: array.tolist()))
+        return tensors, {"python": random.getstate(), "numpy": numbers}
 
     def load_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
         torch.set_rng_state(tensors["torch"])
@@ -86,11 +88,6 @@ class Generators:
         version, numbers, gauss = plain["python"]
         random.setstate((version, tuple(numbers), gauss))
         np.random.set_state(plain["numpy"])
-
-
-def _plain(value: Any) -> Any:
-    """Nested tuples and arrays as lists, which JSON keeps."""
-    return json.loads(json.dumps(value, default=lambda array: array.tolist()))
 
 
 def stateful_parts(parts: Parts, learner: Learner) -> dict[str, Stateful]:

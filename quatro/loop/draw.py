@@ -254,13 +254,9 @@ class Evaluation:
         seeds = [[sample_seed(self.parts.config.seed, p.benchmark, p.id, j) for j in range(n)] for p in prompts]
         with self.parts.stopwatch.holding("eval"):
             drawn = draw_and_grade(self.parts, prompts, seeds, self.sampling, grader)
-        passed_1, passed_n, distinct = [], [], []
-        for group in drawn.groups:
-            texts = Counter(rollout.text for rollout, grade in group.drawn if grade.correct)
-            num_correct = sum(texts.values())
-            passed_1.append(pass_at_k(n, num_correct, 1))
-            passed_n.append(pass_at_k(n, num_correct, n))
-            distinct.append(ucc_at_k(n, list(texts.values()), n))
+        texts = [Counter(rollout.text for rollout, grade in one.drawn if grade.correct) for one in drawn.groups]
+        passed = {k: [pass_at_k(n, right.total(), k) for right in texts] for k in (1, n)}
+        distinct = [ucc_at_k(n, list(right.values()), n) for right in texts]
         prompt = prompts[0]
         if not any(distinct) and prompt.benchmark not in self._said_zero:
             self._said_zero.add(prompt.benchmark)
@@ -271,8 +267,8 @@ class Evaluation:
                 f"{judge}, whatever `reward` is. The first, to {shown(prompt.id)}: {shown(drawn.rollouts[0].text)}"
             )
         return {
-            **_with_error("pass@1", passed_1),
-            **_with_error(f"pass@{n}", passed_n),
+            **_with_error("pass@1", passed[1]),
+            **_with_error(f"pass@{n}", passed[n]),
             "distinct_correct": float(np.mean(distinct)),
             "problems": float(len(prompts)),
             "n": float(n),

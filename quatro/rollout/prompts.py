@@ -25,18 +25,12 @@ _AT_ONCE = 512  # texts that the tokenizer is given together: one by one takes i
 
 @dataclass(frozen=True)
 class PromptSet:
-    """The prompts that fit; ``skipped`` counts those of a source above ``limit`` tokens (``too_long: skip``)."""
+    """The prompts that fit; ``skipped`` counts those of a source that are too long (``too_long: skip``)."""
 
     prompts: list[Prompt]
     skipped: Counter[str]
-    limit: int
+    warnings: Sequence[str] = ()
     notes: Sequence[str] = ()
-
-    @property
-    def warnings(self) -> list[str]:
-        total = (num_skipped := self.skipped.total()) + len(self.prompts)
-        text = f"{num_skipped} of {total} prompts are longer than {self.limit} tokens and were left out"
-        return [text] if num_skipped else []
 
     @property
     def by_source(self) -> dict[str, list[Prompt]]:
@@ -110,7 +104,9 @@ def tokenize_problems(
             raise DataError(f"{source.source} holds no prompt of at most {limit} tokens (all are longer)")
         notes |= dict.fromkeys(filter(None, (said, unused_chat_template(template, tokenizer))))
     refuse_unknown_ids(prompts, tokenizer, vocabulary_size)
-    return PromptSet(prompts, skipped, limit, list(notes))
+    total = (num_skipped := skipped.total()) + len(prompts)
+    said = f"{num_skipped} of {total} prompts are longer than {limit} tokens and were left out"
+    return PromptSet(prompts, skipped, [said] if num_skipped else [], list(notes))
 
 
 def unused_chat_template(template: Template, tokenizer: Any) -> str | None:

@@ -80,8 +80,8 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
         if not (path.is_dir() and is_locked(path)):
             refuse_occupied(path)
         path.mkdir(parents=True, exist_ok=True)
-        lock = RunLock(path)
-        try:
+        with contextlib.ExitStack() as opened:
+            lock = opened.enter_context(contextlib.closing(RunLock(path)))
             refuse_occupied(path)
             _set_aside(path, _WORK)
             for left in ("config.yaml", "status.json", "metrics.jsonl"):  # a directory with the first is a run
@@ -93,9 +93,7 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
             run.set_status("running", step=0)
             # Last: a directory with a config.yaml is a run.
             whole.write_text(path / "config.yaml", config_to_yaml(config, folder=path))
-        except BaseException:
-            lock.close()
-            raise
+            opened.pop_all()
         return run
 
     @classmethod
@@ -107,8 +105,8 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
         Raises UsageError if no run is there, and LockedError if another process is writing to it.
         """
         require_run(path)
-        lock = RunLock(path)
-        try:
+        with contextlib.ExitStack() as opened:
+            lock = opened.enter_context(contextlib.closing(RunLock(path)))
             for folder in FOLDERS:
                 (path / folder).mkdir(exist_ok=True)
             for unfinished in [*path.glob(".*.tmp"), *path.glob("rollouts/.*.tmp")]:  # of a process that was killed
@@ -118,9 +116,7 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
             run._record_resume(argv)
             if run.config != stored:
                 whole.write_text(path / "config.yaml", config_to_yaml(run.config, folder=path))
-        except BaseException:
-            lock.close()
-            raise
+            opened.pop_all()
         return run
 
     def close(self) -> None:

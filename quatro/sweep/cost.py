@@ -14,7 +14,7 @@ from evals.text import clock_text, size_text
 from quatro.runs.directory import folder_bytes, rows_bytes
 from quatro.runs.metrics import read_metrics
 from quatro.runs.status import read_status
-from quatro.sweep.measure import BASE_CELL, SweepEvaluation, all_measured, run_folder
+from quatro.sweep.measure import BASE_CELL, SweepEvaluation, measured, run_folder
 from quatro.sweep.plan import Point
 
 
@@ -62,7 +62,7 @@ def sweep_cost(points: Sequence[Point], folder: Path, evaluation: SweepEvaluatio
     num_problems = sum(map(_num_problems, evaluation.benchmarks)) if evaluation else 0
     samples_each = num_problems * evaluation.n * len(evaluation.tags) if evaluation else 0
     runs = [point for point in points if point.cell != BASE_CELL]
-    unmeasured = [point for point in points if all_measured(evaluation, run_folder(folder, point)) is None]
+    unmeasured = [point for point in points if measured(evaluation, run_folder(folder, point)) is None]
     steps = {point.name: _steps_left(point, folder) for point in runs}
     left = [point for point in runs if steps[point.name]]
     sizes = defaultdict[str, list[float]](list)

@@ -3,7 +3,7 @@
 import itertools
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,13 +128,17 @@ def sample_arguments(evaluation: SweepEvaluation, point: Point, run: Path, tag: 
     return [*what, "--grade", "-o", str(tag.folder(run))]
 
 
-def measured(evaluation: SweepEvaluation, run: Path, *tags: Tag) -> dict[str, float] | None:
-    """Name -> value as in summary.csv, of each of ``tags``; None: one of them is not measured at this n.
+def measured(evaluation: SweepEvaluation | None, run: Path, *tags: Tag) -> dict[str, float] | None:
+    """Name -> value as in summary.csv, of each of ``tags`` (none: of every way of sampling).
+
+    None where one of them is not measured at this n, empty where nothing is to be measured.
 
     Raises DataError for a damaged result.
     """
+    if evaluation is None:
+        return {}
     found = {}
-    for tag in tags:
+    for tag in tags or evaluation.tags:
         paths = [tag.folder(run) / name for name in (PASSK, UCC)]
         if not all(path.exists() for path in paths):
             return None
@@ -147,8 +151,3 @@ def measured(evaluation: SweepEvaluation, run: Path, *tags: Tag) -> dict[str, fl
                 return None
             found[f"{name}/{how}/{metric.removesuffix('k')}{k}"] = values[0]
     return found
-
-
-def all_measured(evaluation: SweepEvaluation | None, run: Path) -> Mapping[str, float] | None:
-    """`measured` of every way of sampling; None where one is missing, empty where nothing is to be measured."""
-    return {} if evaluation is None else measured(evaluation, run, *evaluation.tags)

@@ -117,7 +117,7 @@ def status_of(point: Point, folder: Path, evaluation: measure.SweepEvaluation | 
         read_config(run)
     status, reason = str(state.get("status", "missing")), ""
     status = "killed" if status == "running" and not is_locked(run) else status
-    numbers = measure.all_measured(evaluation, run) if status == "done" else {}
+    numbers = measure.measured(evaluation, run) if status == "done" else {}
     if not state:
         reason = last_error(log) or "not run yet"
     elif status != "done":

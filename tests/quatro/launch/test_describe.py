@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -22,7 +23,7 @@ from tests.kit import write_rows
 def arithmetic(config) -> list[str]:
     """The batch in words for 40 prompts."""
     return batch_arithmetic(
-        SimpleNamespace(config=config, prompts=PromptSet([SimpleNamespace(source="")] * 40, 0, 0), launch=Launch())
+        SimpleNamespace(config=config, prompts=PromptSet([SimpleNamespace(source="")] * 40, Counter()), launch=Launch())
     )
 
 

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -175,13 +176,13 @@ def test_later_it_takes_several_iterations_in_a_row(flat_steps, is_told, caplog)
 
 
 def fitting(count: int, source: str = "") -> PromptSet:
-    return PromptSet([Prompt("b", str(i), "", None, "", (1,), source=source) for i in range(count)], 0, 9)
+    return PromptSet([Prompt("b", str(i), "", None, "", (1,), source=source) for i in range(count)], Counter())
 
 
 def test_too_few_prompts_of_a_source_for_its_share_are_said():
     several = "data.prompts=[{source: countdown, weight: 3}, {name: own, source: own.jsonl, template: plain}]"
     config = load_config("quickstart", overrides=[several])
-    prompts = PromptSet([*fitting(40, "countdown").prompts, *fitting(8, "own").prompts], 0, 9)
+    prompts = PromptSet([*fitting(40, "countdown").prompts, *fitting(8, "own").prompts], Counter())
     assert prompt_warnings(config, prompts) == []
     (said,) = prompt_warnings(config, replace(prompts, prompts=prompts.prompts[:-1]))
     assert "8 prompts and there are 7 of source own" in said
