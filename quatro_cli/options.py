@@ -93,8 +93,6 @@ SweepCell = Annotated[
     str | None, Option(metavar="NAME", help="Use only this cell of a sweep. Default: all.", show_default=False)
 ]
 
-WithPaper = Annotated[bool, Option("--with-paper", help="Add the published rows.")]
-
 
 def usage_error(message: str) -> Exception:
     """The UsageError to raise; `evals` is imported late, since another project's may be in its place."""

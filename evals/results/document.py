@@ -61,7 +61,10 @@ def _columns(model: type[Document], *names: str) -> dict[str, str]:
 
 
 class FileDocument(Shown, Document):
-    """A document that is a file of its own."""
+    """A document that is a file of its own. ``warnings`` are for the caller to print and are not part of it."""
+
+    schema_version: Literal[1] = Field(1, alias="schema")
+    warnings: list[str] = Field([], exclude=True)
 
     def document(self) -> dict[str, Any]:
         """The document as plain JSON values."""
@@ -171,13 +174,11 @@ class ProblemEntry(Document):
 
 
 class Result(FileDocument, About):
-    """A result document. ``warnings`` are for the caller to print and are not part of the document."""
+    """A result document."""
 
-    schema_version: Literal[1] = Field(1, alias="schema")
     metric: str
     rows: list[Row]
     problems: list[ProblemEntry] | None = None
-    warnings: list[str] = Field([], exclude=True)
 
     def document(self) -> dict[str, Any]:
         """The document as plain JSON values; optional keys that were never set are left out."""
@@ -272,13 +273,11 @@ class DifferenceRow(Document):
 class Comparison(FileDocument):
     """What `quatro eval compare A B --json` prints."""
 
-    schema_version: Literal[1] = Field(1, alias="schema")
     metric: str
     a: str = Field(pattern=r"^[^\x00]*$")
     b: str = Field(pattern=r"^[^\x00]*$")
     bootstrap_seed: int = 0  # of no effect: intervals were drawn once
     rows: list[DifferenceRow]
-    warnings: list[str] = Field([], exclude=True)
 
     def frame(self) -> DataFrame:
         """A data frame with one row for each of ``rows``, after the names of both samples."""

@@ -22,47 +22,40 @@ if TYPE_CHECKING:
     from quatro.sweep.plan import SweepPlan
     from quatro.sweep.run import PointOutcome, SweepProgress
 
-ConfigOrSweep = Annotated[
-    str,
-    Argument(
-        metavar="CONFIG|SWEEP|DIR",
-        help="A configuration (with -g), a sweep file, the name of one, or a sweep's folder.",
-    ),
-]
-Grid = Annotated[list[str], repeated("-g", "--grid", metavar="KEY=V,V", help="An axis of the grid; repeatable.")]
-Seeds = Annotated[str, Option(metavar="N[,N]", help="Seeds of every point, or a subset of a sweep file's.")]
-Cells = Annotated[str, Option("--cell", metavar="NAME[,NAME]", help="Only these cells of a sweep file.")]
-Method = Annotated[str | None, Option("-m", "--method", metavar="METHOD", help="Method of every point.")]
-Out = Annotated[Path | None, Option("-o", "--out", metavar="DIR", help="Folder for the sweep. Default: sweeps/CONFIG.")]
-RunsAtATime = Annotated[int | None, Option(metavar="N", min=1, help="Parallel runs, sharing threads. Default: 1.")]
-Gpus = Annotated[str, Option(metavar="N[,N]", help="Divide these GPUs among the points; each gets one per process.")]
-Evaluate = Annotated[
-    str | None,
-    Option(
-        "--eval",
-        metavar="NAME[,NAME]|all",
-        help="Sample and measure every run, and the base model once, on these benchmarks; all: the paper's.",
-    ),
-]
-EvalN = Annotated[int | None, Option(metavar="N", help="Samples per problem for --eval. Default: 256.")]
-EvalTemperature = Annotated[str | None, Option(metavar="T[,T]", help="Sampling temperatures for --eval. Default: 1.")]
-EvalTopP = Annotated[str | None, Option(metavar="P[,P]", help="Values of top_p for --eval. Default: 1.")]
-
 
 def sweep(
-    config: ConfigOrSweep,
+    config: Annotated[
+        str,
+        Argument(
+            metavar="CONFIG|SWEEP|DIR",
+            help="A configuration (with -g), a sweep file, the name of one, or a sweep's folder.",
+        ),
+    ],
     settings: Set,
-    grid: Grid,
-    seeds: Seeds = "",
-    cells: Cells = "",
-    method: Method = None,
-    out: Out = None,
-    jobs: RunsAtATime = None,
-    gpus: Gpus = "",
-    evaluate: Evaluate = None,
-    eval_n: EvalN = None,
-    eval_temperature: EvalTemperature = None,
-    eval_top_p: EvalTopP = None,
+    grid: Annotated[list[str], repeated("-g", "--grid", metavar="KEY=V,V", help="An axis of the grid; repeatable.")],
+    seeds: Annotated[str, Option(metavar="N[,N]", help="Seeds of every point, or a subset of a sweep file's.")] = "",
+    cells: Annotated[str, Option("--cell", metavar="NAME[,NAME]", help="Only these cells of a sweep file.")] = "",
+    method: Annotated[str | None, Option("-m", "--method", metavar="METHOD", help="Method of every point.")] = None,
+    out: Annotated[
+        Path | None, Option("-o", "--out", metavar="DIR", help="Folder for the sweep. Default: sweeps/CONFIG.")
+    ] = None,
+    jobs: Annotated[int | None, Option(metavar="N", min=1, help="Parallel runs, sharing threads. Default: 1.")] = None,
+    gpus: Annotated[
+        str, Option(metavar="N[,N]", help="Divide these GPUs among the points; each gets one per process.")
+    ] = "",
+    evaluate: Annotated[
+        str | None,
+        Option(
+            "--eval",
+            metavar="NAME[,NAME]|all",
+            help="Sample and measure every run, and the base model once, on these benchmarks; all: the paper's.",
+        ),
+    ] = None,
+    eval_n: Annotated[int | None, Option(metavar="N", help="Samples per problem for --eval. Default: 256.")] = None,
+    eval_temperature: Annotated[
+        str | None, Option(metavar="T[,T]", help="Sampling temperatures for --eval. Default: 1.")
+    ] = None,
+    eval_top_p: Annotated[str | None, Option(metavar="P[,P]", help="Values of top_p for --eval. Default: 1.")] = None,
     allow_unsafe_code: AllowUnsafe = False,
     dry_run: DryRun = False,
     json: Json = False,

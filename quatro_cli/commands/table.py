@@ -21,18 +21,6 @@ if TYPE_CHECKING:
 
 Format = Literal["csv", "latex", "markdown", "json"]
 
-Metric = Annotated[
-    str | None, Option(metavar="NAME", help="A metric such as ucc@k, entropy or ucr. Default: that of the files.")
-]
-FormatChosen = Annotated[Format | None, Option(metavar="NAME", help="markdown (default), latex, csv, json.")]
-Labels = Annotated[
-    str | None, Option("--labels", metavar="NAME[,NAME]", help="Names of the rows, in order.", show_default=False)
-]
-Models = Annotated[
-    str | None, Option(metavar="NAME[,NAME]", help="Name of the model, or of each in order.", show_default=False)
-]
-Out = Annotated[Path | None, Option("-o", "--out", metavar="FILE", help="Write to this file instead of stdout.")]
-
 
 @options.spread
 def table(
@@ -40,17 +28,25 @@ def table(
         list[Path],
         options.run_paths("RESULT|RUN|SWEEP", "Files from `quatro eval ... -o FILE`, run directories, or sweeps."),
     ],
-    metric: Metric = None,
+    metric: Annotated[
+        str | None, Option(metavar="NAME", help="A metric such as ucc@k, entropy or ucr. Default: that of the files.")
+    ] = None,
     average: Annotated[bool, Option("--average", help="Show the mean over benchmarks.")] = False,
-    with_paper: options.WithPaper = False,
-    format: FormatChosen = None,
+    with_paper: Annotated[bool, Option("--with-paper", help="Add the published rows.")] = False,
+    format: Annotated[Format | None, Option(metavar="NAME", help="markdown (default), latex, csv, json.")] = None,
     k: Annotated[str | None, Option(metavar="K[,K]", help="Only these values of k. Default: all.")] = None,
     ci: Annotated[bool, Option("--ci", help="Show 95 % intervals, over seeds and problems.")] = False,
-    labels: Labels = None,
-    models: Models = None,
+    labels: Annotated[
+        str | None, Option("--labels", metavar="NAME[,NAME]", help="Names of the rows, in order.", show_default=False)
+    ] = None,
+    models: Annotated[
+        str | None, Option(metavar="NAME[,NAME]", help="Name of the model, or of each in order.", show_default=False)
+    ] = None,
     *,
     of_sweep: options.OfSweep,
-    out: Out = None,
+    out: Annotated[
+        Path | None, Option("-o", "--out", metavar="FILE", help="Write to this file instead of stdout.")
+    ] = None,
 ) -> None:
     """Print result files as a table in the paper's layout.
 

@@ -18,41 +18,33 @@ if TYPE_CHECKING:
     from quatro.runs.views.live import TrainingView
 
 
-Source = Annotated[
-    str,
-    Argument(
-        metavar="CONFIG|RUN", help="A YAML file, a configuration that comes with quatro, or, with --resume, a run."
-    ),
-]
-Folder = Annotated[
-    Path | None, Option("-o", "--out", metavar="DIR", help="Folder for the run. Default: runs/CONFIG-METHOD-SEED.")
-]
-New = Annotated[bool, Option("--new", help="If this run exists, use the next free name.")]
-Resume = Annotated[bool, Option("--resume", help="Continue a run from its last checkpoint.")]
-Steps = Annotated[
-    int | None, Option(metavar="N", help="The same as -s steps=N; with --resume, train on to iteration N.")
-]
-Rehearse = Annotated[
-    str | None,
-    Option(
-        metavar="CARD",
-        help="Say what an iteration would take on a GPU that need not be here: h100, h200, a100-80gb, l40s, rtx-4090, "
-        "a file of `make bench-gpu`, or memory=GIB,bandwidth=TB/S,tflops=N; then ,response=TOKENS.",
-    ),
-]
-
-
 def train(
-    source: Source,
+    source: Annotated[
+        str,
+        Argument(
+            metavar="CONFIG|RUN", help="A YAML file, a configuration that comes with quatro, or, with --resume, a run."
+        ),
+    ],
     settings: Set,
     method: Method = None,
-    out: Folder = None,
-    new: New = False,
-    resume: Resume = False,
-    steps: Steps = None,
+    out: Annotated[
+        Path | None, Option("-o", "--out", metavar="DIR", help="Folder for the run. Default: runs/CONFIG-METHOD-SEED.")
+    ] = None,
+    new: Annotated[bool, Option("--new", help="If this run exists, use the next free name.")] = False,
+    resume: Annotated[bool, Option("--resume", help="Continue a run from its last checkpoint.")] = False,
+    steps: Annotated[
+        int | None, Option(metavar="N", help="The same as -s steps=N; with --resume, train on to iteration N.")
+    ] = None,
     allow_unsafe_code: AllowUnsafe = False,
     dry_run: DryRun = False,
-    rehearse: Rehearse = None,
+    rehearse: Annotated[
+        str | None,
+        Option(
+            metavar="CARD",
+            help="Say what an iteration would take on a GPU that need not be here: h100, h200, a100-80gb, l40s, "
+            "rtx-4090, a file of `make bench-gpu`, or memory=GIB,bandwidth=TB/S,tflops=N; then ,response=TOKENS.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Fine-tune a model.

@@ -8,12 +8,6 @@ from quatro_cli.commands.eval import shared
 from quatro_cli.options import Benchmarks, refuse_idle, spread, usage_error
 from quatro_cli.output import output
 
-AlsoClustered = Annotated[
-    str | None, Option(metavar="NAME[,NAME]", help="distinct: distinct@k, among correct samples.")
-]
-Valid = Annotated[str | None, Option(metavar="NAME", help="Leave false derivations out, by this checker.")]
-Preset = Annotated[str | None, Option(metavar="NAME", help="paper: the paper's clustering, as we read it.")]
-
 
 @spread
 def passk(
@@ -51,9 +45,11 @@ def ucc(
     benchmarks: Benchmarks,
     step: shared.Step = None,
     k: shared.Ks = None,
-    also: AlsoClustered = None,
-    valid: Valid = None,
-    preset: Preset = None,
+    also: Annotated[
+        str | None, Option(metavar="NAME[,NAME]", help="distinct: distinct@k, among correct samples.")
+    ] = None,
+    valid: Annotated[str | None, Option(metavar="NAME", help="Leave false derivations out, by this checker.")] = None,
+    preset: Annotated[str | None, Option(metavar="NAME", help="paper: the paper's clustering, as we read it.")] = None,
     over_seeds: shared.OverSeeds = False,
     *,
     same: shared.SameOrJudged,

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from evals.figures.sheet import Sheet
 
 Results = Annotated[list[Path], run_paths("RESULT", "Files from `quatro eval ... -o FILE`, or runs with results/.")]
-OrSweeps = Annotated[
-    list[Path], run_paths("RESULT", "Files from `quatro eval ... -o FILE`, runs with results/, or sweeps.")
-]
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,9 @@ def _over_k(name: str, metric: str, said: str) -> Callable[..., None]:
     """The command that draws ``metric`` against k; ``said`` is its help."""
 
     def command(
-        results: OrSweeps,
+        results: Annotated[
+            list[Path], run_paths("RESULT", "Files from `quatro eval ... -o FILE`, runs with results/, or sweeps.")
+        ],
         benchmarks: Benchmarks,
         *,
         of_sweep: OfSweep,
