@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
-from typing import TypeGuard
 
 from evals.estimators import OF_COUNTS
 from evals.figures.method_looks import PALETTE
@@ -57,14 +56,9 @@ def document(report: Report, *, num_problems: int | None = None) -> Json:
     }
 
 
-def is_finite(value: object) -> TypeGuard[float]:
-    """Whether ``value`` is a finite number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def rounded(value: object) -> float | int | None:
     """``value`` with five significant digits; None if it is no finite number."""
-    if not is_finite(value):
+    if not training_metrics.is_finite(value):
         return None
     short = float(f"{value:.5g}")
     return int(short) if short.is_integer() and abs(short) < 1e15 else short
@@ -144,7 +138,7 @@ def _curve(run: int, rows: Rows, metric: str, width: int) -> Json | None:
         found = [
             (float(row["step"]), float(row[metric]))
             for row in rows[start : start + width]
-            if is_finite(row.get("step")) and is_finite(row.get(metric))
+            if training_metrics.is_finite(row.get("step")) and training_metrics.is_finite(row.get(metric))
         ]
         if found:
             xs.append(rounded(math.fsum(step for step, _ in found) / len(found)))

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeGuard
 
 from evals.files.strict_json import parse_row, read_lines, refuse, shown
 from evals.text import table_beside
@@ -149,6 +149,6 @@ def running_mean(values: Sequence[float], width: int) -> list[float]:
     return [math.fsum(window) / len(window) for window in windows]
 
 
-def is_finite(value: object) -> bool:
+def is_finite(value: object) -> TypeGuard[float]:
     """Whether ``value`` is a number that can be drawn."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
