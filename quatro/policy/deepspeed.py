@@ -193,8 +193,7 @@ class DeepSpeedPolicy(TorchPolicy):
     def _stepped(self) -> list[Tensor]:
         """This rank's part of the weights in float32, flat."""
         optimizer = self.engine.optimizer
-        masters: list[Tensor] = next(getattr(optimizer, name) for name in MASTERS if hasattr(optimizer, name))
-        return masters
+        return next(getattr(optimizer, name) for name in MASTERS if hasattr(optimizer, name))
 
     def optimizer_state(self) -> dict[str, Tensor]:
         """This rank's shard: master weights and moments."""

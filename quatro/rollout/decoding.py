@@ -247,8 +247,7 @@ class Rows:
 
     def column(self, row_L: Ints) -> Ints:
         """Where the last token of each row belongs in its slot."""
-        column_L: Ints = self.prompt_tokens_R[row_L] + self.length_R[row_L] - 1
-        return column_L
+        return self.prompt_tokens_R[row_L] + self.length_R[row_L] - 1
 
     def end(self, row_L: Ints, is_stopped_L: NDArray[np.bool_], request: Request) -> None:
         """Hand on what the rows have drawn, and free their places."""

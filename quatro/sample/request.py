@@ -64,8 +64,7 @@ class SampleRequest:
     @property
     def preset_max_tokens(self) -> int | None:
         """The longest response of the preset, which does not cut a run."""
-        longest: int | None = PRESETS.get(self.preset or "", {}).get("max_tokens")
-        return longest
+        return PRESETS.get(self.preset or "", {}).get("max_tokens")
 
     def numbers(self) -> tuple[int, Sampling]:
         """n and the sampling but for length and stop; UsageError for an unknown preset or a value out of range."""
