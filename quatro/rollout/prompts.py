@@ -14,6 +14,7 @@ from evals.benchmarks.loading import Split, has_splits, load_problems
 from evals.benchmarks.problems import Problem, benchmark_name
 from evals.benchmarks.prompts import CHAT, Template, find_template, render
 from evals.errors import DataError
+from evals.files.frames import grouped
 from evals.files.strict_json import shown
 from quatro.config.blocks import DataConfig, SourceConfig
 from quatro.policy.facts import chat_renderer, refuse_unknown_ids
@@ -35,8 +36,7 @@ class PromptSet:
     @property
     def by_source(self) -> dict[str, list[Prompt]]:
         """The prompts of each source by its name, which is empty where there is only one."""
-        names = dict.fromkeys(prompt.source for prompt in self.prompts)
-        return {name: [prompt for prompt in self.prompts if prompt.source == name] for name in names}
+        return grouped(self.prompts, lambda prompt: prompt.source)
 
 
 class Loaded(NamedTuple):

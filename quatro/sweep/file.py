@@ -108,10 +108,8 @@ def load_sweep(path: Path, *, overrides: Sequence[str] = ()) -> SweepPlan:
             raise _in_file_terms(document, name, str(error)) from None
         points += added
         num_collapsed += collapsed
-    counts = Counter(point.name for point in points)
-    twice = next((name for name, count in counts.items() if count > 1), None)
-    if twice is not None:
-        raise UsageError(f"{path}: two points are called {twice!r}; rename a cell")
+    if twice := [name for name, count in Counter(point.name for point in points).items() if count > 1]:
+        raise UsageError(f"{path}: two points are called {twice[0]!r}; rename a cell")
     return SweepPlan(path.stem, tuple(points), num_collapsed)
 
 
