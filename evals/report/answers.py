@@ -61,6 +61,30 @@ class Opened:
         how: dict[str, Any] = {"threshold": threshold, "linkage": linkage}
         return times_in(self._unique, cluster_distinct(self._unique, self._edits(), **how))
 
+    def why(self, a: str, b: str, setting: Setting) -> Json:
+        """The similarity of the right answers with the keys ``a`` and ``b`` by every measure, and where they part.
+
+        ``together`` says whether they are in one cluster under ``setting``, and ``is_chained`` whether only through
+        others. Raises ValueError for a key that no right answer has.
+        """
+        texts = self._unique.texts
+        i, j = ([key_of(text) for text in texts].index(key) for key in (a, b))
+        pair = [texts[i], texts[j]]
+        found = {name: float(measure(pair, tokens=setting.tokens)[0, 1]) for name, measure in SIMILARITIES.items()}
+        # It weighs words by all answers; the others look at two alone.
+        found["tfidf"] = float(similarity_of_distinct("tfidf", self._unique, tokens=setting.tokens)[i, j])
+        cuts = {name: one.threshold for name, one in SIMILARITIES.items()} | {setting.similarity: setting.threshold}
+        together = any(set(pair) <= set(times) for times in self.clusters(setting))
+        shared = sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(*pair, strict=False)))
+        return {
+            "together": together,
+            "is_chained": together and found[setting.similarity] < (setting.threshold or 0),
+            "setting": setting.words("≥"),
+            "measures": [[name, value, cuts[name]] for name, value in found.items()],
+            "shared": visible(pair[0][max(0, shared - _BEFORE) : shared]),
+            "parts": [capped(text[shared:], _AFTER).text for text in pair],
+        }
+
     def expect_more(self) -> None:
         """Finds the edit distances before the reader asks for them, unless that takes more than some seconds."""
         if sum(map(len, self._unique.texts)) <= MOST_CHARACTERS:
@@ -117,30 +141,6 @@ def answers_of(
         "wrong": [[n, capped(text, longest)] for text, n in others.most_common(wrong)],
         "distinct_wrong": len(others),
         "truncated": sum(row.finish_reason == "length" for row in problem.samples),
-    }
-
-
-def why(clusters: Sequence[Counter[str]], a: str, b: str, setting: Setting) -> Json:
-    """The similarity of the right answers with the keys ``a`` and ``b`` by every measure, and where they part.
-
-    `together` says whether they are in one of ``clusters``, those under ``setting``, perhaps through others. Raises
-    ValueError for a key that no right answer has.
-    """
-    texts = [text for times in clusters for text in times]
-    places = [[key_of(text) for text in texts].index(key) for key in (a, b)]
-    pair = [texts[place] for place in places]
-    measures = []
-    for name, measure in SIMILARITIES.items():
-        # TF-IDF weighs words by all texts; the others look at two alone.
-        among, at = (texts, tuple(places)) if name == "tfidf" else (pair, (0, 1))
-        measures.append([name, float(measure(among, tokens=setting.tokens)[at]), measure.threshold])
-    shared = sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(*pair, strict=False)))
-    return {
-        "together": any(set(pair) <= set(times) for times in clusters),
-        "setting": setting.words("≥"),
-        "measures": measures,
-        "shared": visible(pair[0][max(0, shared - _BEFORE) : shared]),
-        "parts": [capped(text[shared:], _AFTER).text for text in pair],
     }
 
 

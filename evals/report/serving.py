@@ -7,6 +7,7 @@ that a browser leads here has another Host or Origin, and is refused (DNS rebind
 
 import hmac
 import json
+import logging
 import secrets
 import threading
 from collections.abc import Callable, Mapping
@@ -22,6 +23,7 @@ MAX_BODY = 64 * 1024
 _QUIET_S = 15.0  # after which a stream says that it lives
 _WRONG = (QuatroError, OSError, TypeError, ValueError, KeyError)  # what routes raise, also for another page's requests
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"}
+logger = logging.getLogger(__name__)
 Routes = Mapping[str, Callable[..., Any]]
 
 
@@ -90,6 +92,9 @@ class _Handler(BaseHTTPRequestHandler):
             except _WRONG as error:
                 gone = "this is not here any more; load the page again" if isinstance(error, KeyError) else ""
                 status, found = 400, {"error": gone or str(error) or type(error).__name__}
+            except Exception as error:  # a fault of ours: who asks is told, and the terminal, too
+                logger.exception("%s", name)
+                status, found = 500, {"error": f"{type(error).__name__}: {error}"}
             self._send(status, "application/json", json.dumps(found, allow_nan=False).encode("ascii"))
         else:
             self._send(404, "text/plain", b"There is no such page.\n")

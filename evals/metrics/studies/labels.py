@@ -59,8 +59,8 @@ def read_labels(file: Path) -> list[Label]:
 
 def over_all_draws(labels: Sequence[Label]) -> list[Label]:
     """``labels`` with the chances that their pairs came in any of the draws."""
-    num_draws = max((one.draw or 0 for one in labels), default=0)
-    chances = [1 - (1 - one.chance) ** num_draws if one.draw else one.chance for one in labels]
+    most = {name: max(one.draw or 0 for one in own) for name, own in grouped(labels, lambda x: x.benchmark).items()}
+    chances = [1 - (1 - one.chance) ** most[one.benchmark] if one.draw else one.chance for one in labels]
     return [one.model_copy(update={"chance": chance}) for one, chance in zip(labels, chances, strict=True)]
 
 
@@ -96,9 +96,11 @@ def agreement_result(
     times_BP = np.random.default_rng(seed).multinomial(len(problems), np.full(len(problems), 1 / len(problems)), 2000)
     rows: dict[Setting, Row] = {}
     for setting, some in sums.items():
-        drawn = np.nan_to_num(_measures((times_BP @ np.array(some)).astype(np.float64)))
-        values = _measures(np.array(some).sum(axis=0)), *np.percentile(drawn, (2.5, 97.5), axis=0)
-        kappa, *others = [None if np.isnan(ends[0]) else ends for ends in np.transpose(values).tolist()]
+        values = _measures(np.array(some).sum(axis=0))
+        # Resamples without the pairs that a measure is of have no value of it.
+        drawn = np.where(np.isnan(values), 0.0, _measures((times_BP @ np.array(some)).astype(np.float64)))
+        with_ends = np.transpose([values, *np.nanpercentile(drawn, (2.5, 97.5), axis=0)]).tolist()
+        kappa, *others = [None if np.isnan(ends[0]) else ends for ends in with_ends]
         of_kappa: dict[str, Any] = dict(zip(("value", "ci_low", "ci_high"), kappa or [0.0], strict=False))
         rows[setting] = Row(**head, **of_kappa, **setting._asdict())
         rows[setting] = rows[setting].model_copy(update=dict(zip(MEASURES[1:], others, strict=True)))

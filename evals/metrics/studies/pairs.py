@@ -10,7 +10,7 @@ true of all pairs. A draw that finds nothing new counts, too.
 import os
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,48 +28,53 @@ _TRIES = 400
 
 
 class Pair(NamedTuple):
-    """Two right answers to a problem, the chance with which they were drawn, and at which draw; ``key`` names them."""
+    """Two right answers to a problem, and the chance with which they were drawn; ``key`` names them."""
 
     problem: GradedProblem
     texts: tuple[str, str]
     chance: float
-    draw: int
     key: str
 
 
 class Pairs:
-    """Draws pairs by ``seed``, and keeps the labels of those it has drawn."""
+    """Draws pairs, and keeps the labels of those it has drawn. ``seed`` and the number of a draw decide what it gives.
+
+    So whoever goes on with a file of labels does not draw the same again.
+    """
 
     def __init__(self, seed: int) -> None:
-        self._rng = np.random.default_rng(seed)
-        self._drawn: dict[str, Pair] = {}
-        self._num_draws, self._num_shown = Counter[Path](), 0
+        self._seed = seed
+        self._drawn: dict[str, dict[str, Any]] = {}  # the line of each, but for the label
+        self._num_draws, self._num_shown = Counter[tuple[Path, str]](), 0
 
     def draw(self, index: SamplesIndex, benchmark: str, labels: Path) -> Pair:
         """A pair that has no label in ``labels``; raises UsageError where none is found."""
-        known = known_labels(labels)
-        done = {(one.id, frozenset((one.a, one.b))) for one in known if one.benchmark == benchmark}
-        self._num_draws[labels] = max([self._num_draws[labels], *(one.draw or 0 for one in known)])
-        # Of those that may have two right answers, once all are graded.
-        own = [(id, one) for (name, id), one in index.places.items() if name == benchmark]
+        known = [one for one in known_labels(labels) if one.benchmark == benchmark]
+        done = {(one.id, frozenset((one.a, one.b))) for one in known}
+        start = max([self._num_draws[labels, benchmark], *(one.draw or 0 for one in known)]) + 1
+        # Of those that may have two right answers, once all are graded. The index may grow meanwhile.
+        own = [(id, one) for (name, id), one in list(index.places.items()) if name == benchmark]
         ids = [id for id, one in own if len(one.starts) - one.num_wrong > 1]
-        for _ in range(_TRIES if ids else 0):
-            self._num_draws[labels] += 1
-            problem = graded_problem(index.problem(benchmark, ids[self._rng.integers(len(ids))]))
+        for number in range(start, start + _TRIES if ids else 0):
+            self._num_draws[labels, benchmark] = number
+            rng = np.random.default_rng([self._seed, number])
+            problem = graded_problem(index.problem(benchmark, ids[rng.integers(len(ids))]))
             num = len(texts := sorted(set(problem.completions)))
             if num < 2:
                 continue
-            chosen = [texts[place] for place in self._rng.permutation(num)[:MOST_TEXTS]]
+            chosen = [texts[place] for place in rng.permutation(num)[:MOST_TEXTS]]
             chance_M = pair_chances(chosen)
-            at = self._rng.choice(len(chance_M), p=chance_M)
+            at = rng.choice(len(chance_M), p=chance_M)
             share = len(chance_M) / (num * (num - 1) / 2)  # of the pairs are compared
             i, j = (places[at] for places in np.triu_indices(len(chosen), 1))
             pair = chosen[i], chosen[j]
-            if (problem.id, frozenset(map(text_hash, pair))) not in done:
+            a, b = map(text_hash, pair)
+            if (problem.id, frozenset((a, b))) not in done:
                 self._num_shown += 1
-                key, chance = str(self._num_shown), float(chance_M[at] * share / len(ids))
-                self._drawn[key] = Pair(problem, pair, chance, self._num_draws[labels], key)
-                return self._drawn[key]
+                found = Pair(problem, pair, float(chance_M[at] * share / len(ids)), str(self._num_shown))
+                head = {"benchmark": benchmark, "id": problem.id, "a": a, "b": b}
+                self._drawn[found.key] = {**head, "chance": found.chance, "draw": number}
+                return found
         raise UsageError(
             "no pair of right answers without a label was found; two different ones to a problem make a pair"
         )
@@ -78,17 +83,15 @@ class Pairs:
         """Adds the label of a pair that was drawn to ``labels``, once, and returns how many these are now."""
         if label not in ("same", "different"):
             raise UsageError(f"label {label!r}: expected same or different")
-        drawn = self._drawn.pop(key, None)
-        if drawn is None:
+        if key not in self._drawn:
             raise UsageError("this pair has its label, or was not drawn here; take another one")
-        a, b = map(text_hash, drawn.texts)
-        head = {"benchmark": drawn.problem.benchmark, "id": drawn.problem.id, "a": a, "b": b}
-        said = Label.model_validate({**head, "label": label, "who": who, "chance": drawn.chance, "draw": drawn.draw})
+        said = Label.model_validate({**self._drawn[key], "label": label, "who": who})
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
         with os.fdopen(os.open(labels, flags, 0o644), "a+b") as stream:
             stream.seek(max(0, stream.tell() - 1))
             is_torn = stream.read() not in (b"", b"\n")  # the last line, by an editor for example
             stream.write(b"\n" * is_torn + json_line(said.model_dump()))
+        del self._drawn[key]
         return len(known_labels(labels))
 
 

@@ -131,7 +131,8 @@ def gather_report(
             found |= {place.path.resolve(): place for place in _places(path, notes)}
         except leave_out as error:
             notes.append(f"left out: {error}")
-    places = list(found.values())
+    bases = [folder.resolve() for place in found.values() if place.base for folder in place.samples.values()]
+    places = [one for at, one in found.items() if one.base or at not in bases]  # a base may be named, too
     files = [_tags(place) for place in places]
     total = sum(len(tag_files) for tags in files for tag_files in tags.values())
     labels = iter(labels_of([place.path for place in places if not place.base]))
@@ -145,6 +146,8 @@ def gather_report(
     parts = zip(places, names, _groups(names, places), _settings(places), files, strict=True)
     for place, name, group, settings, tags in parts:
         samples = _samples(place.path, tags, read, tell, notes)
+        if place.base and not samples:
+            continue
         try:
             runs.append(_run(place, name, group, settings, samples, grown))
         except leave_out as error:

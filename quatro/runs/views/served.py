@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from evals.files.frames import grouped
 from evals.metrics.counting import BY_DEFAULT, Clustering, Counts
 from evals.metrics.studies.pairs import Pairs
 from evals.report import BenchmarkView, ProblemView, view_problem
-from evals.report.answers import LONGEST_NAME, Json, Opened, answers_of, capped, key_of, question_of, why
+from evals.report.answers import LONGEST_NAME, Json, Opened, answers_of, capped, key_of, question_of
 from evals.report.document import document, report_page, rounded
 from evals.report.serving import Routes
 from evals.samples.about import SAMPLING, refuse_misplaced, stem_of
@@ -123,8 +124,7 @@ class View:
 
     def why(self, source: str, id: str, a: str, b: str, **how: str) -> Json:
         """Why two right answers are one solution or two."""
-        setting = self._setting(source, **how)
-        return why(self._opened(source, id).clusters(setting), a, b, setting)
+        return self._opened(source, id).why(a, b, self._setting(source, **how))
 
     def pair(self, source: str) -> Json:
         """A pair of right answers that has no label yet."""
@@ -138,12 +138,12 @@ class View:
         """Keeps a label beside the samples: all that is ever written."""
         file, _ = self._sources[source]
         number = self._pairs.keep(file.labels, pair, label, self.who)
-        return {"labels": number, "samples": str(file.index.file), "file": str(file.labels)}
+        return {"labels": number, "samples": quote(str(file.index.file)), "file": quote(str(file.labels))}
 
     def _opened(self, source: str, shown: str) -> Opened:
         file, benchmark = self._sources[source]
-        ids = (id for name, id in file.index.places if name == benchmark and capped(id, LONGEST_NAME).text == shown)
-        return self._open(source, next(ids, ""), file.state)
+        own = [id for name, id in list(file.index.places) if name == benchmark]
+        return self._open(source, next((id for id in own if capped(id, LONGEST_NAME).text == shown), ""), file.state)
 
     def _read_problem(self, source: str, id: str, state: _State) -> Opened:
         """The problem as it is while the file is in ``state``."""
@@ -152,6 +152,8 @@ class View:
 
     def _setting(self, source: str, similarity: str = "", threshold: str = "", linkage: str = "components") -> Setting:
         file, benchmark = self._sources[source]
+        if file.fault:
+            raise file.fault
         usual = next(view.setting for view in file.views if view.benchmark == benchmark)
         similarity = similarity or usual.similarity
         if similarity not in SIMILARITIES:  # others would run the user's code, or ask a model
@@ -270,15 +272,15 @@ class View:
         return counted, [] if is_all else [f"{file}: answers without a grade are being graded"]
 
 
-def _walk(path: Path) -> Iterator[Path]:
+def _walk(path: Path) -> list[Path]:
     """The runs, sweeps and samples at and below ``path``, without what is inside of them."""
-    if path.is_file():
-        yield path
+    found = [path] if path.is_file() else []
     for folder, inner, files in os.walk(path):
         if {"config.yaml", "sweep.yaml", SAMPLING} & set(files):
             inner.clear()
-            yield Path(folder)
+            found.append(Path(folder))
         inner[:] = sorted(name for name in inner if not name.startswith("."))
+    return found or sorted(path.glob("*.jsonl*"))  # such as imported samples
 
 
 def _first_views(index: SamplesIndex) -> Iterator[BenchmarkView]:

@@ -10,7 +10,7 @@ import pytest
 from evals.errors import UsageError
 from evals.metrics.counting import Clustering
 from evals.metrics.studies import pairs
-from evals.metrics.studies.labels import agreement_result, over_all_draws, read_labels
+from evals.metrics.studies.labels import Label, agreement_result, over_all_draws, read_labels
 from evals.metrics.studies.pairs import Pairs, pair_chances
 from evals.samples.index import SamplesIndex
 from evals.samples.reading import read_samples
@@ -88,7 +88,7 @@ def test_a_pair_that_was_not_drawn_or_another_word_is_refused(tmp_path):
         drawer.keep(labels, pair.key, "same", "ann")
 
 
-@pytest.mark.parametrize("num", [6, 12, 20])
+@pytest.mark.parametrize("num", [12, 16, 20])
 def test_where_most_pairs_are_labelled_the_weights_are_still_right(tmp_path, num):
     index = make_index(tmp_path)
     texts = sorted(f"{text} (0)" for text in TEXTS)
@@ -105,6 +105,32 @@ def test_where_most_pairs_are_labelled_the_weights_are_still_right(tmp_path, num
         shares.append(np.average([one.label == "same" for one in kept], weights=weights))
     assert 0 < truth < 1
     assert np.mean(shares) == pytest.approx(truth, abs=0.03)
+
+
+def test_who_goes_on_with_a_file_of_labels_draws_no_pair_again(tmp_path):
+    index, labels, draws = make_index(tmp_path, num_problems=30), tmp_path / "a.labels", []
+    for _ in range(3):
+        drawer = Pairs(0)
+        for _ in range(10):
+            drawer.keep(labels, drawer.draw(index, "mine", labels).key, "same", "ann")
+        draws.append(max(one.draw for one in read_labels(labels)))
+    assert draws[0] < draws[1] < draws[2] < 40  # of 300 pairs few come again
+
+
+def test_each_benchmark_has_its_own_draws():
+    line = {"id": "p", "a": "a" * 64, "b": "b" * 64, "label": "same", "who": "ann", "chance": 0.1}
+    labels = [Label.model_validate({**line, "benchmark": name, "draw": draw}) for name, draw in (("m", 2), ("n", 50))]
+    assert [one.chance for one in over_all_draws(labels)] == pytest.approx([1 - 0.9**2, 1 - 0.9**50])
+
+
+def test_a_label_that_cannot_be_written_can_be_given_again(tmp_path):
+    index, drawer, labels = make_index(tmp_path), Pairs(0), tmp_path / "a.labels"
+    pair = drawer.draw(index, "mine", labels)
+    labels.mkdir()
+    with pytest.raises(OSError, match="directory"):
+        drawer.keep(labels, pair.key, "same", "ann")
+    labels.rmdir()
+    assert drawer.keep(labels, pair.key, "same", "ann") == 1
 
 
 def test_equal_texts_of_two_problems_are_two_pairs(tmp_path):

@@ -18,7 +18,7 @@ def fails(**asked):
 
 @pytest.fixture
 def server():
-    routes = {"echo": lambda **asked: asked, "fails": fails}
+    routes = {"echo": lambda **asked: asked, "fails": fails, "stops": lambda: next(iter(()))}
     posts = {"keep": lambda a, b: [a, b]}
     with PageServer(lambda token: f"<p>{token}</p>", routes, posts) as one:
         threading.Thread(target=one.serve_forever, daemon=True).start()
@@ -104,6 +104,7 @@ def test_what_is_refused_is_not_taken_for_the_next_request(server):
 
 def test_an_error_is_told_to_the_page(server):
     assert json.loads(ask(server, "/fails")[1]) == {"error": "a.jsonl:3: damaged"}
+    assert ask(server, "/stops")[:2] == (500, '{"error": "StopIteration: "}')
 
 
 def test_news_wake_those_who_wait(server):

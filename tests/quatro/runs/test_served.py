@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from evals.clustering import LINKAGES, cluster, cluster_sizes
-from evals.errors import UsageError
+from evals.errors import DataError, UsageError
 from evals.report.answers import Opened
 from evals.report.document import document
 from evals.samples.reading import read_samples
 from evals.similarity import Setting
+from quatro.runs.identity import read_config
 from quatro.runs.views import served
 from quatro.runs.views.report import gather_report
 from quatro.runs.views.served import View
@@ -151,6 +152,62 @@ def test_damaged_samples_are_told_until_they_are_mended(tmp_path, damage):
         assert [note for note in found["notes"] if note.startswith("left out: ") and "a.jsonl" in note]
     write_rows(file, rows)
     assert counted(view)["problems"][0]["runs"][0]["n"] == [4, 4]
+
+
+def test_what_is_asked_of_samples_that_were_damaged_is_answered_with_the_damage(tmp_path):
+    file = tmp_path / "a.jsonl"
+    write_rows(file, sampled())
+    view = View([file])
+    source = source_of(view.refresh())
+    file.write_text("{\n", encoding="utf-8")
+    view.refresh()
+    with pytest.raises(DataError, match=r"a\.jsonl:1"):
+        view.answers(source, "p")
+    with pytest.raises(KeyError):
+        View([tmp_path]).answers(source, "p")
+
+
+def test_the_similarity_by_words_is_that_of_the_clusters(tmp_path):
+    texts = ["one two three four"] * 20 + ["one two three five"] * 3 + ["six two three four", "seven eight"]
+    rows = [{**row, "completion": text} for row, text in zip(sampled(n=len(texts)), texts, strict=True)]
+    write_rows(tmp_path / "a.jsonl", rows)
+    view = View([tmp_path / "a.jsonl"])
+    source = source_of(view.refresh())
+    keys = {text[1].text: text[2] for one in view.answers(source, "p")["clusters"] for text in one["texts"]}
+    a, b = keys[texts[0]], keys[texts[20]]
+    value = next(value for name, value, _ in view.why(source, "p", a, b)["measures"] if name == "tfidf")
+    for threshold, together in ((value - 0.01, True), (value + 0.01, False)):
+        found = view.why(source, "p", a, b, similarity="tfidf", threshold=str(threshold))
+        assert (found["together"], found["is_chained"]) == (together, False)
+        assert [cut for name, _, cut in found["measures"] if name == "tfidf"] == [threshold]
+
+
+def test_answers_that_others_join_are_said_to_be_chained(tmp_path):
+    texts = ["a b c d e f", "b c d e f g", "c d e f g h"]
+    rows = [{**row, "completion": text} for row, text in zip(sampled(n=3), texts, strict=True)]
+    write_rows(tmp_path / "a.jsonl", rows)
+    view = View([tmp_path / "a.jsonl"])
+    source = source_of(view.refresh())
+    how = {"similarity": "rouge-l", "threshold": "0.8"}
+    keys = {text[1].text: text[2] for one in view.answers(source, "p", **how)["clusters"] for text in one["texts"]}
+    chained = [view.why(source, "p", keys[texts[0]], keys[other], **how)["is_chained"] for other in texts[1:]]
+    assert chained == [False, True]
+
+
+def test_a_base_that_is_named_beside_its_run_is_shown_once(tmp_path):
+    run = make_run(tmp_path / "runs/a")
+    model = read_config(run).model
+    folder = tmp_path / "samples/base/T1-p1"
+    folder.mkdir(parents=True)
+    (folder / "sampling.json").write_text(json.dumps({"model": model}), encoding="utf-8")
+    write_rows(folder / "m.jsonl", sampled())
+    shown = View([tmp_path]).refresh()["runs"]
+    assert [one["has_config"] for one in shown] == [False, True]
+
+
+def test_imported_samples_in_a_folder_are_found(tmp_path):
+    write_rows(tmp_path / "a.jsonl", sampled())
+    assert [one["name"] for one in View([tmp_path]).refresh()["runs"]] == ["a"]
 
 
 def test_samples_that_are_not_those_that_were_drawn_are_left_out(tmp_path):

@@ -91,6 +91,23 @@ def test_a_clustering_that_is_the_labels_agrees_wholly(tmp_path):
     assert shown.splitlines()[2].split()[:3] == ["by_first:first", ">=", "0.5,"]
 
 
+def test_resamples_without_a_pair_of_a_kind_leave_the_interval_alone(tmp_path):
+    rows, lines = [], []
+    for problem in range(20):
+        texts = ["one two three", "three two one" if problem < 3 else "quite another way"]
+        head = {"benchmark": "toy", "id": f"p{problem}"}
+        rows += [
+            {**head, "sample_index": i, "completion": text, "answer": "1", "correct": True}
+            for i, text in enumerate(texts)
+        ]
+        label = {"label": "same" if problem < 3 else "different", "who": "ann"}
+        lines.append({**head, "a": text_hash(texts[0]), "b": text_hash(texts[1]), **label})
+    samples, file = write_rows(tmp_path / "s.jsonl", rows), write_rows(tmp_path / "l.jsonl", lines)
+    (row,) = agreement_result(read_graded([samples])[0], read_labels(file), [Clustering(["jaccard"], [0.9])]).rows
+    assert (row.value, row.ci_low, row.ci_high) == (1, 1, 1)  # 4 % of the resamples hold no pair that is the same
+    assert row.precision == row.recall == [1, 1, 1]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
