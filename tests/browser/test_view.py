@@ -190,6 +190,19 @@ def test_more_tabs_are_live_than_a_browser_has_connections_to_a_host(browser, fo
     assert browser.console() == []
 
 
+def test_a_page_opened_before_any_run_says_what_to_type(browser, tmp_path):
+    (tmp_path / "runs").mkdir()
+    with served(tmp_path / "runs") as (address, _):
+        visit(browser, address)
+        assert "Nothing is here yet; runs appear as they are made." in text_of(browser, "#runs")
+        assert "quatro train quickstart" in text_of(browser, "#runs")
+        assert "--resume" not in text_of(browser, "#training")
+        make_run(tmp_path / "runs/a", steps=2)
+        wait_for(browser, "return document.querySelectorAll('#runs tbody tr').length === 1")
+        browser.call("POST", "/url", {"url": "about:blank"})
+    assert browser.console() == []
+
+
 def test_samples_that_come_later_can_be_labelled(browser, tmp_path):
     run = make_run(tmp_path / "runs/a", steps=2)
     with served(tmp_path / "runs") as (address, _):
@@ -226,6 +239,7 @@ def open_problem(browser, number):
     browser.type("#search", "p")
     browser.run("document.querySelectorAll('#problems button.open')[arguments[0]].click()", number)
     wait_for(browser, "return document.querySelectorAll('#problems .mark').length === 2")
+    browser.run("document.querySelector('#problems .card details').open = true")
     browser.run("document.querySelectorAll('#problems .mark')[1].click()")
     browser.run("document.querySelectorAll('#problems .why')[0].click()")
     wait_for(browser, "return document.querySelector('.whybox')")
@@ -238,7 +252,8 @@ def what_is_open(browser):
     kept = "window.row.isConnected, document.activeElement.id, document.querySelector('#search').value"
     place = "Math.round(window.row.getBoundingClientRect().top)"
     marks = "[...document.querySelectorAll('#problems .mark')].findIndex((one) => one.ariaPressed === 'true')"
-    return browser.run(f"return [{kept}, {place}, {marks}, document.querySelectorAll('.whybox').length]")
+    unfolded = "document.querySelectorAll('#problems .card details[open]').length"
+    return browser.run(f"return [{kept}, {place}, {marks}, document.querySelectorAll('.whybox').length, {unfolded}]")
 
 
 def test_news_leaves_what_a_person_has_open(opened, folder):
@@ -246,7 +261,7 @@ def test_news_leaves_what_a_person_has_open(opened, folder):
     opened.run("window.result = document.querySelector('#results svg.plot')")
     before, asked = what_is_open(opened), opened.run(ASKED)
     assert before[:3] == [True, "search", "p"]
-    assert before[4:] == [1, 1]
+    assert before[4:] == [1, 1, 1]
     for step in range(3, 6):
         metrics(folder / "a", step)
         rollouts(folder / "a", step, HOSTILE)
@@ -269,7 +284,8 @@ def test_samples_that_grow_leave_what_a_person_has_open(opened, folder):
     assert opened.run(ASKED) == asked
     write_rows(file, [*rows, rows[12] | {"sample_index": 4, "completion": "another"}])
     wait_for(opened, "return document.querySelector('#problems .card').innerText.includes('4 of 5 correct')")
-    assert what_is_open(opened)[:4] == before[:4]
+    assert what_is_open(opened) == before
+    assert opened.run("return document.querySelector('#problems li').contains(document.querySelector('.whybox'))")
 
 
 def test_a_new_run_leaves_what_a_person_has_open(opened, folder):
@@ -279,7 +295,7 @@ def test_a_new_run_leaves_what_a_person_has_open(opened, folder):
     wait_for(opened, "return document.querySelectorAll('#runs tbody tr').length === 2")
     assert opened.run("return document.querySelector('.rest-of-config').open")
     assert opened.run("return window.row.isConnected")
-    assert what_is_open(opened)[4:] == [1, 1]
+    assert what_is_open(opened)[4:] == [1, 1, 1]
     opened.click(".pick input")
     assert "None of the runs shown" in text_of(opened, "#problems .empty")
     opened.click(".pick input")
@@ -306,6 +322,17 @@ def test_an_iteration_of_which_a_rollout_is_open_stays_and_the_newest_is_offered
     rollouts(folder / "a", 8, HOSTILE)
     wait_for(opened, iteration, 8)
     assert opened.run(f"return {opened_ones}") == [False] * 4
+
+
+def test_news_leaves_an_iteration_that_is_being_typed(opened, folder):
+    opened.type("#step", "1")
+    rollouts(folder / "a", 7)
+    wait_for(opened, "return document.querySelector('#rollouts .note').innerText.includes('Iteration 7')")
+    assert opened.run("return document.querySelector('#step').value") == "21"
+    opened.type("#step", "\ue003")  # taken back
+    opened.run("document.querySelector('#step').blur()")
+    rollouts(folder / "a", 8)
+    wait_for(opened, "return document.querySelector('#step').value === '8'")
 
 
 def test_responses_are_kept_by_reward_and_length(opened):
@@ -351,12 +378,52 @@ def test_answers_are_clustered_as_chosen_and_two_are_compared(opened):
     assert opened.run("return [...document.querySelectorAll('.whybox mark')].map((one) => one.innerText)") == ["0", "1"]
 
 
+def test_the_box_stands_behind_its_answer_and_the_clicked_button_stays(opened, folder):
+    row = {"benchmark": "bench", "id": "three", "answer": "1", "correct": True}
+    rows = [row | {"sample_index": j, "completion": text * 40} for j, text in enumerate(("a b ", "c d ", "e f "))]
+    with (folder / "a/samples/T1-p1/bench.jsonl").open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    wait_for(opened, "return document.querySelector('#numproblems').innerText === '21 problems of 21'")
+    opened.type("#search", "three")
+    opened.click("#problems button.open")
+    wait_for(opened, "return document.querySelectorAll('#problems .card ul.right > li').length === 3")
+    whys = opened.run("return [...document.querySelectorAll('#problems button.why')]")
+    words = "return arguments[0].map((one) => one.innerText)"
+    assert opened.run(words, whys) == ["", "why?", "why?"]  # the marked answer has none
+    at = "return Math.round(arguments[0].getBoundingClientRect().top)"
+    for number in (1, 2, 1):  # the box comes from nowhere, from above and from below
+        opened.run("scrollBy(0, arguments[0].getBoundingClientRect().top - 200)", whys[number])
+        top = opened.run(at, whys[number])
+        opened.run("arguments[0].click()", whys[number])
+        place = "[...document.querySelectorAll('#problems li')].findIndex((one) => one.querySelector('.whybox'))"
+        wait_for(opened, f"return {place} === {number}")
+        assert opened.run(at, whys[number]) == top
+    opened.run("document.querySelectorAll('#problems .mark')[1].click()")
+    assert opened.run("return document.querySelector('.whybox')") is None  # of an answer beside itself there is nothing
+    assert opened.run(words, whys) == ["why?", "", "why?"]
+
+
+def test_two_answers_of_one_cluster_that_are_not_alike_are_joined_by_others(opened):
+    script = """
+    const [real, said] = [window.fetch, arguments[0]];
+    const changed = async (answer) => ({ ok: true, json: async () => ({ ...(await answer.json()), ...said }) });
+    window.fetch = async (...asked) => (asked[0].startsWith("why") ? changed(await real(...asked)) : real(...asked));
+    """
+    opened.run(script, {"together": True, "is_chained": True})
+    open_problem(opened, 3)
+    assert "are one solution by " in text_of(opened, ".whybox p")
+    assert text_of(opened, ".whybox p").endswith(", though not alike themselves: other answers join them.")
+
+
 def test_pairs_are_labelled_with_the_keyboard(opened, folder):
     opened.click("#startlabels")
-    for number in (1, 2):
-        press(opened, "s")
+    for number, key in ((1, "s"), (2, "S")):
+        press(opened, key)
         wait_for(opened, f"return document.querySelector('#labels .note[role]').innerText.startsWith('{number} label')")
     assert labels(folder) == ["same", "same"]
+    opened.run("document.querySelector('#labelset').focus()")
+    opened.run("document.querySelector('#labelset').dispatchEvent(new Event('change'))")
+    assert opened.run("return document.activeElement === document.body")  # the next key is for the pair
 
 
 def press(browser, key):
@@ -389,8 +456,10 @@ def test_a_pair_gets_one_label_and_only_while_it_is_seen(opened, folder):
 
 
 @pytest.mark.parametrize("width", [1400, 390])
-def test_nothing_is_wider_than_the_window(opened, width):
+def test_nothing_is_wider_than_the_window(opened, folder, width):
     opened.resize(width, 900)
+    samples(make_run(folder / "a-run-whose-name-has-40-letters-or-signs", "method.delta=0.1") / "samples/T1-p1")
+    wait_for(opened, "return document.querySelectorAll('#labelset option').length === 2")
     opened.click("#rollouts summary")
     opened.click("#problems button.open")
     wait_for(opened, "return document.querySelectorAll('#problems .card li').length")

@@ -107,7 +107,7 @@ function buildRollouts() {
     return fillFrom(list, ask("rollouts", { run: view.run, step: view.step || (isHeld ? found.step : "") }), (answer) => {
       found = answer;
       view.open = new Map(answer.prompts.map(({ id }) => [id, view.open.get(id)]));
-      Object.assign(step, { value: answer.step, max: answer.steps.at(-1) });
+      Object.assign(step, { max: answer.steps.at(-1) }, document.activeElement !== step && { value: answer.step });
       newest.textContent = answer.step === answer.steps.at(-1) ? "newest" : `newest: ${answer.steps.at(-1)}`;
       return rolloutNodes(found, view, again);
     });
@@ -162,13 +162,14 @@ function liveAnswers(set, problem, cards) {
   const [id, how] = [set.ids[problem][0], { ...cut }];
   const head = el("div");
   const grid = el("div", { class: "cards" }, ...cards.map(() => el("div")));
+  const views = cards.map(() => ({ whys: new Map(), marked: null, asked: null, told: el("div", { "aria-live": "polite" }) }));
   const threshold = el("input", { type: "number", min: 0.01, max: 1, step: 0.01, value: how.threshold, placeholder: "default", on: { change: () => draw({ threshold: threshold.value }) } });
   const draw = (event) => {
     Object.assign(cut, Object.assign(how, event));
     cards.forEach((card, index) =>
       fillFrom(grid.children[index], ask("answers", { source: card.own.source, id, ...how }), (found) => {
         if (index === 0) head.replaceChildren(...questionOf(set, found));
-        return liveCard(set, problem, { ...card, found }, id, how);
+        return liveCard(set, problem, { ...card, found }, id, how, views[index]);
       }),
     );
   };
@@ -185,29 +186,42 @@ function liveAnswers(set, problem, cards) {
   return Object.assign(el("div", { class: "answerbox" }, head, controls, grid), { show });
 }
 
-// A right answer is compared with the marked one, at first the largest cluster's, by one click.
-function liveCard(set, problem, card, id, how) {
-  const told = el("div", { "aria-live": "polite" });
-  let marked = card.found.clusters[0]?.texts[0][2];
-  const tools = (key) => {
-    const explain = () => fillFrom(told, ask("why", { source: card.own.source, id, a: marked, b: key, ...how }), whyNodes).then(() => told.scrollIntoView({ block: "nearest" }));
-    const mark = ({ target }) => {
-      marked = key;
-      told.parentNode.querySelectorAll(".mark").forEach((one) => one.setAttribute("aria-pressed", one === target));
-    };
-    return [
-      el("button", { type: "button", class: "why", title: "Why is it together with the marked answer, or apart from it?", on: { click: explain } }, "why?"),
-      el("button", { type: "button", class: "mark", title: "Compare others with this one", "aria-pressed": String(key === marked), on: { click: mark } }, "mark"),
-    ];
+// A right answer is compared with the marked one, at first the largest cluster's, by one click. What was chosen stands
+// in `view`, with the buttons by the keys of the answers: the next card, of more samples or another setting, goes on with it.
+function liveCard(set, problem, card, id, how, view) {
+  const unfolded = [...view.whys].filter(([, why]) => why.closest("details")?.open).map(([key]) => key);
+  view.whys.clear();
+  const choose = (event) => {
+    Object.assign(view, event);
+    view.whys.forEach((why, key) => why.nextSibling.setAttribute("aria-pressed", key === view.marked));
+    const why = view.asked === view.marked ? null : view.whys.get(view.asked);
+    if (!why) return view.told.remove();
+    why.parentNode.nextSibling.after(view.told);
+    return fillFrom(view.told, ask("why", { source: card.own.source, id, a: view.marked, b: view.asked, ...how }), whyNodes);
   };
-  return [told, answerCard(set, problem, card, card.found, tools)];
+  const tools = (key) => {
+    const explain = async () => {
+      const { top } = why.getBoundingClientRect();
+      const told = choose({ asked: key });
+      window.scrollBy(0, why.getBoundingClientRect().top - top); // the box may have stood above
+      await told;
+      view.told.scrollIntoView({ block: "nearest" });
+    };
+    const why = el("button", { type: "button", class: "why", title: "Why is it together with the marked answer, or apart from it?", on: { click: explain } }, "why?");
+    view.whys.set(key, why);
+    return [why, el("button", { type: "button", class: "mark", title: "Compare others with this one", on: { click: () => choose({ marked: key }) } }, "mark")];
+  };
+  const made = answerCard(set, problem, card, card.found, tools);
+  unfolded.forEach((key) => view.whys.get(key)?.closest("details")?.setAttribute("open", ""));
+  choose({ marked: view.whys.has(view.marked) ? view.marked : card.found.clusters[0]?.texts[0][2] });
+  return made;
 }
 
-function whyNodes({ together, setting, measures, shared, parts }) {
-  const rows = measures.map(([name, value, usual]) => el("tr", {}, el("th", { scope: "row" }, name), el("td", { class: "number" }, show(value, 3)), el("td", { class: "number" }, usual === null ? "–" : `≥ ${show(usual)}`), el("td", {}, value >= (usual ?? 1) ? "same" : "different")));
+function whyNodes({ together, is_chained, setting, measures, shared, parts }) {
+  const rows = measures.map(([name, value, threshold]) => el("tr", {}, el("th", { scope: "row" }, name), el("td", { class: "number" }, show(value, 3)), el("td", { class: "number" }, threshold === null ? "–" : `≥ ${show(threshold)}`), el("td", {}, value >= (threshold ?? 1) ? "same" : "different")));
   return el("div", { class: "whybox" },
-    el("p", {}, `The marked answer and this one are ${together ? "one solution" : "two solutions"} by ${setting}.`),
-    el("table", {}, el("thead", {}, el("tr", {}, ...["measure", "similarity", "default", "says"].map((words) => el("th", { scope: "col" }, words)))), el("tbody", {}, ...rows)),
+    el("p", {}, `The marked answer and this one are ${together ? "one solution" : "two solutions"} by ${setting}${is_chained ? ", though not alike themselves: other answers join them" : ""}.`),
+    el("table", {}, el("thead", {}, el("tr", {}, ...["measure", "similarity", "threshold", "says"].map((words) => el("th", { scope: "col" }, words)))), el("tbody", {}, ...rows)),
     el("p", { class: "dim" }, parts.some(Boolean) ? "They first differ here:" : "The texts are the same:"),
     ...parts.map((part) => el("pre", {}, shared, el("mark", {}, part || "(end)"))),
   );
@@ -220,7 +234,7 @@ const labelSets = () => data.problems.flatMap((set) => set.runs.map((one) => [on
 
 document.addEventListener("keydown", ({ key, target, repeat, ctrlKey, metaKey, altKey }) => {
   if (repeat || ctrlKey || metaKey || altKey || target.closest?.("input, select, textarea")) return;
-  const button = document.querySelector(`#labels [data-key="${CSS.escape(key)}"]`);
+  const button = document.querySelector(`#labels [data-key="${CSS.escape(key.toLowerCase())}"]`);
   const seen = button?.closest(".labelbox").getBoundingClientRect();
   if (seen && seen.bottom > 0 && seen.top < window.innerHeight) button.click();
 });
@@ -245,6 +259,7 @@ function buildLabels() {
     const buttons = box.querySelectorAll("button");
     const rest = (disabled) => buttons.forEach((one) => Object.assign(one, { disabled }));
     rest(true);
+    document.activeElement.blur(); // a select would take the next key
     act().finally(() => rest(false));
   };
   const button = (words, key, act) => el("button", { type: "button", "data-key": key, on: { click: () => once(act) } }, `${words} (${key})`);

@@ -188,17 +188,8 @@ function buildPicker() {
     return el("div", { class: "cell" }, head, ...rows);
   });
 
-  const search = el("input", {
-    type: "search",
-    placeholder: "Filter by name",
-    "aria-label": "Filter the list of runs by name",
-    on: {
-      input: () => {
-        const wanted = search.value.toLowerCase();
-        for (const [group, { row }] of boxes) row.hidden = !data.groups[group].label.toLowerCase().includes(wanted);
-      },
-    },
-  });
+  const filter = () => boxes.forEach(({ row }, group) => (row.hidden = !data.groups[group].label.toLowerCase().includes(search.value.toLowerCase())));
+  const search = el("input", { type: "search", placeholder: "Filter by name", "aria-label": "Filter the list of runs by name", on: { input: filter } });
   const matching = () => all.filter((group) => !boxes.get(group).row.hidden);
   const hasSeeds = data.groups.some((group) => group.runs.length > 1);
   const toggle = (text, key, title) => {

@@ -104,10 +104,6 @@ function band(points, x, y) {
 // A figure that draws itself again when the shown runs change. `points(curve)` gives xs, ys, low, high, raw, read.
 function chartFigure({ title, unit, xLabel, points, xTicks, isLog, zero, lines, xLog = false }) {
   const plot = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "plot", role: "img", tabindex: "0" });
-  const figure = el("figure", { class: "chart" },
-    el("figcaption", {}, el("h3", {}, title), el("span", { class: "dim" }, unit)),
-    plot,
-  );
   let drawn = [];
   let columns = [];
   let x = null;
@@ -187,7 +183,7 @@ function chartFigure({ title, unit, xLabel, points, xTicks, isLog, zero, lines, 
     read(next, frame.left + (x.place(columns[next]) / WIDTH) * frame.width, frame.top + frame.height / 3, true);
   });
   onChange(draw);
-  return figure;
+  return el("figure", { class: "chart" }, el("figcaption", {}, el("h3", {}, title), el("span", { class: "dim" }, unit)), plot);
 }
 
 function curveGroup(curve, found, x, y, position) {
@@ -240,7 +236,7 @@ function evaluationTable(chart) {
 
 function buildTraining() {
   const place = body("training");
-  if (!data.charts.length) return place.append(emptyWithCommand("No run here has metrics yet. Let one finish a step: ", "quatro train RUN --resume"));
+  if (!data.charts.length) return place.append(emptyWithCommand("No run here has metrics yet. Let one finish a step: ", data.runs.length ? "quatro train RUN --resume" : "quatro train quickstart"));
   const radii = (curves) => {
     const byDelta = new Map();
     for (const { group, color } of curves) {

@@ -80,6 +80,7 @@ function settingText(run) {
 
 function buildRuns() {
   const runs = data.runs.filter((run) => run.has_config);
+  if (data.token && !data.runs.length) return body("runs").append(emptyWithCommand("Nothing is here yet; runs appear as they are made. Make one: ", "quatro train quickstart"));
   if (!runs.length) return body("runs").append(empty("There are samples of base models here, but no runs."));
   const cells = new Set(data.groups.map((group) => group.cell).filter(Boolean));
   const seedOf = (run) => data.groups[run.group].runs.indexOf(data.runs.indexOf(run));
