@@ -379,8 +379,9 @@ def test_answers_are_clustered_as_chosen_and_two_are_compared(opened):
 
 
 def test_the_box_stands_behind_its_answer_and_the_clicked_button_stays(opened, folder):
+    texts = ("a b ", "c d ", "e f ")
     row = {"benchmark": "bench", "id": "three", "answer": "1", "correct": True}
-    rows = [row | {"sample_index": j, "completion": text * 40} for j, text in enumerate(("a b ", "c d ", "e f "))]
+    rows = [row | {"sample_index": j, "completion": text * 9} for j, text in enumerate(texts)]
     with (folder / "a/samples/T1-p1/bench.jsonl").open("a", encoding="utf-8") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
     wait_for(opened, "return document.querySelector('#numproblems').innerText === '21 problems of 21'")
@@ -395,8 +396,8 @@ def test_the_box_stands_behind_its_answer_and_the_clicked_button_stays(opened, f
         opened.run("scrollBy(0, arguments[0].getBoundingClientRect().top - 200)", whys[number])
         top = opened.run(at, whys[number])
         opened.run("arguments[0].click()", whys[number])
-        place = "[...document.querySelectorAll('#problems li')].findIndex((one) => one.querySelector('.whybox'))"
-        wait_for(opened, f"return {place} === {number}")
+        shown = "[...document.querySelectorAll('#problems li')[arguments[0]].querySelectorAll('.whybox mark')]"
+        wait_for(opened, f"return {shown}.at(-1)?.innerText.startsWith(arguments[1])", number, texts[number])
         assert opened.run(at, whys[number]) == top
     opened.run("document.querySelectorAll('#problems .mark')[1].click()")
     assert opened.run("return document.querySelector('.whybox')") is None  # of an answer beside itself there is nothing
