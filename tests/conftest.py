@@ -80,7 +80,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.when == "teardown":
-        _cpu_s_of[report.nodeid] = dict(report.user_properties)["cpu_s"]
+        _cpu_s_of[report.nodeid] = dict(report.user_properties).get("cpu_s", 0.0)  # without it where a fixture failed
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

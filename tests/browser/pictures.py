@@ -27,8 +27,8 @@ def take(folder: Path) -> None:
                 )
                 visit(browser, address)
                 browser.run("document.querySelector('#problems button.open').click()")
-                wait_for(browser, "return document.querySelectorAll('#problems button.why').length > 2")
-                browser.run("document.querySelectorAll('#problems button.why')[2].click()")
+                wait_for(browser, "return document.querySelectorAll('#problems .card').length === 2")
+                browser.run("document.querySelector('#problems .card').querySelectorAll('button.why')[2].click()")
                 wait_for(browser, "return document.querySelector('.whybox')")
                 browser.run("document.querySelector('#problems .answerbox').scrollIntoView({behavior: 'instant'})")
                 time.sleep(1)  # until nothing moves
