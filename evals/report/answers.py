@@ -25,7 +25,7 @@ from evals.worker_pool import usable_cores
 LONGEST_NAME = 200
 LONGEST_PROMPT = 2_000
 MOST_CHARACTERS = 500_000  # of different right answers: some seconds of one core
-SEARCHED = 0.6  # a threshold from which a search for neighbours is faster than all edit distances
+SEARCHED = 0.5  # a threshold from which a search for neighbours is faster than all edit distances
 _BEFORE, _AFTER = 60, 90  # characters around a first difference
 
 Json = dict[str, Any]
