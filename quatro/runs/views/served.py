@@ -129,7 +129,8 @@ class View:
     def pair(self, source: str) -> Json:
         """A pair of right answers that has no label yet."""
         file, benchmark = self._sources[source]
-        self._refuse_outside(*[file.labels] * file.labels.is_symlink())
+        if file.labels.is_symlink():
+            self._refuse_outside(file.labels)
         pair = self._pairs.draw(file.index, benchmark, file.labels)
         head = {"pair": pair.key, "id": capped(pair.problem.id, LONGEST_NAME).text, **question_of(pair.problem)}
         return {**head, "texts": [capped(text, LONGEST_RESPONSE) for text in pair.texts]}
@@ -153,7 +154,7 @@ class View:
     def _setting(self, source: str, similarity: str = "", threshold: str = "", linkage: str = "components") -> Setting:
         file, benchmark = self._sources[source]
         if file.fault:
-            raise file.fault
+            raise file.fault.with_traceback(None)  # it is raised often, and would grow
         usual = next(view.setting for view in file.views if view.benchmark == benchmark)
         similarity = similarity or usual.similarity
         if similarity not in SIMILARITIES:  # others would run the user's code, or ask a model
@@ -170,6 +171,8 @@ class View:
             began, before = time.monotonic(), self._document
             try:
                 self.refresh()
+            except OSError:  # a file that went while it was looked at
+                self._made_of = None
             except Exception:  # whatever it is, later news must not be lost
                 logger.exception("the page is not up to date")
             if is_new := self._document is not before:
@@ -208,8 +211,9 @@ class View:
             try:
                 refuse_misplaced(file.index.file)
                 views = [_clustered(file.index, view) for view in views]
-            except (QuatroError, OSError) as error:
-                fault = error if isinstance(error, QuatroError) else DataError(str(error))
+            except Exception as error:  # the other files are counted
+                told = f"{file.index.file}: {type(error).__name__}: {error}"
+                fault = error if isinstance(error, QuatroError) else DataError(told)
             with self._lock:
                 if file.state == state:  # else rows came, and it is its turn again
                     file.views, file.fault, file.is_whole, self._made_of = views, fault, True, None
@@ -266,7 +270,7 @@ class View:
                 known.views, known.fault, known.is_whole = (), error, True
             self._sources |= {view.source: (known, view.benchmark) for view in known.views}
         if known.fault:
-            raise known.fault
+            raise known.fault.with_traceback(None)
         counted = [view for view in known.views if view.problems]
         is_all = len(counted) == len(known.views)
         return counted, [] if is_all else [f"{file}: answers without a grade are being graded"]

@@ -261,6 +261,28 @@ def test_a_run_that_breaks_the_program_does_not_stop_the_news_of_others(tmp_path
     assert [run["name"] for run in view.refresh()["runs"]] == ["a", "b", "c"]
 
 
+def test_a_file_that_goes_while_it_is_looked_at_and_one_that_breaks_the_program_stop_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(served, "TICK_S", 0.01)
+    for name in ("a", "b"):
+        write_rows(tmp_path / f"{name}.jsonl", sampled())
+    view, clustered, walk, gone = View([tmp_path]), served._clustered, served._walk, [tmp_path / "gone"]
+    view.refresh()
+    monkeypatch.setattr(served, "_walk", lambda path: [*walk(path), *(gone.pop() for _ in gone[:])])
+    threading.Thread(target=view.watch, args=(lambda: None,), daemon=True).start()
+
+    def failing(index, one):
+        return 1 / 0 if index.file.stem == "a" else clustered(index, one)
+
+    monkeypatch.setattr(served, "_clustered", failing)
+    deadline = time.monotonic() + 20
+    while gone:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    found = counted(view)
+    assert [run["name"] for run in found["runs"] if run["sampled"]] == ["b"]
+    assert "a.jsonl: ZeroDivisionError" in "".join(found["notes"])
+
+
 def test_an_environment_with_a_digest_of_another_type_leaves_the_other_runs(tmp_path):
     make_run(tmp_path / "a")
     (make_run(tmp_path / "b") / "environment.json").write_text('{"model_digest": 5}', encoding="utf-8")
