@@ -88,13 +88,13 @@ def test_a_pair_that_was_not_drawn_or_another_word_is_refused(tmp_path):
         drawer.keep(labels, pair.key, "same", "ann")
 
 
-@pytest.mark.parametrize("num", [12, 16, 20])
+@pytest.mark.parametrize("num", [12, 17])
 def test_where_most_pairs_are_labelled_the_weights_are_still_right(tmp_path, num):
     index = make_index(tmp_path)
     texts = sorted(f"{text} (0)" for text in TEXTS)
     is_same = dict(zip(combinations(texts, 2), pair_chances(texts) > 0.08, strict=True))  # those in dispute
     truth, shares = np.mean(list(is_same.values())), []
-    for seed in range(40):
+    for seed in range(20):
         drawer, labels = Pairs(seed), tmp_path / f"{seed}.labels"
         for _ in range(num):
             pair = drawer.draw(index, "mine", labels)
