@@ -18,18 +18,30 @@ if TYPE_CHECKING:
     from quatro.runs.views.live import TrainingView
 
 
+Source = Annotated[
+    str,
+    Argument(
+        metavar="CONFIG|RUN", help="A YAML file, a configuration that comes with quatro, or, with --resume, a run."
+    ),
+]
+Folder = Annotated[
+    Path | None, Option("-o", "--out", metavar="DIR", help="Folder for the run. Default: runs/CONFIG-METHOD-SEED.")
+]
+Rehearse = Annotated[
+    str | None,
+    Option(
+        metavar="CARD",
+        help="Say what an iteration would take on a GPU that need not be here: h100, h200, a100-80gb, l40s, rtx-4090, "
+        "a file of `make bench-gpu`, or memory=GIB,bandwidth=TB/S,tflops=N; then ,response=TOKENS.",
+    ),
+]
+
+
 def train(
-    source: Annotated[
-        str,
-        Argument(
-            metavar="CONFIG|RUN", help="A YAML file, a configuration that comes with quatro, or, with --resume, a run."
-        ),
-    ],
+    source: Source,
     settings: Set,
     method: Method = None,
-    out: Annotated[
-        Path | None, Option("-o", "--out", metavar="DIR", help="Folder for the run. Default: runs/CONFIG-METHOD-SEED.")
-    ] = None,
+    out: Folder = None,
     new: Annotated[bool, Option("--new", help="If this run exists, use the next free name.")] = False,
     resume: Annotated[bool, Option("--resume", help="Continue a run from its last checkpoint.")] = False,
     steps: Annotated[
@@ -37,14 +49,7 @@ def train(
     ] = None,
     allow_unsafe_code: AllowUnsafe = False,
     dry_run: DryRun = False,
-    rehearse: Annotated[
-        str | None,
-        Option(
-            metavar="CARD",
-            help="Say what an iteration would take on a GPU that need not be here: h100, h200, a100-80gb, l40s, "
-            "rtx-4090, a file of `make bench-gpu`, or memory=GIB,bandwidth=TB/S,tflops=N; then ,response=TOKENS.",
-        ),
-    ] = None,
+    rehearse: Rehearse = None,
     json: Json = False,
 ) -> None:
     """Fine-tune a model.
