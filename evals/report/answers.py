@@ -70,9 +70,12 @@ class Opened:
         texts = self._unique.texts
         i, j = ([key_of(text) for text in texts].index(key) for key in (a, b))
         pair = [texts[i], texts[j]]
-        found = {name: float(measure(pair, tokens=setting.tokens)[0, 1]) for name, measure in SIMILARITIES.items()}
-        # It weighs words by all answers; the others look at two alone.
-        found["tfidf"] = float(similarity_of_distinct("tfidf", self._unique, tokens=setting.tokens)[i, j])
+        # TF-IDF weighs words by all answers; the others look at two alone.
+        tfidf_UU = similarity_of_distinct("tfidf", self._unique, tokens=setting.tokens)
+        found = {
+            name: float(tfidf_UU[i, j] if name == "tfidf" else measure(pair, tokens=setting.tokens)[0, 1])
+            for name, measure in SIMILARITIES.items()
+        }
         cuts = {name: one.threshold for name, one in SIMILARITIES.items()} | {setting.similarity: setting.threshold}
         together = any(set(pair) <= set(times) for times in self.clusters(setting))
         shared = sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(*pair, strict=False)))
