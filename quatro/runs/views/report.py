@@ -145,11 +145,10 @@ def gather_report(
 
     parts = zip(places, names, _groups(names, places), _settings(places), files, strict=True)
     for place, name, group, settings, tags in parts:
-        samples = _samples(place.path, tags, read, tell, notes)
-        if place.base and not samples:
-            continue
         try:
-            runs.append(_run(place, name, group, settings, samples, grown))
+            samples = _samples(place.path, tags, read, tell, notes)
+            if samples or not place.base:
+                runs.append(_run(place, name, group, settings, samples, grown))
         except leave_out as error:
             notes.append(f"left out: {error}")
     title = paths[0].resolve().name if len(paths) == 1 else f"{len(runs)} runs"

@@ -283,6 +283,15 @@ def test_a_file_that_goes_while_it_is_looked_at_and_one_that_breaks_the_program_
     assert "a.jsonl: ZeroDivisionError" in "".join(found["notes"])
 
 
+def test_samples_that_break_the_program_leave_the_other_runs(tmp_path, monkeypatch):
+    make_run(tmp_path / "a")
+    add_samples(make_run(tmp_path / "b"))
+    monkeypatch.setattr(served, "graded_copy", lambda file: 1 / 0)
+    found = View([tmp_path]).refresh()
+    assert [run["name"] for run in found["runs"]] == ["a"]
+    assert "left out: division by zero" in found["notes"]
+
+
 def test_an_environment_with_a_digest_of_another_type_leaves_the_other_runs(tmp_path):
     make_run(tmp_path / "a")
     (make_run(tmp_path / "b") / "environment.json").write_text('{"model_digest": 5}', encoding="utf-8")
